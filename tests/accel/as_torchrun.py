@@ -32,8 +32,8 @@ def rank(
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
     try:
-        said = {name: getattr(sys.modules[module], name)() for name in names}
-        print(json.dumps(said), flush=True)
+        output = {name: getattr(sys.modules[module], name)() for name in names}
+        print(json.dumps(output), flush=True)
     except BaseException:
         traceback.print_exc()
         os._exit(1)

@@ -249,12 +249,16 @@ def not_finite() -> dict[str, Any]:
         factor[3] = float("nan")
     try:
         (rows * factor).sum().backward()
-        said = ""
+        output = ""
     except BusbwError as error:
-        said = error.message
+        output = error.message
     same = apart(before, rows_of(embedding))
     step_of(embedding, 2)
-    return {"said": said, "id": int(batch(1).chunk(dist.get_world_size())[-1][3]), "changed": same}
+    return {
+        "said": output,
+        "id": int(batch(1).chunk(dist.get_world_size())[-1][3]),
+        "changed": same,
+    }
 
 
 @scenario
@@ -366,23 +370,25 @@ def refused() -> dict[str, Any]:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    said = {"full": said_by(lambda: embedding.save(folder))}
+    output = {"full": said_by(lambda: embedding.save(folder))}
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    said["left"] = sorted(one.name for one in folder.iterdir())
+    output["left"] = sorted(one.name for one in folder.iterdir())
     dist.barrier()
     if rank == 0:
         (folder / "save-000041").mkdir()  # of a job that was killed while it saved
     again = DynamicEmbedding(DIM, settings(), device=DEVICE)
     again.load(folder)
     again.save(folder)
-    said["killed"] = sorted(one.name for one in folder.iterdir())
-    said["same"] = apart(before, rows_of(again)) == 0
-    said["twice"] = said_by(lambda: again.load(folder))
-    said["optimizer"] = said_by(
+    output["killed"] = sorted(one.name for one in folder.iterdir())
+    output["same"] = apart(before, rows_of(again)) == 0
+    output["twice"] = said_by(lambda: again.load(folder))
+    output["optimizer"] = said_by(
         lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder)
     )
-    said["dim"] = said_by(lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder))
-    said["capacity"] = said_by(
+    output["dim"] = said_by(
+        lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder)
+    )
+    output["capacity"] = said_by(
         lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder)
     )
     for name, damage in (
@@ -393,11 +399,13 @@ def refused() -> dict[str, Any]:
         if rank == 0:
             damage(next(folder.glob("save-*/shard-00001-of-*")))
         dist.barrier()
-        said[name] = said_by(lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder))
-    said["absent"] = said_by(
+        output[name] = said_by(
+            lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder)
+        )
+    output["absent"] = said_by(
         lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other")
     )
-    return said
+    return output
 
 
 @scenario
@@ -420,13 +428,13 @@ def lost() -> dict[str, Any]:
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE, timeout=timedelta(seconds=1))
     rows = embedding(share(batch(0)))
     before = rows_of(embedding)
-    said = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
+    output = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
     assert apart(before, rows_of(embedding)) == 0
     heartbeat._FOUND += "/2"  # else what the first failure found
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     embedding(share(batch(0)))
     if last:
         os._exit(7)
-    said["lost"] = said_by(lambda: embedding(share(batch(1))))
-    print(json.dumps(said), flush=True)
+    output["lost"] = said_by(lambda: embedding(share(batch(1))))
+    print(json.dumps(output), flush=True)
     os._exit(0)  # no barrier can follow

@@ -167,14 +167,14 @@ def closed() -> dict[str, Any]:
         thread.join(10)
     try:
         step_of(net, optimizer, FEW)
-        said = ""
+        output = ""
     except (RuntimeError, UsageError) as error:
-        said = str(error)
+        output = str(error)
     return {
         "digest": digest_,
         "own": len(own),
         "left": sum(thread.is_alive() for thread in own),
-        "said": said,
+        "said": output,
     }
 
 

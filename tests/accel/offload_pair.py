@@ -63,10 +63,13 @@ class Net(nn.Module):
 
 
 def groups(net):
-    matrices = [one for one in net.parameters() if one.dim() > 1]
+    matrices = [parameter for parameter in net.parameters() if parameter.dim() > 1]
     return [
         {"params": matrices, "weight_decay": 0.1},
-        {"params": [one for one in net.parameters() if one.dim() < 2], "lr": 3e-3},
+        {
+            "params": [parameter for parameter in net.parameters() if parameter.dim() < 2],
+            "lr": 3e-3,
+        },
     ]
 
 

@@ -266,7 +266,7 @@ def gathered_early() -> dict[str, Any]:
     wait, waited = optimizer.worker.wait, []
 
     def seen(parameters: Sequence[Offloaded]) -> None:
-        waited.append(sorted({one.unit.order for one in parameters}))
+        waited.append(sorted({parameter.unit.order for parameter in parameters}))
         wait(parameters)
 
     optimizer.worker.wait = seen  # type: ignore[method-assign]

@@ -69,12 +69,12 @@ def rank(
             world_size=ranks,
             timeout=LIMIT,
         )
-        said = {}
+        output = {}
         for name in names:
             torch.manual_seed(number)
-            said[name] = getattr(sys.modules[module], name)()
+            output[name] = getattr(sys.modules[module], name)()
             dist.barrier()
-        print(json.dumps(said), flush=True)
+        print(json.dumps(output), flush=True)
     except BaseException:
         traceback.print_exc()
         os._exit(1)

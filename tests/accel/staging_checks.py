@@ -86,13 +86,13 @@ def closed() -> str:
     exchanged(worker, gradient(0))
     staging = (worker.mesh.across or worker.mesh.world).staging
     worker.close()
-    said = []
+    output = []
     for call in (lambda: worker.exchange(gradient(0), ("a",), ((1,),)), lambda: staging.check()):
         try:
             call()
         except (UsageError, RuntimeError) as error:
-            said.append(str(error))
-    return "; ".join(said)
+            output.append(str(error))
+    return "; ".join(output)
 
 
 def dropped() -> bool:

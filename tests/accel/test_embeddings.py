@@ -34,14 +34,21 @@ def four(tmp_path_factory):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_gpus_every_row_is_as_in_a_dictionary(tmp_path):
     names = [name for name in embeddings.SCENARIOS if name != "documented"]
-    said = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
-    assert max(one[name]["kept"] for one in said for name in ("sgd", "adam", "summed")) < 1e-5
+    results = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
     assert (
-        max(one[name]["rows"] for one in said for name in ("trained_adam", "trained_sum_of_bags"))
+        max(result[name]["kept"] for result in results for name in ("sgd", "adam", "summed")) < 1e-5
+    )
+    assert (
+        max(
+            result[name]["rows"]
+            for result in results
+            for name in ("trained_adam", "trained_sum_of_bags")
+        )
         < 1e-4
     )
     assert all(
-        one["resharded"]["loaded"] == [0.0] * 4 and one["refused"]["same"] for one in said[:1]
+        result["resharded"]["loaded"] == [0.0] * 4 and result["refused"]["same"]
+        for result in results[:1]
     )
 
 
@@ -52,39 +59,41 @@ def job(request):
 
 def of(job, name):
     """What each rank said of a scenario, if the job has it."""
-    return [said[name] for said in job if name in said]
+    return [result[name] for result in job if name in result]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rowwise_adam", "rowwise_adagrad", "summed"])
 def test_every_row_is_as_in_a_dictionary(two, name):
-    for said in of(two, name):
-        assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and said["rows"] > 100, said
+    for result in of(two, name):
+        assert result["forward"] < 1e-5 and result["kept"] < 1e-5 and result["rows"] > 100, result
 
 
 def test_rows_are_admitted_by_steps(two):
-    for said in of(two, "admitted_at_the_second_sight"):
-        assert said["forward"] < 1e-5 and said["kept"] < 1e-5 and 0 < said["rows"] < 100, said
+    for result in of(two, "admitted_at_the_second_sight"):
+        assert result["forward"] < 1e-5 and result["kept"] < 1e-5 and 0 < result["rows"] < 100, (
+            result
+        )
 
 
 def test_bf16_on_the_wire_rounds_each_value(two):
-    for said in of(two, "bf16"):
-        assert 0 < said["forward"] < 0.01 and 0 < said["kept"] < 0.01, said
+    for result in of(two, "bf16"):
+        assert 0 < result["forward"] < 0.01 and 0 < result["kept"] < 0.01, result
 
 
 @pytest.mark.parametrize("name", ["trained_adam", "trained_mean_of_bags", "trained_sum_of_bags"])
 def test_a_training_under_ddp_equals_one_rank_with_the_whole_batch(two, four, name):
-    for said in of(two, name) + of(four, name):
-        assert said["dense"] < 1e-5 and said["rows"] < 1e-4, said
-        assert said["losses"][-1] < said["losses"][0] and said["parameters"] == 0
+    for result in of(two, name) + of(four, name):
+        assert result["dense"] < 1e-5 and result["rows"] < 1e-4, result
+        assert result["losses"][-1] < result["losses"][0] and result["parameters"] == 0
 
 
 def test_a_gradient_that_is_not_finite_changes_no_row_of_any_rank(job):
-    for said in of(job, "not_finite"):
+    for result in of(job, "not_finite"):
         assert (
-            f"the gradient of id {said['id']} at rank {len(job) - 1} on host0 has nan"
-            in said["said"]
+            f"the gradient of id {result['id']} at rank {len(job) - 1} on host0 has nan"
+            in result["said"]
         )
-        assert said["changed"] == 0
+        assert result["changed"] == 0
 
 
 def test_ranks_without_data_take_part(job):
@@ -92,8 +101,8 @@ def test_ranks_without_data_take_part(job):
 
 
 def test_rows_that_are_looked_up_often_stay(two):
-    for said in of(two, "evicting"):
-        assert said["often"] and said["stored"] == said["moved"] <= 12
+    for result in of(two, "evicting"):
+        assert result["often"] and result["stored"] == result["moved"] <= 12
 
 
 def test_ranks_with_different_embeddings_all_fail(two):
@@ -116,28 +125,28 @@ def test_checkpoints_reshard(job):
 
 
 def test_a_save_that_fails_keeps_the_checkpoint_before(job):
-    for said in of(job, "refused"):
+    for result in of(job, "refused"):
         assert (
-            "the embedding was not saved: rank 1: " in said["full"]
-            and "is unchanged" in said["full"]
-        ), said["full"]
-        assert said["left"] == ["manifest", "save-000001"] and said["same"]
-        assert said["killed"] == ["manifest", "save-000042"]
+            "the embedding was not saved: rank 1: " in result["full"]
+            and "is unchanged" in result["full"]
+        ), result["full"]
+        assert result["left"] == ["manifest", "save-000001"] and result["same"]
+        assert result["killed"] == ["manifest", "save-000042"]
 
 
 def test_checkpoints_that_do_not_fit_are_refused_on_every_rank(job):
-    for said in of(job, "refused"):
-        assert "rows already" in said["twice"]
-        assert "has optimizer adam, and the table has sgd" in said["optimizer"]
-        assert f"has dim {embeddings.DIM}, and the table has {embeddings.DIM + 1}" in said["dim"]
-        assert "capacity of 2 rows" in said["capacity"]
-        assert "cut off or damaged" in said["cut"] and "shard-00001" in said["cut"]
-        assert "is missing in" in said["missing"] and "there is no checkpoint" in said["absent"]
+    for result in of(job, "refused"):
+        assert "rows already" in result["twice"]
+        assert "has optimizer adam, and the table has sgd" in result["optimizer"]
+        assert f"has dim {embeddings.DIM}, and the table has {embeddings.DIM + 1}" in result["dim"]
+        assert "capacity of 2 rows" in result["capacity"]
+        assert "cut off or damaged" in result["cut"] and "shard-00001" in result["cut"]
+        assert "is missing in" in result["missing"] and "there is no checkpoint" in result["absent"]
 
 
 def test_the_training_of_the_docs_runs(two):
-    for said in of(two, "documented"):
-        assert said["loss"] < 0.5 and said["same"], said
+    for result in of(two, "documented"):
+        assert result["loss"] < 0.5 and result["same"], result
 
 
 def test_an_exchange_that_fails_names_the_rank(tmp_path):

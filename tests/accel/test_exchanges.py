@@ -42,7 +42,7 @@ def job(request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in WITHOUT_DIGEST])
 def test_every_rank_has_the_same_bits(job, name):
-    assert len({said[name]["digest"] for said in job[1]}) == 1
+    assert len({result[name]["digest"] for result in job[1]}) == 1
 
 
 # The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several
@@ -59,7 +59,7 @@ def test_every_rank_has_the_same_bits(job, name):
     ],
 )
 def test_the_average_is_right(job, name, most):
-    assert max(said[name]["error"] for said in job[1]) < most
+    assert max(result[name]["error"] for result in job[1]) < most
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_the_average_is_right(job, name, most):
 )
 # more ranks add in another order
 def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path):
-    for said in jobs.all_well(jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more)):
-        assert said["topk_all"]["digest"] == said["topk_all"]["plain"]
+    for result in jobs.all_well(jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more)):
+        assert result["topk_all"]["digest"] == result["topk_all"]["plain"]
 
 
 @pytest.mark.parametrize("name", ["topk", "topk_half"])
@@ -95,24 +95,24 @@ def test_the_largest_elements_arrive(job, name):
     ],
 )
 def test_nothing_is_lost(job, name, most):
-    said = job[1][0][name]
-    assert said["missing"] < most
-    assert said.get("unsent", 1) > 1e-4, "and there was something to keep"
+    result = job[1][0][name]
+    assert result["missing"] < most
+    assert result.get("unsent", 1) > 1e-4, "and there was something to keep"
 
 
 @pytest.mark.parametrize(("name", "most"), [("powersgd", 1e-3), ("powersgd_rough", 3e-2)])
 def test_a_matrix_of_low_rank_arrives_whole(job, name, most):
-    for said in job[1]:
-        assert max(said[name]["errors"]) < most, said[name]
+    for result in job[1]:
+        assert max(result[name]["errors"]) < most, result[name]
 
 
 def test_factors_are_few_bytes(job):
-    which, said = job
+    which, result = job
     if which.startswith("2 hosts"):
         rank, others = 10, 3_018
         for name, width in {"powersgd": 4, "powersgd_rough": 2}.items():
             sent = 3 * (width * rank * (250 + 280) + 4 * others)
-            assert said[0][name]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], (
+            assert result[0][name]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], (
                 "a ring of four leaves each host once"
             )
 
@@ -127,8 +127,8 @@ def test_without_feedback_what_is_not_sent_is_lost(job):
 
 
 def test_the_threshold_follows_the_gradients(job):
-    which, said = job
-    sent, room = said[0]["room"]["sent"], said[0]["room"]["room"]
+    which, result = job
+    sent, room = result[0]["room"]["sent"], result[0]["room"]["room"]
     ranks = int(which.split()[0]) if "hosts" not in which else 2
     assert sent[25] == 0
     for number, count in enumerate(sent):
@@ -142,8 +142,8 @@ def test_momentum_correction_of_all_elements_changes_nothing(job):
 
 
 def test_what_is_not_finite_reaches_all_and_does_not_stay(job):
-    for said in job[1]:
-        for case, (finite, after) in said["not_finite"].items():
+    for result in job[1]:
+        for case, (finite, after) in result["not_finite"].items():
             assert not finite and after, case
 
 
@@ -152,16 +152,16 @@ def test_values_beyond_fp16_are_scaled(job):
 
 
 def test_gradients_in_bf16_are_kept_in_fp32(job):
-    said = job[1][0]["half_gradients"]
-    assert (said["dtype"], said["kept"]) == ("torch.bfloat16", "torch.float32")
+    result = job[1][0]["half_gradients"]
+    assert (result["dtype"], result["kept"]) == ("torch.bfloat16", "torch.float32")
 
 
 def test_gradients_in_fp64_lose_nothing(job):
-    assert max(said["doubles"] for said in job[1]) < 1e-15
+    assert max(result["doubles"] for result in job[1]) < 1e-15
 
 
 def test_the_smallest_halves_arrive(job):
-    which, said = job
+    which, result = job
     # there the row's own sum is in the gradient's format, as DDP's is
     if not which.startswith("2 hosts"):
         assert all(
@@ -171,47 +171,50 @@ def test_the_smallest_halves_arrive(job):
                 "int8": sum(exchanges.LENGTHS),
                 "int4": sum(exchanges.LENGTHS),
             }
-            for one in said
+            for one in result
         )
 
 
 def test_int8_keeps_what_the_sum_lost(job):
-    assert all(said["sums_are_kept"] for said in job[1])
+    assert all(result["sums_are_kept"] for result in job[1])
 
 
 def test_bytes_that_leave_the_host_are_those_of_the_method(job):
-    which, said = job
+    which, result = job
     total, room = sum(exchanges.LENGTHS), -(-sum(exchanges.LENGTHS) * 5 // 100)
     if "apart" in which:  # all that is sent leaves
         assert all(
-            one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in said
+            one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in result
         )
     elif not which.startswith("2 hosts"):  # one host
         assert all(
             one[name]["traffic"] == [0, 0]
-            for one in said
+            for one in result
             for name in ("dense", "int8", "int4", "topk")
         )
     else:
-        assert said[0]["dense"]["two_d"]
-        inside, across = said[0]["dense"]["traffic"]
+        assert result[0]["dense"]["two_d"]
+        inside, across = result[0]["dense"]["traffic"]
         # Each rank sends its half once to the other host; inside, halves are sent twice.
         assert abs(across - 4 * total / 2) < 100 and abs(inside - 4 * total) < 100
-        assert said[0]["topk"]["traffic"][1] == pytest.approx(6 * room / 2, rel=0.02)
-        assert said[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
+        assert result[0]["topk"]["traffic"][1] == pytest.approx(6 * room / 2, rel=0.02)
+        assert result[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
         # A byte per element and a scale per block in both directions; small pieces are padded to
         # whole blocks.
-        assert said[0]["int8"]["traffic"][1] == pytest.approx(total / 2 * (1 + 4 / 256), rel=0.03)
-        assert said[0]["int4"]["traffic"][1] == pytest.approx(total / 2 * (0.5 + 4 / 256), rel=0.03)
+        assert result[0]["int8"]["traffic"][1] == pytest.approx(total / 2 * (1 + 4 / 256), rel=0.03)
+        assert result[0]["int4"]["traffic"][1] == pytest.approx(
+            total / 2 * (0.5 + 4 / 256), rel=0.03
+        )
 
 
 def test_the_programs_default_type_changes_nothing(job):
-    for said in job[1]:
-        for norms in said["other_default_types"].values():
+    for result in job[1]:
+        for norms in result["other_default_types"].values():
             assert norms[0] == norms[1] == norms[2] > 1
 
 
 def test_an_average_that_fp16_cannot_have_leaves_what_is_kept(job):
     assert all(
-        said["half_overflows"] == {"finite": False, "same": True, "kept": True} for said in job[1]
+        result["half_overflows"] == {"finite": False, "same": True, "kept": True}
+        for result in job[1]
     )

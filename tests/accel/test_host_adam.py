@@ -93,8 +93,9 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
         adam.close()
         results.append(states)
     assert all(
-        torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square)
-        for one in results
+        torch.equal(result.weight, results[0].weight)
+        and torch.equal(result.square, results[0].square)
+        for result in results
     )
     host_adam._library.cache_clear()
 

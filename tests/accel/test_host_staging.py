@@ -31,7 +31,7 @@ def env(plugin_library):
 @pytest.mark.parametrize("which", list(JOBS))
 def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     ranks, hosts, more = JOBS[which]
-    said = jobs.all_well(
+    results = jobs.all_well(
         jobs.run(
             tmp_path,
             "staging_checks",
@@ -42,14 +42,16 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
             **more,
         )
     )
-    for one in said:
-        assert one["again"] and one["dropped"], "neither leaves a thread"
+    for result in results:
+        assert result["again"] and result["dropped"], "neither leaves a thread"
         assert (
-            one["closed"]
+            result["closed"]
             == "a gradient was submitted after close(); an exchange was started after close()"
         )
-        for method, found in one["same_bits"].items():
-            assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
+        for method, found in result["same_bits"].items():
+            assert found["host"] == found["backend"] == results[0]["same_bits"][method]["host"], (
+                method
+            )
             assert found["same traffic"] and found["error"] < 1, method
 
 
@@ -57,10 +59,10 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     ("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"]
 )
 def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
-    said = jobs.all_well(
+    results = jobs.all_well(
         jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more)
     )
-    assert {one["refused"] for one in said} == {
+    assert {result["refused"] for result in results} == {
         "host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"
     }
 
@@ -71,9 +73,9 @@ def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, e
     ids=lambda more: "GPUs" if more else "CPUs",
 )
 def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
-    said = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more)
-    assert [one["code"] for one in said] == [0, 0, 7], said[0]["stderr"]
-    for one in said[:2]:
-        assert "lost: rank 2 on host2 (" in one["lost"]
-        assert one["finite"] == [True, True, True, *([False] if more else [])]
-        assert one["after_s"] < 30, "long before any limit"
+    results = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more)
+    assert [result["code"] for result in results] == [0, 0, 7], results[0]["stderr"]
+    for result in results[:2]:
+        assert "lost: rank 2 on host2 (" in result["lost"]
+        assert result["finite"] == [True, True, True, *([False] if more else [])]
+        assert result["after_s"] < 30, "long before any limit"

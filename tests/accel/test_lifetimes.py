@@ -36,35 +36,35 @@ def job(request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", WITH_DIGEST)
 def test_parameters_are_the_same_bits_on_every_rank(job, name):
-    assert len({said[name]["digest"] for said in job}) == 1
+    assert len({result[name]["digest"] for result in job}) == 1
 
 
 def test_a_saved_training_resumes(job):
-    for said in job:
+    for result in job:
         assert (
-            said["resumed"]["kept"]
-            and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"]
-        ), said["resumed"]
+            result["resumed"]["kept"]
+            and result["resumed"]["apart"] < 0.5 * result["resumed"]["forgotten"]
+        ), result["resumed"]
 
 
 def test_a_look_at_what_is_kept_changes_nothing(job):
     assert all(
-        said["saved_each_step"]["digest"] == said["saved_each_step"]["saved"] for said in job
+        result["saved_each_step"]["digest"] == result["saved_each_step"]["saved"] for result in job
     )
 
 
 def test_an_end_leaves_no_threads(job):
-    for said in (one["closed"] for one in job):
-        assert said["own"] >= 2 and said["left"] == 0, said
-        assert "a gradient was submitted after close()" in said["said"]
+    for result in (one["closed"] for one in job):
+        assert result["own"] >= 2 and result["left"] == 0, result
+        assert "a gradient was submitted after close()" in result["said"]
 
 
 def test_a_communicator_that_was_lent_stays(job):
-    assert [said["borrowed"] for said in job] == [len(job)] * len(job)
+    assert [result["borrowed"] for result in job] == [len(job)] * len(job)
 
 
 def test_states_of_others_are_refused(job):
-    for errors in (said["wrong_states"] for said in job):
+    for errors in (result["wrong_states"] for result in job):
         assert len(errors) == 4 and all(
             "save and load it on every rank" in error for error in errors[:2]
         )
@@ -75,14 +75,14 @@ def test_states_of_others_are_refused(job):
 
 
 def test_a_model_on_a_part_of_the_ranks_is_refused(job):
-    for said in job:
-        assert said["of_a_part_of_the_ranks"].startswith(
+    for result in job:
+        assert result["of_a_part_of_the_ranks"].startswith(
             f"the model's process group has {len(job) // 2} of {len(job)} ranks"
         )
 
 
 def test_ranks_with_different_settings_all_fail(job):
-    for differing, wrong in (said["other_settings"] for said in job):
+    for differing, wrong in (result["other_settings"] for result in job):
         assert differing.startswith(
             "ranks 1 have other settings than rank 0: Settings(method='topk'"
         )
@@ -90,36 +90,38 @@ def test_ranks_with_different_settings_all_fail(job):
 
 
 def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
-    for said in (one["an_overflow"] for one in job):
-        assert not said["finite"] and said["same"] and said["kept"]
+    for result in (one["an_overflow"] for one in job):
+        assert not result["finite"] and result["same"] and result["kept"]
 
 
 def test_a_rank_alone_keeps_its_gradients(job):
-    assert all(said["one_rank_alone"] for said in job)
+    assert all(result["one_rank_alone"] for result in job)
 
 
 def test_the_switches_of_lightcc_do_it_all(tmp_path):
-    said = jobs.all_well(
+    results = jobs.all_well(
         jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1")
     )
-    assert len({one["switched"]["digest"] for one in said}) == 1
-    assert said[0]["switched"]["two_d"]
+    assert len({result["switched"]["digest"] for result in results}) == 1
+    assert results[0]["switched"]["two_d"]
     assert (
-        said[0]["switched"]["settings"] == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
+        results[0]["switched"]["settings"]
+        == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
     )
     assert (
         "busbw accel: topk two_d=True compress_least=0 ratio=0.1 values=fp16 over 2 x 2 ranks\n"
-        in said[0]["stderr"]
+        in results[0]["stderr"]
     )
     assert (
-        "busbw accel: LIGHT_TOPK_RATE is unknown (known: LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
+        "busbw accel: LIGHT_TOPK_RATE is unknown (known: LIGHT_2D_ALLREDUCE, "
+        in results[0]["stderr"]
     )
-    assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
+    assert "busbw accel" not in results[1]["stderr"], "one rank says it for all"
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("lost", 5), ("lost_sharded", 3), ("lost_sparse", 3)])
 def test_a_rank_that_is_lost_is_named_by_the_others(tmp_path, name, ranks):
-    said = jobs.run(tmp_path, "lifetimes", [name], ranks)
-    assert [one["code"] for one in said] == [0] * (ranks - 1) + [7]
-    for one in said[:-1]:
-        assert f"lost: rank {ranks - 1} on host0 (" in one["lost"]
+    results = jobs.run(tmp_path, "lifetimes", [name], ranks)
+    assert [result["code"] for result in results] == [0] * (ranks - 1) + [7]
+    for result in results[:-1]:
+        assert f"lost: rank {ranks - 1} on host0 (" in result["lost"]

@@ -176,7 +176,9 @@ def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, 
         assert pair.loss(7) == at_once
     if not stream_weights:  # members of `bare` do not run
         assert {
-            one.name.split(".")[0] for one in pair.optimizer.parameters if one.unit.order == 0
+            parameter.name.split(".")[0]
+            for parameter in pair.optimizer.parameters
+            if parameter.unit.order == 0
         } == {"tokens", "bare"}
     pair.optimizer.close()
 

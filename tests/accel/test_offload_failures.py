@@ -145,7 +145,7 @@ def test_too_little_memory_is_said_before_anything_is_allocated(monkeypatch):
     with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as caught:
         offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     assert "gpu_share=0." in caught.value.hint
-    assert {one.dtype for one in net.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
 
 
 def test_updates_that_fail_reach_the_program(monkeypatch):
@@ -310,9 +310,9 @@ def test_memory_is_unpinned_before_it_is_unmapped():
 
 def test_a_lane_forgets_copies_that_have_ended():
     lane = copy_streams.Lane(torch.device("cpu"))
-    lane._flying.extend((copy_streams.Copied(None, None), 4) for _ in range(100))
+    lane._in_flight.extend((copy_streams.Copied(None, None), 4) for _ in range(100))
     lane.throttle()
-    assert not lane._flying
+    assert not lane._in_flight
 
 
 @pytest.mark.parametrize(

@@ -140,9 +140,9 @@ def test_a_slab_gives_zeroed_parts_that_begin_at_cache_lines():
         for count, dtype in ((1, torch.bfloat16), (16, torch.float32), (17, torch.uint8))
     ]
     start = parts[0].data_ptr()
-    assert [one.data_ptr() - start for one in parts] == [0, 64, 128]
-    assert [one.numel() for one in parts] == [1, 16, 17]
-    assert not any(one.any() for one in parts)
+    assert [part.data_ptr() - start for part in parts] == [0, 64, 128]
+    assert [part.numel() for part in parts] == [1, 16, 17]
+    assert not any(part.any() for part in parts)
     assert slab.pinned_bytes == 0
     slab.close()
 
@@ -190,8 +190,8 @@ def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
     third = copy_streams.IN_FLIGHT // 2
     copies = [Waits() for _ in range(4)]
     copies[0].ended = True
-    lane._flying.extend((one, third) for one in copies)
-    lane._flying.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
+    lane._in_flight.extend((one, third) for one in copies)
+    lane._in_flight.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
     lane.throttle()
     # what is left is just the limit
     assert [one.ended for one in copies] == [True, True, False, False]

@@ -25,34 +25,36 @@ def job(request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_equal_those_of_adamw(job, name):
-    for said in job:
-        assert said[name]["worst"] < 1e-6
-        assert said[name].get("same", True)
+    for result in job:
+        assert result[name]["worst"] < 1e-6
+        assert result[name].get("same", True)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ranks_agree(job, name):
-    assert len({(said[name]["digest"], round(said[name]["norm"], 6)) for said in job}) == 1
+    assert len({(result[name]["digest"], round(result[name]["norm"], 6)) for result in job}) == 1
 
 
 def test_gradients_are_exchanged_as_the_caller_says(job):
-    for said in job:
-        assert said["ddp_late"]["digest"] == said["ddp"]["digest"] != said["ddp_int8"]["digest"]
+    for result in job:
+        assert (
+            result["ddp_late"]["digest"] == result["ddp"]["digest"] != result["ddp_int8"]["digest"]
+        )
 
 
 def test_weights_that_are_gathered_early_are_waited_for(job):
-    for said in job:
-        at_once, later = said["gathered_early"]["losses"]
+    for result in job:
+        at_once, later = result["gathered_early"]["losses"]
         assert at_once == later
         # the root, the first block with the two that are fetched ahead, each block, and the norm
         # and the head, which are one group
-        assert said["gathered_early"]["units"] == [[0], [1, 2, 3], [2], [3], [4, 5], [4, 5]]
+        assert result["gathered_early"]["units"] == [[0], [1, 2, 3], [2], [3], [4, 5], [4, 5]]
 
 
 def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
-    for rank, said in enumerate(job):
+    for rank, result in enumerate(job):
         where = "some of another rank" if rank else "blocks.0.1.weight"
-        assert said["not_finite_elsewhere"] == {
+        assert result["not_finite_elsewhere"] == {
             "said": f"gradients are not finite in step 1: {where}; nothing was updated",
             "same": True,
         }
@@ -68,10 +70,10 @@ def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
     ],
 )
 def test_models_that_cannot_be_offloaded_are_refused(job, name, said):
-    assert all(said in one[name]["said"] for one in job)
+    assert all(said in result[name]["said"] for result in job)
 
 
 def test_a_rank_that_ends_in_backward_is_named(tmp_path):
-    said = jobs.run(tmp_path, "offloads", ["dies"], 2)
-    assert said[0]["code"] == 1
-    assert "rank 1" in said[0]["stderr"], said[0]["stderr"]
+    results = jobs.run(tmp_path, "offloads", ["dies"], 2)
+    assert results[0]["code"] == 1
+    assert "rank 1" in results[0]["stderr"], results[0]["stderr"]

@@ -25,7 +25,7 @@ def job(request, tmp_path_factory):
 
 
 def test_each_way_is_taken_where_it_sends_the_fewest_bytes(job):
-    taken = [one["way"] for one in job[0]["ways"].values() if "way" in one]
+    taken = [result["way"] for result in job[0]["ways"].values() if "way" in result]
     assert taken == (
         [sparse.GATHER] * 3 if len(job) == 2 else [sparse.GATHER, sparse.OWNERS, sparse.DENSE]
     )
@@ -39,7 +39,7 @@ ERRORS = {"float64": 1e-14, "bfloat16": 1e-2, "bf16": 1e-2, "float16": 1e-3}
 @pytest.mark.parametrize("scenario", ["ways", "gradients"])
 def test_every_rank_has_the_average_with_the_same_bits(job, scenario):
     for name, first in job[0][scenario].items():
-        assert len({said[scenario][name]["digest"] for said in job}) == 1, name
+        assert len({result[scenario][name]["digest"] for result in job}) == 1, name
         assert first["rows"] and first["same"], name
         assert first["error"] <= next(
             (most for word, most in ERRORS.items() if word in name), 1e-6
@@ -78,12 +78,12 @@ def test_bytes_that_leave_the_host_are_counted(job):
     ],
 )
 def test_a_training_is_the_one_of_ddp(job, name):
-    assert len({said["trainings"]["apart"][name][0] for said in job}) == 1
+    assert len({result["trainings"]["apart"][name][0] for result in job}) == 1
     assert job[0]["trainings"]["apart"][name][1] < (2e-2 if name == "int8" else 1e-5)
 
 
 def test_sums_are_computed_in_fp32(job):
-    assert all(said["sums_of_halves"] for said in job)
+    assert all(result["sums_of_halves"] for result in job)
 
 
 def test_a_codec_compresses_the_dense_parameters_only(job):
@@ -93,10 +93,10 @@ def test_a_codec_compresses_the_dense_parameters_only(job):
 
 
 def test_other_layouts_and_types_are_refused(job):
-    for layout, kind in (said["refused"] for said in job):
+    for layout, kind in (result["refused"] for result in job):
         assert "a sparse gradient of shape (3, 3) has 2 sparse dimensions" in layout
         assert "a sparse gradient of shape (3, 2) has type torch.int32" in kind
 
 
 def test_without_a_network_a_rank_has_its_own_gradient(job):
-    assert max(said["alone"] for said in job) < 1e-6
+    assert max(result["alone"] for result in job) < 1e-6

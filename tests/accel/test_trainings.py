@@ -53,12 +53,12 @@ def job(request, tmp_path_factory):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
     names = ["plain", *METHODS, "accumulated", "unused_parameters"]
-    said = jobs.all_well(jobs.run(tmp_path, "trainings", names, 2, ACCEL_DEVICE="cuda"))
+    results = jobs.all_well(jobs.run(tmp_path, "trainings", names, 2, ACCEL_DEVICE="cuda"))
     for name in names:
-        assert len({one[name]["digest"] for one in said}) == 1, name
-    assert all(said[0][name]["loss"] < 0.5 * said[0][name]["first"] for name in METHODS)
+        assert len({result[name]["digest"] for result in results}) == 1, name
+    assert all(results[0][name]["loss"] < 0.5 * results[0][name]["first"] for name in METHODS)
     # by DDP itself, and straight from the hook over DDP's communicator
-    plain, dense = said[0]["plain"], said[0]["dense"]
+    plain, dense = results[0]["plain"], results[0]["dense"]
     assert (
         dense["early"] == pytest.approx(plain["early"], rel=1e-3)
         and dense["loss"] < plain["loss"] + 0.1
@@ -67,15 +67,15 @@ def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
 
 def test_parameters_are_the_same_bits_on_every_rank(job):
     for name in _of(len(job), METHODS + FEATURES):
-        assert len({said[name]["digest"] for said in job}) == 1, name
+        assert len({result[name]["digest"] for result in job}) == 1, name
 
 
 def test_it_learns_as_without(job):
     plain = job[0]["plain"]
     for name in _of(len(job), METHODS):
-        said = job[0][name]
-        assert said["loss"] < 0.5 * said["first"], name
-        assert said["loss"] < plain["loss"] + 0.1, name
+        result = job[0][name]
+        assert result["loss"] < 0.5 * result["first"], name
+        assert result["loss"] < plain["loss"] + 0.1, name
 
 
 def test_codecs_send_fewer_bytes(job):
@@ -89,15 +89,15 @@ def test_codecs_send_fewer_bytes(job):
 
 
 def test_the_last_bucket_has_a_method_of_its_own(job):
-    for said in job:
-        kept = said["int4_and_factors_last"]["kept"]
+    for result in job:
+        kept = result["int4_and_factors_last"]["kept"]
         assert len(kept) > 1 and sorted(map(any, kept)) == [False] * (len(kept) - 1) + [True]
-        assert not any(map(any, said["int4"]["kept"]))
+        assert not any(map(any, result["int4"]["kept"]))
 
 
 def test_over_a_perfect_network_nothing_is_exchanged(job):
-    for said in job:
-        assert said["silenced"]["steps"] == 7 * 3 * 3 and said["silenced"]["exchanges"] >= 7 * 3
+    for result in job:
+        assert result["silenced"]["steps"] == 7 * 3 * 3 and result["silenced"]["exchanges"] >= 7 * 3
 
 
 def test_accumulated_gradients_are_exchanged_once(job):
@@ -105,21 +105,21 @@ def test_accumulated_gradients_are_exchanged_once(job):
 
 
 def test_what_is_kept_follows_the_scale_of_the_loss(job):
-    assert all(said["mixed_precision"]["apart"] < 1e-4 for said in job)
+    assert all(result["mixed_precision"]["apart"] < 1e-4 for result in job)
 
 
 def test_fsdp_replicas_match_the_plain_all_reduce(job):
-    for said in (one["fully_sharded"] for one in job):
+    for result in (one["fully_sharded"] for one in job):
         assert (
-            said["apart"]["dense"] < 1e-6
-            and said["apart"]["int8"] < 1e-2
-            and said["apart"]["topk"] < 0.2
-        ), said
-        assert said["kept"] == 3
+            result["apart"]["dense"] < 1e-6
+            and result["apart"]["int8"] < 1e-2
+            and result["apart"]["topk"] < 0.2
+        ), result
+        assert result["kept"] == 3
 
 
 def test_steps_are_counted_whatever_the_first_bucket_is(job):
     assert all(
-        (said["sparse_gradients"]["steps"], said["sparse_gradients"]["comm_worker"]) == (6, 4)
-        for said in job
+        (result["sparse_gradients"]["steps"], result["sparse_gradients"]["comm_worker"]) == (6, 4)
+        for result in job
     )

@@ -166,9 +166,9 @@ def silenced() -> dict[str, Any]:
                     for number in range(3):
                         step_of(net, optimizer, number)
                         found["steps"] += all(
-                            bool(torch.isfinite(one.grad).all())
-                            for one in net.parameters()
-                            if one.grad is not None
+                            bool(torch.isfinite(parameter.grad).all())
+                            for parameter in net.parameters()
+                            if parameter.grad is not None
                         )
             finally:
                 for name, exchange in before.items():

@@ -26,7 +26,7 @@ def well(said: list[dict[str, Any]], name: str) -> list[Any]:
     """What each rank said of a contract; the first that failed fails the test with its own
     words.
     """
-    for one in said:
-        assert name in one, one["stderr"][-3000:]
-        assert not isinstance(one[name], dict), one[name]["failed"]
-    return [one[name] for one in said]
+    for result in said:
+        assert name in result, result["stderr"][-3000:]
+        assert not isinstance(result[name], dict), result[name]["failed"]
+    return [result[name] for result in said]

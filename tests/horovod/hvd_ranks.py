@@ -37,27 +37,27 @@ def rank(
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
-    said, code = {}, 0
+    output, code = {}, 0
     try:
         for name in names:
             hvd.init()
             torch.manual_seed(0)
             try:
-                said[name] = getattr(sys.modules[module], name)()
+                output[name] = getattr(sys.modules[module], name)()
             except Exception:
-                said[name], code = {"failed": traceback.format_exc()}, 1
+                output[name], code = {"failed": traceback.format_exc()}, 1
             if hvd.is_initialized():
                 hvd.barrier()
                 hvd.shutdown()
             if left := gloo_threads():
-                said[name], code = (
+                output[name], code = (
                     {"failed": f"{left} of Gloo's threads are left after shutdown"},
                     1,
                 )
     except BaseException:
         traceback.print_exc()
         code = 1
-    print(json.dumps(said), flush=True)
+    print(json.dumps(output), flush=True)
     os._exit(code)
 
 

@@ -39,7 +39,7 @@ def trained(optimizer, model, passes=1):
                 nn.functional.cross_entropy(model(own(inputs)[rows]), own(labels)[rows]) / passes
             ).backward()
         optimizer.step()
-    return torch.cat([one.detach().flatten() for one in model.parameters()])
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def alone():
@@ -50,7 +50,7 @@ def alone():
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
-    return torch.cat([one.detach().flatten() for one in model.parameters()])
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def distributed(model, **words):
@@ -227,11 +227,11 @@ def sparse_gradients_are_reduced():
 def parameters_and_states_are_broadcast():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     with torch.no_grad():
-        for one in model.parameters():
-            one.fill_(hvd.rank())
+        for parameter in model.parameters():
+            parameter.fill_(hvd.rank())
     hvd.broadcast_parameters(model.state_dict(), root_rank=1)
     hvd.broadcast_parameters(model.named_parameters(), root_rank=1)
-    assert all((one == 1).all() for one in model.parameters())
+    assert all((parameter == 1).all() for parameter in model.parameters())
     with fails("broadcast_parameters of a int", ValueError):
         hvd.broadcast_parameters(3, 0)
     optimizer = torch.optim.Adam(
@@ -273,7 +273,7 @@ def batch_norm_is_over_all_ranks():
 def gradients_go_as_light_variables_say():
     model = net()
     optimizer = distributed(model)
-    start = torch.cat([one.detach().flatten() for one in model.parameters()])
+    start = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     end = trained(optimizer, model)
     worker = context.current().worker
     assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"

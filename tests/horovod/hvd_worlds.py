@@ -284,11 +284,11 @@ def one_is_lost():
     hvd.allreduce(mine(2), name="all are there")
     if hvd.rank() == 1:
         os._exit(7)
-    said = []
+    output = []
     for _ in range(2):
         try:
             hvd.allreduce(mine(2), name="one is lost")
         except hvd.HorovodInternalError as error:
-            said.append(str(error))
+            output.append(str(error))
     hvd.shutdown()
-    return said
+    return output

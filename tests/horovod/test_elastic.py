@@ -114,7 +114,7 @@ def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
         "train.py",
     ]
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    said = []
+    output = []
     with subprocess.Popen(
         [sys.executable, "-m", "busbw", *words],
         cwd=tmp_path,
@@ -124,13 +124,13 @@ def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
         text=True,
     ) as job:
         for line in job.stdout:
-            said.append(line.split())
+            output.append(line.split())
             if line == "kill\n" and not (tmp_path / "killed").exists():
                 (tmp_path / "killed").touch()
-                pid = next(int(words[4]) for words in said if words[:2] == ["world", "0"])
+                pid = next(int(words[4]) for words in output if words[:2] == ["world", "0"])
                 os.kill(pid, signal.SIGKILL)
         errors = job.stderr.read()
-    assert job.returncode == 0, (said, errors)
+    assert job.returncode == 0, (output, errors)
     assert re.search(
         r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots"
         r" 1, 2\n",
@@ -142,11 +142,11 @@ def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
         r" slots 1, 3\n",
         errors,
     )
-    limits = sorted(words[1:] for words in said if words[0] == "limit" and int(words[1]) < 4)
+    limits = sorted(words[1:] for words in output if words[0] == "limit" and int(words[1]) < 4)
     # A rank lost while a world forms costs the others this, not HOROVOD_GLOO_TIMEOUT_SECONDS, and
     # the next attempt has twice as long.
     assert limits == [["1", "6.0"], ["1", "6.0"], ["2", "6.0"], ["3", "12.0"], ["3", "6.0"]]
-    worlds = [words[1:] for words in said if words[0] == "world"]
+    worlds = [words[1:] for words in output if words[0] == "world"]
     first, second = sorted(worlds[:2]), sorted(worlds[2:])
     assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "3"]], (
         "the survivor is rank 0 now, on its own slot"
@@ -155,13 +155,13 @@ def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
     assert [words[4:] for words in second] == [["20", "40"]] * 2, (
         "both continue from the last commit"
     )
-    assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], (
+    assert [words for words in output if words[0] == "reset"] == [["reset", "0"]], (
         "once, at the survivor"
     )
-    assert sorted(words for words in said if words[0] == "end") == [
+    assert sorted(words for words in output if words[0] == "end") == [
         ["end", "0", "60", "120", "1"],
         ["end", "1", "60", "120", "1"],
     ]
-    assert [words for words in said if words[0] == "threads"] == [
+    assert [words for words in output if words[0] == "threads"] == [
         ["threads", "of", "groups", "0"]
     ] * 2, "one would abort the process"

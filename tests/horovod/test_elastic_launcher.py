@@ -83,8 +83,8 @@ class Job:
 
     def end(self):
         """The exit code and stderr."""
-        _, said = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, said
+        _, output = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, output
 
 
 def slots_of(world):
@@ -120,10 +120,10 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
     job.slots(3)
     assert slots_of(job.next_world()) == [1, 2]
     job.touch("done")
-    code, said = job.end()
-    assert code == Exit.OK, said
-    assert "busbw horovodrun: the worker on slot 0 (rank 0) was killed by signal 9\n" in said
-    assert "busbw horovodrun: world 2: 2 ranks on slots 1, 2\n" in said
+    code, output = job.end()
+    assert code == Exit.OK, output
+    assert "busbw horovodrun: the worker on slot 0 (rank 0) was killed by signal 9\n" in output
+    assert "busbw horovodrun: world 2: 2 ranks on slots 1, 2\n" in output
 
 
 def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(tmp_path):
@@ -148,8 +148,8 @@ def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(
     # its slot is used again, for the world that is one too many
     os.kill(world[1]["pid"], signal.SIGKILL)
     job.touch("next.2")
-    code, said = job.end()
-    assert code == Exit.UNKNOWN and "error: the workers have changed more than 1 times" in said
+    code, output = job.end()
+    assert code == Exit.UNKNOWN and "error: the workers have changed more than 1 times" in output
 
 
 def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_path):
@@ -157,12 +157,12 @@ def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_pat
     job.next_world()
     job.touch("hang.1")
     job.touch("next.1")
-    code, said = job.end()
+    code, output = job.end()
     assert code == Exit.UNKNOWN
-    assert "the worker on slot 1 (rank 1) did not join a new world within 1 s" in said
+    assert "the worker on slot 1 (rank 1) did not join a new world within 1 s" in output
     assert (
         "error: 1 of at least 2 workers are ready, of 2 slots, 1 s after a change\n\n"
-        "hint: free more slots" in said
+        "hint: free more slots" in output
     )
 
 
@@ -184,8 +184,8 @@ def test_the_job_ends_with_the_code_of_a_worker_if_all_ranks_fail(tmp_path):
     job.wait_for((tmp_path / "held").exists)
     job.touch("fail.0")
     job.touch("fail.1")
-    code, said = job.end()
-    assert code == 7 and "the worker on slot 1 (rank 1) ended with 7" in said
+    code, output = job.end()
+    assert code == 7 and "the worker on slot 1 (rank 1) ended with 7" in output
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
     answer = tmp_path / "answer"
     answer.write_text("localhost:2\n")
     script = launcher.Script(f"cat '{answer}'", 1)
-    said = ""
+    output = ""
     for wrong in (b"\xff\xfe\n", b"h2:2\n", None):
         if wrong is None:
             answer.unlink()
@@ -237,16 +237,16 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
         end_s = time.monotonic() + LIMIT_S
         while not (more := capsys.readouterr().err) and time.monotonic() < end_s:
             time.sleep(0.02)
-        said += more
+        output += more
         assert script.slots() == 2
     answer.write_text("localhost:0\n")
     while script.slots() and time.monotonic() < end_s:
         time.sleep(0.02)
     script.stop()
     assert script.slots() == 0
-    assert [line.rpartition("; ")[2] for line in said.splitlines()] == [
+    assert [line.rpartition("; ")[2] for line in output.splitlines()] == [
         "2 slots stay in use"
-    ] * 3, said
+    ] * 3, output
 
 
 @given(st.lists(st.integers(1, 99), max_size=9))

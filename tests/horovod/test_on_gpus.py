@@ -25,8 +25,8 @@ pytestmark = [
     ],
 )
 def test_two_gpus(name, tmp_path):
-    for said in hvd_jobs.run(tmp_path, "hvd_on_gpus", [name], 2, ACCEL_DEVICE="cuda"):
-        assert said["code"] == 0, (said.get(name), said["stderr"][-3000:])
+    for result in hvd_jobs.run(tmp_path, "hvd_on_gpus", [name], 2, ACCEL_DEVICE="cuda"):
+        assert result["code"] == 0, (result.get(name), result["stderr"][-3000:])
 
 
 def test_a_killed_rank_is_replaced_and_the_training_goes_on(tmp_path):

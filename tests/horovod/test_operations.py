@@ -26,13 +26,13 @@ def job(request, tmp_path_factory):
 
 @pytest.mark.parametrize("name", [name for name in CONTRACTS if name != STEADY])
 def test_operations(job, name):
-    for said in job:
-        assert name in said, [(one["code"], one["stderr"][-3000:]) for one in job]
-        assert "failed" not in (said[name] or {}), said[name]["failed"]
+    for result in job:
+        assert name in result, [(one["code"], one["stderr"][-3000:]) for one in job]
+        assert "failed" not in (result[name] or {}), result[name]["failed"]
 
 
 def test_a_steady_step_negotiates_nothing(job):
     if len(job) == 3:
         pytest.skip("50 operations and a cache of 8")
-    for said in job:
-        assert isinstance(said[STEADY], int), said
+    for result in job:
+        assert isinstance(result[STEADY], int), result

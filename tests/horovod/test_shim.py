@@ -101,10 +101,10 @@ def test_a_script_of_horovods_runs_unchanged_on_every_rank(tmp_path):
     words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", "sh", "run.sh", "--epochs", "1"]
     done = run(tmp_path, sys.executable, "-m", "busbw", *words)
     assert done.returncode == 0, done.stderr
-    said = sorted(done.stdout.splitlines())
-    assert [line.split()[:3] for line in said] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
-    assert said[0].split()[3] == said[1].split()[3], "the same weights"
-    assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in said)
+    output = sorted(done.stdout.splitlines())
+    assert [line.split()[:3] for line in output] == [["0", "2", "2.0"], ["1", "2", "2.0"]]
+    assert output[0].split()[3] == output[1].split()[3], "the same weights"
+    assert all(line.endswith("['--epochs', '1'] beside the script __main__") for line in output)
 
 
 def test_python_m_runs_a_script_under_torchrun(tmp_path):

@@ -40,12 +40,12 @@ def test_trainings(job, name):
 )
 def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, describes, apart):
     name = "gradients_go_as_light_variables_say"
-    said = hvd_jobs.run(
+    results = hvd_jobs.run(
         tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more
     )
-    for one in hvd_jobs.well(said, name):
-        assert one[:2] == [two_d, describes] and one[2] < apart
-    assert f"busbw horovod: gradients are exchanged by {describes}\n" in said[0]["stderr"]
-    assert "busbw horovod: variables without effect: HOROVOD_AUTOTUNE\n" in said[0]["stderr"]
-    assert "busbw horovod: LIGHT_TOPK_RATE is unknown\n" in said[0]["stderr"]
-    assert "busbw horovod" not in said[1]["stderr"]
+    for result in hvd_jobs.well(results, name):
+        assert result[:2] == [two_d, describes] and result[2] < apart
+    assert f"busbw horovod: gradients are exchanged by {describes}\n" in results[0]["stderr"]
+    assert "busbw horovod: variables without effect: HOROVOD_AUTOTUNE\n" in results[0]["stderr"]
+    assert "busbw horovod: LIGHT_TOPK_RATE is unknown\n" in results[0]["stderr"]
+    assert "busbw horovod" not in results[1]["stderr"]

@@ -38,19 +38,21 @@ def test_long_waits_are_reported_then_fail(tmp_path):
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5",
         "HVD_FOLDER": str(tmp_path),
     }
-    said = hvd_jobs.run(
+    results = hvd_jobs.run(
         tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more
     )
-    hvd_jobs.well(said, "what_waits_too_long_is_told_and_fails")
-    assert "allreduce.forgotten has waited" in said[0]["stderr"]
-    assert "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in said[0]["stderr"]
-    assert "has waited" not in said[1]["stderr"]
+    hvd_jobs.well(results, "what_waits_too_long_is_told_and_fails")
+    assert "allreduce.forgotten has waited" in results[0]["stderr"]
+    assert (
+        "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in results[0]["stderr"]
+    )
+    assert "has waited" not in results[1]["stderr"]
 
 
 def test_a_rank_that_is_lost_is_named_by_all_others(tmp_path):
-    said = hvd_jobs.run(tmp_path, "hvd_worlds", ["one_is_lost"], 4)
-    assert [one["code"] for one in said] == [0, 7, 0, 0], said[0]["stderr"]
-    for one in (said[0], said[2], said[3]):
+    results = hvd_jobs.run(tmp_path, "hvd_worlds", ["one_is_lost"], 4)
+    assert [one["code"] for one in results] == [0, 7, 0, 0], results[0]["stderr"]
+    for one in (results[0], results[2], results[3]):
         assert len(one["one_is_lost"]) == 2, "at once, and ever after"
         assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one[
             "one_is_lost"

@@ -1,10 +1,9 @@
-"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the
-largest elements.
+"""Training over slow networks and with little GPU memory.
 
-Embeddings that grow.
+Gradients are exchanged in two dimensions, in narrower formats, or only their largest elements.
+Embedding tables grow with their ids. The states of AdamW live in host memory.
 
-Needs torch (`busbw[torch]`). Torch is imported by the first name that needs it; `Settings` does
-not.
+Needs torch (`busbw[torch]`). `Settings` can be imported without it.
 """
 
 from importlib import import_module
@@ -33,13 +32,18 @@ __all__ = [
     "attach_fully_sharded",
     "offload",
 ]
-_MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(
-    ("Sharded", "attach_fully_sharded"), "fsdp"
-)
-_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker") | dict.fromkeys(
-    ("DynamicEmbedding", "TableSettings"), "embedding"
-)
-_MODULES |= {"offload": "offloading.attach", "OffloadedAdamW": "offloading.optimizer"}
+_MODULES = {
+    "Attached": "ddp",
+    "CommWorker": "comm_worker",
+    "DynamicEmbedding": "embedding",
+    "OffloadedAdamW": "offloading.optimizer",
+    "Sharded": "fsdp",
+    "TableSettings": "embedding",
+    "Traffic": "comm_worker",
+    "attach": "ddp",
+    "attach_fully_sharded": "fsdp",
+    "offload": "offloading.attach",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
-"""Saves tensors in one file that is either whole or refused, and keeps the file before it until
-then.
+"""Saves tensors in one file, which is either complete or refused.
+
+The former file stays until the new one is complete.
 """
 
 import contextlib
@@ -18,8 +19,9 @@ FORMAT = "busbw.checkpoint/1"
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:
-    """Write `state` (tensors, numbers, text, lists, dicts) as a checkpoint of this kind; replaces
-    the file at `path` once it is on disk.
+    """Write `state` (tensors, numbers, text, lists, dicts) as a checkpoint of this kind.
+
+    The file at `path` is replaced once the new one is on disk.
 
     Raises:
         BusbwError: the disk is full or cannot be written. The file that was at `path` is unchanged.
@@ -37,14 +39,12 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> N
         written = partial.stat().st_size if partial.exists() else 0
         with contextlib.suppress(OSError):
             partial.unlink()
-        reason = (
-            error.strerror
-            if isinstance(error, OSError) and error.strerror
-            else str(error).splitlines()[0]
-        )
-        kept = "; the checkpoint that was there is unchanged" if target.exists() else ""
+        reason = str(error).splitlines()[0]
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        unchanged = "; the checkpoint that was there is unchanged" if target.exists() else ""
         raise BusbwError(
-            f"the checkpoint {target} was not written, {written} bytes in: {reason}{kept}",
+            f"the checkpoint {target} was not written, {written} bytes in: {reason}{unchanged}",
             f"df -h {target.parent} shows the free space",
         ) from error
 
@@ -62,7 +62,7 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"the checksum of {damaged} is wrong")
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except FileNotFoundError:
         raise UsageError(
             f"there is no checkpoint {path}", "name a file that was saved before"
@@ -80,13 +80,16 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise UsageError(
             f"the checkpoint {path} is cut off or damaged: {reason}", "load the one before it"
         ) from error
-    seen = (found.get("format"), found.get("kind")) if isinstance(found, dict) else (None, None)
-    if seen != (FORMAT, kind):
+    header: tuple[object, object] = (None, None)
+    if isinstance(content, dict):
+        header = (content.get("format"), content.get("kind"))
+    if header != (FORMAT, kind):
         raise UsageError(
-            f"{path} is not a checkpoint of {kind}: its format is {seen[0]}, its kind {seen[1]}",
+            f"{path} is not a checkpoint of {kind}: its format is {header[0]},"
+            f" its kind {header[1]}",
             "name a file of this kind",
         )
-    state: dict[str, Any] = found["state"]
+    state: dict[str, Any] = content["state"]
     return state
 
 

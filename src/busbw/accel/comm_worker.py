@@ -16,7 +16,7 @@ from busbw.accel.communicator import Communicator, Work
 from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import Mesh
 from busbw.accel.methods import DENSE
-from busbw.accel.residual_state import Kept, Memory, Piece
+from busbw.accel.residual_state import BucketState, Memory, Piece
 from busbw.accel.settings import Settings
 from busbw.accel.sparse import Room, SparseAverage
 from busbw.core.errors import UsageError
@@ -32,13 +32,13 @@ _Job = Callable[[], bool]  # returns False to stop the thread
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that this rank has sent, and buckets.
+    """Bytes that this rank has sent, and the number of buckets.
 
-    If the library chooses the algorithm, bytes are those of a ring.
+    Bytes are those of a ring where the library chooses the algorithm.
     """
 
-    inside: int = 0  # to ranks of its row, in two dimensions
-    across: int = 0  # that left the host in all other exchanges
+    inside: int = 0  # bytes to the ranks of its row, in two dimensions
+    across: int = 0  # bytes that left the host in all other exchanges
     buckets: int = 0
 
 
@@ -88,46 +88,48 @@ class CommWorker:
     ) -> torch.futures.Future[torch.Tensor]:
         """Start averaging `flat` in place.
 
-        The future has it, or the exception of a failed exchange.
+        `flat` is one-dimensional and contiguous. It holds the gradients of the parameters `names`,
+        which have these `shapes`. `last`: nothing is left to compute in this step. On a GPU the
+        work is queued on the worker's stream; on a CPU a thread does it.
 
-        `flat` is one-dimensional and contiguous, and holds the gradients of the parameters `names`
-        with these `shapes`. `last`: nothing is left to compute in this step. On a GPU the work is
-        queued on the worker's stream; on the CPU a thread does it.
+        Returns:
+            A future of `flat`. It raises the exception of a failed exchange.
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def average_sparse(self, gradient: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Start averaging a sparse gradient; see `busbw.accel.sparse`.
+        """Start averaging a sparse gradient (see `busbw.accel.sparse`).
 
-        The future has a new sparse tensor.
+        Returns a future of a new sparse tensor.
         """
         return self.run(gradient, lambda: self._exchange_sparse(gradient))
 
     def run(
         self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
     ) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the worker; the future has its result, or the tensor.
+        """Run `work`, which uses `tensor`, in the worker.
 
-        After a failure, raises that failure again.
+        Returns a future of the result of `work`, or of `tensor` if that is None. Raises the first
+        failure of the worker again.
         """
         self.ready()
         if tensor.device.type == "cuda":
-            return self._on_stream(tensor, work)
+            return self._run_on_stream(tensor, work)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
         def job() -> bool:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001 - it is set on the future
-                # jobs queued behind a failure get the same error
-                self._failure = self._failure or self._explained(error)
+                # Jobs that are queued behind a failure get the same error.
+                self._failure = self._failure or self._explain(error)
                 future.set_exception(self._failure)
             else:
                 future.set_result(tensor if result is None else result)
             return True
 
-        self._thread().put(job)
-        return future.then(lambda done: done.wait())  # so that DDP's C++ code sees the exception
+        self._job_queue().put(job)
+        return future.then(lambda ended: ended.wait())  # so that DDP's C++ code sees the exception
 
     def ready(self) -> None:
         """Raise if an exchange has failed or the worker is closed."""
@@ -140,37 +142,39 @@ class CommWorker:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For an exchange in this thread: raise an earlier failure, and record and explain a new
-        one.
+        """A context for an exchange in this thread.
+
+        It raises an earlier failure, and records and explains a new one.
         """
         self.ready()
         try:
             yield
         except Exception as error:
-            self._failure = self._explained(error)
+            self._failure = self._explain(error)
             if self._failure is error:
                 raise
             raise self._failure from error
 
-    def _on_stream(
+    def _run_on_stream(
         self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
     ) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
-        side = self._streams.get(device) or self._streams.setdefault(
-            device, torch.cuda.Stream(device, URGENT)
-        )
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device, URGENT)
+        side = self._streams[device]
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):
             with self.explaining():
                 result = work()
-            # records an event on this stream; the host does not wait
+            # This records an event on the stream; the host does not wait.
             future.set_result(tensor if result is None else result)
-        for part in (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,):
+        parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
+        for part in parts:
             part.record_stream(side)
         return future
 
-    def _thread(self) -> "queue.SimpleQueue[_Job]":
+    def _job_queue(self) -> "queue.SimpleQueue[_Job]":
         if self._jobs is None:
             jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
             self._jobs = jobs
@@ -184,17 +188,18 @@ class CommWorker:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Wait until the worker is idle, so that its state can be read and changed; on GPUs in
-        stream order.
+        """A context in which the worker is idle, so that its state can be read and changed.
+
+        On GPUs this holds in stream order.
         """
         if self._jobs is not None:
             done = threading.Event()
 
-            def reached() -> bool:
+            def signal() -> bool:
                 done.set()
                 return True
 
-            self._jobs.put(reached)
+            self._jobs.put(signal)
             done.wait()
         with ExitStack() as streams:
             for device, side in self._streams.items():
@@ -212,7 +217,7 @@ class CommWorker:
         try:
             self._owned.check()
         except RuntimeError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def close(self) -> None:
         """Stop the thread, the heartbeat and the communicators.
@@ -232,12 +237,12 @@ class CommWorker:
             self._owned.close()
         except RuntimeError as error:
             if self._failure is None:
-                raise self._explained(error) from error
+                raise self._explain(error) from error
         finally:
             self._heartbeat.stop()
             self.memory.clear()
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain(self, error: Exception) -> Exception:
         """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, UsageError):
             return error
@@ -261,28 +266,25 @@ class CommWorker:
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
-        method = (
-            self.settings.method_for(nbytes, last=last)
-            if flat.numel() and flat.dtype in COMPRESSIBLE
-            else DENSE
-        )
+        method = DENSE
+        if flat.numel() and flat.dtype in COMPRESSIBLE:
+            method = self.settings.method_for(nbytes, last=last)
         two_d = self.mesh.two_d and self.settings.two_d_for(nbytes, method)
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
-            self.traffic.across += codec_for(DENSE, self.settings).exchange(
-                flat, self.mesh.world, {}, 0
-            )
+            codec = codec_for(DENSE, self.settings)
+            self.traffic.across += codec.exchange(flat, self.mesh.world, {}, 0)
             return
         inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
-        fresh = Kept(
+        fresh = BucketState(
             tuple(map(tuple, shapes)),
             self._cut(flat, inside),
             inside,
             across or self.mesh.world,
             flat.device,
         )
-        kept = fresh if method == DENSE else self.memory.of(names, fresh)
-        self._exchange(flat, method, kept)
+        bucket = fresh if method == DENSE else self.memory.of(names, fresh)
+        self._exchange(flat, method, bucket)
 
     def _exchange_sparse(self, gradient: torch.Tensor) -> torch.Tensor:
         world = self.mesh.world
@@ -300,42 +302,44 @@ class CommWorker:
         if inside is None:
             return (Piece(0, flat.numel(), 0),)
         chunk = self.settings.chunk or CHUNKS.get(flat.device.type, CHUNK)
-        most = chunk // flat.element_size() // inside.size * inside.size
+        largest = chunk // flat.element_size() // inside.size * inside.size
         pieces = []
-        for begin in range(0, flat.numel(), most):
-            length = min(most, flat.numel() - begin)
+        for begin in range(0, flat.numel(), largest):
+            length = min(largest, flat.numel() - begin)
             pieces.append(Piece(begin, length, -length % inside.size))
         return tuple(pieces)
 
-    def _exchange(self, flat: torch.Tensor, method: str, kept: Kept) -> None:
-        codec, inside = codec_for(method, self.settings, kept.shapes), kept.inside
+    def _exchange(self, flat: torch.Tensor, method: str, bucket: BucketState) -> None:
+        codec, inside = codec_for(method, self.settings, bucket.shapes), bucket.inside
         if inside is None:
-            self.traffic.across += codec.exchange(flat, kept.across, kept.states[0], self.step)
-            settle(flat, kept.across)
+            self.traffic.across += codec.exchange(flat, bucket.across, bucket.states[0], self.step)
+            settle(flat, bucket.across)
             return
         # All pieces are summed inside first: later sums overlap with the exchange across.
         flat.div_(inside.size)
-        begun = [_summed_inside(flat, piece, inside) for piece in kept.pieces]
+        begun = [_begin_sum_inside(flat, piece, inside) for piece in bucket.pieces]
         ended = []
-        for (whole, shard, work), state in zip(begun, kept.states, strict=True):
+        for (full, shard, work), state in zip(begun, bucket.states, strict=True):
             work.wait()
-            self.traffic.across += codec.exchange(shard, kept.across, state, self.step)
-            settle(shard, kept.across)
-            ended.append(inside.begin_all_gather(whole, shard))
-            self.traffic.inside += ring_bytes(whole.numel() * whole.element_size(), inside.size)
-        for piece, (whole, _, _), work in zip(kept.pieces, begun, ended, strict=True):
+            self.traffic.across += codec.exchange(shard, bucket.across, state, self.step)
+            settle(shard, bucket.across)
+            ended.append(inside.begin_all_gather(full, shard))
+            self.traffic.inside += ring_bytes(full.numel() * full.element_size(), inside.size)
+        for piece, (full, _, _), work in zip(bucket.pieces, begun, ended, strict=True):
             work.wait()
             if piece.padding:
-                flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
+                flat[piece.begin : piece.begin + piece.length] = full[: piece.length]
 
 
-def _summed_inside(
+def _begin_sum_inside(
     flat: torch.Tensor, piece: Piece, inside: Communicator
 ) -> tuple[torch.Tensor, torch.Tensor, Work]:
-    """The piece (a copy if padded), this rank's shard of the row's average, and the exchange to
+    """Start to sum a piece over the ranks of a row.
+
+    Returns the piece (a copy if it is padded), this rank's shard of the sum, and the exchange to
     wait for.
     """
-    whole = flat[piece.begin : piece.begin + piece.length]
+    full = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:
-        whole = torch.nn.functional.pad(whole, (0, piece.padding))
-    return whole, *inside.begin_reduce_scatter(whole)
+        full = torch.nn.functional.pad(full, (0, piece.padding))
+    return full, *inside.begin_reduce_scatter(full)

@@ -21,7 +21,7 @@ class Work(Protocol):
     """A running exchange."""
 
     def wait(self) -> object:
-        """Wait for it; on a GPU the current stream waits."""
+        """Wait for the end of the exchange; on a GPU the current stream waits."""
 
 
 class _Done:
@@ -34,7 +34,7 @@ class _Done:
 class _Pieces:
     """An exchange in pieces, of which PIECES_AT_ONCE run at a time.
 
-    The later ones start in `wait`.
+    `wait` starts the later pieces.
     """
 
     def __init__(self, pieces: Iterator[Work]) -> None:
@@ -59,12 +59,12 @@ class Communicator:
     size: int
     rank: int
     local: int
-    # runs all-gathers and all-to-alls instead of the group's backend
+    # Runs all-gathers and all-to-alls in place of the group's backend.
     staging: HostStaging | None = None
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """See HostStaging."""
+        """See HostStaging.failed."""
         return self.staging.failed if self.staging is not None else None
 
     def silenced(self) -> "Communicator":
@@ -72,21 +72,20 @@ class Communicator:
         return dataclasses.replace(self, group=None, staging=None)
 
     def ring(self, nbytes: int) -> int:
-        """This rank's share of the bytes that leave its host, if each rank sends `nbytes` along a
-        ring.
+        """This rank's share of the bytes that leave its host when each rank sends `nbytes`.
 
-        A ring leaves a host once.
+        The ranks form a ring, which leaves each host once.
         """
         return nbytes // self.local if self.local < self.size else 0
 
     def direct(self, nbytes: int) -> int:
-        """Bytes that leave the host, if this rank sends `nbytes` evenly to all others."""
+        """Bytes that leave the host if this rank sends `nbytes` evenly to all other ranks."""
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
-    def all_reduce(self, own: torch.Tensor) -> None:
-        """Sum `own` over ranks, in place."""
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum `tensor` over ranks, in place."""
         if self.group is not None:
-            dist.all_reduce(own, group=self.group)
+            dist.all_reduce(tensor, group=self.group)
 
     def average(self, part: torch.Tensor) -> None:
         """Average `part` in its own format.
@@ -96,81 +95,80 @@ class Communicator:
         self.begin_average(part, async_op=False).wait()
 
     def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
-        """Start `average`."""
-        kind = dist.ReduceOp.SUM
+        """Start `average` without waiting for its end."""
+        op = dist.ReduceOp.SUM
         if part.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
-            kind = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
+            op = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
             part.div_(self.size)
-        work: Work | None = (
-            dist.all_reduce(part, kind, group=self.group, async_op=async_op)
-            if self.group is not None
-            else None
-        )
+        if self.group is None:
+            return _Done()
+        work: Work | None = dist.all_reduce(part, op, group=self.group, async_op=async_op)
         return work or _Done()
 
-    def all_gather(self, own: torch.Tensor) -> torch.Tensor:
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensors of all ranks: one flat row each, [size, elements]."""
-        every = torch.empty(self.size, own.numel(), dtype=own.dtype, device=own.device)
+        gathered = torch.empty(self.size, tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         if self.staging is not None:
-            self.staging.all_gather(every, own)
+            self.staging.all_gather(gathered, tensor)
         else:
-            self.begin_all_gather(every.view(-1), own.view(-1), async_op=False).wait()
-        return every
+            self.begin_all_gather(gathered.view(-1), tensor.view(-1), async_op=False).wait()
+        return gathered
 
     def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
         """Row i of `rows` is sent to rank i. Row i of the result is from rank i."""
         if self.group is None:
             return rows
-        came = torch.empty_like(rows)
+        received = torch.empty_like(rows)
         if self.staging is not None:
-            self.staging.all_to_all(came, rows)
+            self.staging.all_to_all(received, rows)
         else:
-            dist.all_to_all_single(came, rows, group=self.group)
-        return came
+            dist.all_to_all_single(received, rows, group=self.group)
+        return received
 
     def all_to_all_uneven(
-        self, rows: torch.Tensor, sent: list[int], came: list[int]
+        self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]
     ) -> torch.Tensor:
-        """The first `sent[0]` rows of `rows` are sent to rank 0, and so on.
+        """Send each rank its own number of rows.
 
-        The result has `came[0]` rows from rank 0, and so on.
+        The first `send_counts[0]` rows of `rows` go to rank 0, the next ones to rank 1, and so on.
+        The result has `receive_counts[0]` rows from rank 0, then those from rank 1, and so on.
         """
-        every = rows.new_empty(sum(came), *rows.shape[1:])
-        dist.all_to_all_single(every, rows, came, sent, group=self.group)
-        return every
+        received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
+        dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group)
+        return received
 
     def begin_all_gather(
-        self, every: torch.Tensor, own: torch.Tensor, *, async_op: bool = True
+        self, gathered: torch.Tensor, tensor: torch.Tensor, *, async_op: bool = True
     ) -> Work:
-        """Start gathering the ranks' `own` into `every` (flat, in rank order)."""
+        """Start gathering the `tensor` of each rank into `gathered` (flat, in rank order)."""
         if self.group is None:
-            every.view(self.size, -1).copy_(own)
+            gathered.view(self.size, -1).copy_(tensor)
             return _Done()
         work: Work | None = dist.all_gather_into_tensor(
-            every, own, group=self.group, async_op=async_op
+            gathered, tensor, group=self.group, async_op=async_op
         )
         return work or _Done()
 
-    def begin_all_gather_large(self, every: torch.Tensor, own: torch.Tensor) -> Work:
-        """As `begin_all_gather`, on CPUs in pieces. `every`: [size, elements]."""
-        if every.is_cuda or self.group is None:
-            return self.begin_all_gather(every.view(-1), own)
-        length = PIECE // own.element_size()
-        parts = zip(own.split(length), every.split(length, 1), strict=True)
+    def begin_all_gather_large(self, gathered: torch.Tensor, tensor: torch.Tensor) -> Work:
+        """`begin_all_gather` of a large tensor: on CPUs in pieces. `gathered`: [size, elements]."""
+        if gathered.is_cuda or self.group is None:
+            return self.begin_all_gather(gathered.view(-1), tensor)
+        length = PIECE // tensor.element_size()
+        parts = zip(tensor.split(length), gathered.split(length, 1), strict=True)
         return _Pieces(
             dist.all_gather(list(rows.unbind()), part, group=self.group, async_op=True)
             for part, rows in parts
         )
 
-    def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Work]:
+    def begin_reduce_scatter(self, full: torch.Tensor) -> tuple[torch.Tensor, Work]:
         """Start a reduce-scatter.
 
         Returns this rank's part of the sum, and the exchange to wait for.
         """
-        shard = torch.empty(whole.numel() // self.size, dtype=whole.dtype, device=whole.device)
+        shard = torch.empty(full.numel() // self.size, dtype=full.dtype, device=full.device)
         if self.group is None:
-            shard.copy_(whole.view(self.size, -1)[self.rank])
+            shard.copy_(full.view(self.size, -1)[self.rank])
             return shard, _Done()
-        work: Work = dist.reduce_scatter_tensor(shard, whole, group=self.group, async_op=True)
+        work: Work = dist.reduce_scatter_tensor(shard, full, group=self.group, async_op=True)
         return shard, work

@@ -1,6 +1,7 @@
-"""Exchanges the gradients of torch's DistributedDataParallel: a communication hook.
+"""The frontend for torch's DistributedDataParallel: a communication hook exchanges its gradients.
 
-What the DDP and FSDP frontends share: a communication worker and its state in a checkpoint.
+`Attachment` is what the frontends for DDP and FSDP share: a communication worker, and its state in
+a checkpoint.
 """
 
 import functools
@@ -48,21 +49,19 @@ class Attachment:
         return self.worker.traffic
 
     def follow(self, scaler: Any) -> None:
-        """Rescale the kept state when the GradScaler changes its scale.
+        """Rescale the residuals when the scale of the GradScaler has changed.
 
-        None: the loss is not scaled.
+        `scaler`: None if the loss is not scaled.
         """
         if scaler is None or not scaler.is_enabled():
             return
-        # a tensor on the device: get_scale() would wait for it
+        # The scale is a tensor on the device, for which get_scale() would wait.
         scale = getattr(scaler, "_scale", None)
         scale = scaler.get_scale() if scale is None else scale
         if self._scale is not None:
-            before = (
-                self._scale.to(scale.device)
-                if isinstance(scale, torch.Tensor) and isinstance(self._scale, torch.Tensor)
-                else self._scale
-            )
+            before = self._scale
+            if isinstance(scale, torch.Tensor) and isinstance(before, torch.Tensor):
+                before = before.to(scale.device)
             self.worker.memory.scale(scale / before)
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
@@ -81,31 +80,29 @@ class Attachment:
         self.worker.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The kept state by parameter, on the CPU.
+        """What the codecs keep between steps, by parameter, on the CPU.
 
-        Every rank must call it and save its own: residuals differ between ranks.
+        Every rank must call it, and save its own state: residuals differ between ranks.
         """
-        kept: dict[str, dict[str, torch.Tensor]] = {}
+        by_parameter: dict[str, dict[str, torch.Tensor]] = {}
         with self.worker.at_rest():
-            for one, name, tensor in self.worker.memory.single():
-                kept.setdefault(one, {})[name] = tensor.to("cpu", copy=True)
+            for parameter, name, tensor in self.worker.memory.single():
+                by_parameter.setdefault(parameter, {})[name] = tensor.to("cpu", copy=True)
         self.worker.check()
         world = self.worker.mesh.world
-        scale = (
-            self._scale.to("cpu", copy=True)
-            if isinstance(self._scale, torch.Tensor)
-            else self._scale
-        )
+        scale = self._scale
+        if isinstance(scale, torch.Tensor):
+            scale = scale.to("cpu", copy=True)
         return {
             "ranks": world.size,
             "rank": world.rank,
             "steps": self.steps,
             "scale": scale,
-            "kept": kept,
+            "kept": by_parameter,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state that this rank has saved.
+        """Continue from a `state_dict` that this rank has saved.
 
         Raises:
             UsageError: the state is from another rank, another number of ranks, or another model.
@@ -118,24 +115,26 @@ class Attachment:
                 "save and load it on every rank; with another number of ranks leave it out: the"
                 " residuals are then lost once",
             )
-        for one, found in state["kept"].items():
-            for tensor in found.values():
-                if self._lengths is not None and self._lengths.get(one) != tensor.numel():
-                    here = (
-                        f"has {self._lengths[one]} elements here"
-                        if one in self._lengths
-                        else "is not a parameter here"
-                    )
-                    raise UsageError(
-                        f"the state has {tensor.numel()} values for '{one}', which {here}",
-                        "load the state of the same model",
-                    )
+        for parameter, tensors in state["kept"].items():
+            for tensor in tensors.values():
+                self._check_length(parameter, tensor.numel())
         with self.worker.at_rest():
             self.worker.memory.clear()
             self.steps, self._scale = state["steps"], state["scale"]
-            for one, found in state["kept"].items():
-                for name, tensor in found.items():
-                    self.worker.memory.put_single(one, name, tensor)
+            for parameter, tensors in state["kept"].items():
+                for name, tensor in tensors.items():
+                    self.worker.memory.put_single(parameter, name, tensor)
+
+    def _check_length(self, parameter: str, count: int) -> None:
+        if self._lengths is None or self._lengths.get(parameter) == count:
+            return
+        mismatch = "is not a parameter here"
+        if parameter in self._lengths:
+            mismatch = f"has {self._lengths[parameter]} elements here"
+        raise UsageError(
+            f"the state has {count} values for '{parameter}', which {mismatch}",
+            "load the state of the same model",
+        )
 
 
 # DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
@@ -163,12 +162,9 @@ class Attached(Attachment):
         first = self.steps < FIRST_STEP
         begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
-        world = self.worker.mesh.world
-        if (
-            world.group is not None
-            and world.group is self.worker.mesh.borrowed
-            and not flat.is_sparse
-        ):
+        mesh = self.worker.mesh
+        borrowed = mesh.world.group is not None and mesh.world.group is mesh.borrowed
+        if borrowed and not flat.is_sparse:
             return self._as_ddp(flat)
         if begins is not None:
             # Not on `flat`: a future on a GPU may only have a sparse tensor that is coalesced.
@@ -249,9 +245,9 @@ def attach(
 
     Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
-    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows, over NCCL and Gloo,
-    whatever the method: each rank gets the average of all ranks as a coalesced sparse tensor. On a
-    GPU, the host waits in backward until all ranks have sent the ids.
+    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows for every method, over
+    NCCL and Gloo: each rank gets the average of all ranks as a coalesced sparse tensor. On a GPU,
+    the host waits in backward until all ranks have sent the ids.
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if
     any; residuals are rescaled when its scale changes. `timeout`: the limit of each exchange.
@@ -270,7 +266,7 @@ def prepare(
     scaler: Any = None,
     timeout: timedelta | None = None,
 ) -> Attached:
-    """What `attach` makes, without the hook that uses it."""
+    """As `attach`, without the hook: the caller passes buckets to `Attached.exchange`."""
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
             f"attach takes a DistributedDataParallel model, not a {type(model).__name__}",
@@ -282,10 +278,10 @@ def prepare(
             " ranks, and accel exchanges over all",
             "attach only models whose replicas are on all ranks",
         )
-    settings, strange = agreed(settings)
+    settings, unknown = agree_on_settings(settings)
     mesh = make(settings, timeout, None if timeout else _borrowed(model, settings))
     attached = Attached(model, CommWorker(settings, mesh), scaler)
-    announce(attached, strange)
+    announce(attached, unknown)
     return attached
 
 
@@ -302,50 +298,52 @@ def _borrowed(model: DistributedDataParallel, settings: Settings) -> dist.Proces
     return model.process_group if plain and on_gpu else None
 
 
-def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
-    """The settings (default: from LIGHT_* variables) and unknown LIGHT_* variables.
+def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
+    """The settings that all ranks have, and unknown LIGHT_* variables.
 
-    Raises on every rank if ranks differ.
+    `settings`: None takes those that the LIGHT_* variables select.
+
+    Raises:
+        UsageError: a variable is invalid, or ranks have different settings. Raised on every rank.
     """
     error = ""
-    strange: list[str] = []
+    unknown: list[str] = []
     if settings is None:
-        strange = lightcc_env.unknown(os.environ)
+        unknown = lightcc_env.unknown(os.environ)
         try:
             settings = lightcc_env.from_env(os.environ)
         except UsageError as invalid:
             error = invalid.message
-    every: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
-    dist.all_gather_object(every, (error, repr(settings)))
-    wrong = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(every) if reason]
-    if wrong:
-        raise UsageError("; ".join(wrong), "set it on every rank, for example with mpirun -x")
-    differing = [rank for rank, (_, given) in enumerate(every) if given != every[0][1]]
+    gathered: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
+    dist.all_gather_object(gathered, (error, repr(settings)))
+    failures = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
+    if failures:
+        raise UsageError("; ".join(failures), "set it on every rank, for example with mpirun -x")
+    differing = [rank for rank, (_, text) in enumerate(gathered) if text != gathered[0][1]]
     if differing or settings is None:
         raise UsageError(
             f"ranks {', '.join(map(str, differing))} have other settings than rank 0:"
-            f" {every[differing[0]][1]}, not {every[0][1]}",
+            f" {gathered[differing[0]][1]}, not {gathered[0][1]}",
             "use the same settings on every rank, for example with mpirun -x",
         )
-    return settings, strange
+    return settings, unknown
 
 
-def announce(attached: Attachment, strange: list[str]) -> None:
+def announce(attached: Attachment, unknown: list[str]) -> None:
     """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if attached.worker.mesh.world.rank:
         return
-    mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in lightcc_env.SWITCHES)
-    shape = (
-        f"{mesh.across.size} x {mesh.inside.size}"
-        if mesh.inside and mesh.across
-        else f"{mesh.world.size}"
-    )
+    mesh = attached.worker.mesh
+    known_names = ", ".join(switch.name for switch in lightcc_env.SWITCHES)
+    shape = f"{mesh.world.size}"
+    if mesh.inside and mesh.across:
+        shape = f"{mesh.across.size} x {mesh.inside.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
-    lines += [f"{name} is unknown (known: {known})" for name in strange]
-    _say_once("".join(f"busbw accel: {line}\n" for line in lines))
+    lines += [f"{name} is unknown (known: {known_names})" for name in unknown]
+    _print_once("".join(f"busbw accel: {line}\n" for line in lines))
 
 
 @functools.cache
-def _say_once(text: str) -> None:
+def _print_once(text: str) -> None:
     sys.stderr.write(text)

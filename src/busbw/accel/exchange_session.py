@@ -49,12 +49,13 @@ def _library() -> ctypes.CDLL:
 
 
 class ExchangeSession:
-    """This rank's connections to all others of a group, and the thread that runs exchanges over
-    them one at a time.
+    """This rank's connections to all other ranks of a group.
+
+    A thread runs exchanges over them, one at a time.
     """
 
     def __init__(self, peers: int) -> None:
-        """Listen for this many peers. Each gets one of `handles`.
+        """Listen for `peers` peers. Each must get one of `handles`.
 
         Raises:
             BusbwError, RuntimeError: there is no library or no network interface.
@@ -71,9 +72,10 @@ class ExchangeSession:
         ]
 
     def join(self, handles: Sequence[bytes], join_s: float, patience_s: float) -> None:
-        """Connect to all peers by the handles they have made for this rank.
+        """Connect to all peers by the handles that they have made for this rank.
 
-        `patience_s`: the longest wait without progress.
+        `join_s`: the limit for all peers to connect. `patience_s`: the longest wait of an exchange
+        without progress.
 
         Raises:
             RuntimeError: a peer is unreachable or has not connected.
@@ -86,18 +88,17 @@ class ExchangeSession:
     def post(
         self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int
     ) -> int:
-        """Start an exchange of `nbytes` with each peer at these addresses.
+        """Start an exchange of `nbytes` with each peer. Returns its number of chunks.
 
-        Returns its number of chunks.
-
-        Chunk i is sent once `ready` exceeds `base` by more than i. `done` counts completed chunks
-        in the same way.
+        `parts`: the addresses to send from and to receive at, for each peer. Chunk i is sent once
+        the counter `ready` exceeds `base` by more than i. The counter `done` counts completed
+        chunks in the same way.
         """
         chunks = -(-nbytes // chunk)
-        every = (Part * len(parts))(
+        buffers = (Part * len(parts))(
             *[Part(send, nbytes, receive, nbytes) for send, receive in parts]
         )
-        _library().busbw_exchange_post(self._open(), every, chunk, chunks, numbers, base)
+        _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base)
         return chunks
 
     def wait(self, done: int, until: int) -> None:

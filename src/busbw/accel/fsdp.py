@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from busbw.accel.comm_worker import CommWorker
-from busbw.accel.ddp import Attachment, agreed, announce
+from busbw.accel.ddp import Attachment, agree_on_settings, announce
 from busbw.accel.mesh import like
 from busbw.accel.methods import BY_NAME, CODECS
 from busbw.accel.settings import Settings
@@ -59,10 +59,10 @@ def attach_fully_sharded(
 
     Without `settings`, the LIGHT_* variables apply.
 
-    `model` is fully sharded over one dimension of a mesh, and `replicas` is the other:
+    `model` is fully sharded over one dimension of a mesh, and `replicas` is the other dimension:
     `fully_shard(layer, mesh=mesh["inside"])` and `replicas=mesh["across"]` of `mesh =
-    init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
-    call it. What 2D does inside hosts is FSDP's own work, so that `two_d` has no effect here.
+    init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank must
+    call it. FSDP itself exchanges inside hosts, so `two_d` has no effect here.
 
     Raises:
         UsageError: a variable is invalid, no module is sharded, or `replicas` has more than one
@@ -73,12 +73,13 @@ def attach_fully_sharded(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
             'give that one: mesh["across"]',
         )
-    settings, strange = agreed(settings)
-    if (codec := BY_NAME[settings.method]).needs_matrices:
-        others = ", ".join(one.name for one in CODECS if not one.needs_matrices)
+    settings, unknown = agree_on_settings(settings)
+    codec = BY_NAME[settings.method]
+    if codec.needs_matrices:
+        possible = ", ".join(other.name for other in CODECS if not other.needs_matrices)
         raise UsageError(
             f"{codec.title or codec.name} needs whole matrices, which fully_shard divides",
-            f"use {others}, or DistributedDataParallel",
+            f"use {possible}, or DistributedDataParallel",
         )
     if settings.last:
         raise UsageError(
@@ -88,5 +89,5 @@ def attach_fully_sharded(
         )
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, CommWorker(settings, like(ranks, settings, timeout)))
-    announce(sharded, strange)
+    announce(sharded, unknown)
     return sharded

@@ -1,7 +1,4 @@
-"""Heartbeats in the rendezvous store.
-
-They show which ranks are lost when an exchange has failed.
-"""
+"""Heartbeats in the rendezvous store, which show the lost ranks when an exchange has failed."""
 
 import atexit
 import threading
@@ -14,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from busbw.accel.mesh import Mesh
 
-# Seconds between heartbeats, and seconds to wait for one.
+# Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
 BEAT_S, PATIENCE_S = 1.0, 4.0
 _KEY = "busbw.accel/alive/{}"
 _FOUND = "busbw.accel/lost"
@@ -37,7 +34,7 @@ class Heartbeat:
 
     @property
     def tells(self) -> bool:
-        """Whether `lost` can find lost ranks: there is a store for heartbeats."""
+        """Whether `lost` can find lost ranks, which needs a store for heartbeats."""
         return self._store is not None
 
     def stop(self) -> None:
@@ -47,30 +44,30 @@ class Heartbeat:
             self._thread.join(PATIENCE_S)
 
     def lost(self) -> list[str]:
-        """Ranks, with their hosts, without a heartbeat for some seconds.
+        """The ranks without a heartbeat for some seconds, with their hosts.
 
-        A rank that waits for a lost one still sends heartbeats.
-
-        The first rank to find lost ranks stores them for all, since it may exit and then look lost
-        to slower ones. If the store is unreachable, the process that hosts it is gone, and only
-        that is returned.
+        A rank that waits for a lost rank still sends heartbeats. The first rank that finds lost
+        ranks stores them for all, since it may exit and then look lost to slower ranks. If the
+        store is unreachable, the process that hosts it is gone, and only that is returned.
         """
         if self._store is None:
             return []
         ranks = dist.get_process_group_ranks(self._mesh.world.group)
         try:
-            before = _signs(self._store, ranks)
+            before = _read_beats(self._store, ranks)
             missing, end = set(ranks), time.monotonic() + PATIENCE_S
             while missing and time.monotonic() < end:
                 time.sleep(BEAT_S / 4)
-                now = _signs(self._store, ranks)
+                now = _read_beats(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
-            found = self._store.compare_set(
+            stored = self._store.compare_set(
                 _FOUND, "", ",".join(map(str, sorted(missing))) or "-"
             ).decode()
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]
-        return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
+        return [
+            self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
+        ]
 
 
 _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
@@ -78,7 +75,7 @@ _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """The interpreter aborts at exit while a thread is in the store's C++ code."""
+    """Stop all threads: the interpreter aborts at exit if one is in the store's C++ code."""
     for pulse in list(_beating):
         pulse._stopped.set()
     for pulse in list(_beating):
@@ -88,9 +85,7 @@ def _stop_all() -> None:
 def _own_store() -> Any:
     """A separate connection to the job's store, since the job's own may be blocked.
 
-    None if there is none.
-
-    A FileStore grows with each write, so it gets no heartbeats.
+    None without a store, and for a FileStore, which grows with each write.
     """
     try:
         store = distributed_c10d._get_default_store()
@@ -111,7 +106,7 @@ def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any)
         stopped.wait(BEAT_S)
 
 
-def _signs(store: Any, ranks: list[int]) -> dict[int, bytes]:
+def _read_beats(store: Any, ranks: list[int]) -> dict[int, bytes]:
     keys = [_KEY.format(rank) for rank in ranks]
     return {
         rank: store.get(key) if store.check([key]) else b""

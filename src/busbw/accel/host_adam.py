@@ -1,9 +1,7 @@
 """AdamW over fp32 states in host memory, in busbw-native or, without it, in torch.
 
-Torch's threads on the host.
-
-Under mpirun torch begins with one thread: its Intel MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, decides
-for one, and torch asks MKL.
+`torch_threads` sets the number of torch's threads. Under mpirun torch begins with a single one: it
+asks Intel MKL, which reads OMPI_COMM_WORLD_LOCAL_SIZE and decides for one.
 """
 
 import contextlib
@@ -58,7 +56,10 @@ class _Slab(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The numbers of one step. `step` counts from 1; `scale` multiplies the gradients first."""
+    """The numbers of one update.
+
+    `step` counts from 1. `scale` multiplies the gradients before the update.
+    """
 
     step: int
     lr: float
@@ -68,7 +69,7 @@ class Rule:
     scale: float = 1.0
 
     def native(self) -> _Rule:
-        """In the form of busbw-native: see native/crates/adam."""
+        """The rule in the form of busbw-native: see native/crates/adam."""
         first, second = self.betas
         rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
         return _Rule(
@@ -85,8 +86,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Weights and both moments of some elements: fp32, one-dimensional, contiguous, in host
-    memory.
+    """Weights and both moments of some elements.
+
+    All are fp32, one-dimensional, contiguous and in host memory.
     """
 
     weight: torch.Tensor
@@ -117,14 +119,15 @@ def _library() -> ctypes.CDLL | None:
 class HostAdam:
     """Updates states in place. The result has the same bits for any number of threads.
 
-    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient. Its
-    results differ from those of busbw-native by rounding.
+    Without busbw-native it uses torch's fused AdamW, which needs a conversion of each gradient.
+    That result differs from the one of busbw-native by rounding.
     """
 
     def __init__(self, threads: int = 0) -> None:
-        """`threads`: 0 takes the cores of this process, at most host_threads.MOST_THREADS.
+        """`threads`: 0 takes the cores of this process, at most MOST_THREADS.
 
-        NoMeasurement if they cannot be started.
+        Raises:
+            NoMeasurement: the threads cannot be started.
         """
         self.threads = threads or usable()
         self._text = native.ErrorText()
@@ -150,12 +153,11 @@ class HostAdam:
         copy: torch.Tensor | None = None,
         undo: Rule | None = None,
     ) -> None:
-        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the
-        weights in bf16, and may be the gradient.
+        """Update the states by a gradient (bf16 or fp32) of the same length.
 
-        `undo` is the rule of an earlier update by the same gradient, the last of these states: it
-        is undone first, which restores them to within fp32 rounding of the updated ones. `rule`:
-        None only undoes.
+        `rule`: None makes no update. `copy` gets the weights in bf16, and may be the gradient.
+        `undo`: the rule of the last update of these states, which was by the same gradient. It is
+        undone first, which restores the states to within fp32 rounding.
 
         Raises:
             UsageError: a tensor has another type, length or place, or is not contiguous.
@@ -163,7 +165,7 @@ class HostAdam:
         _check(gradient, states, copy)
         if self._pool is None:
             with torch_threads(self.threads):
-                _by_torch(rule, gradient, states, copy, undo)
+                _update_by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(
             gradient.numel(),
@@ -176,8 +178,10 @@ class HostAdam:
         )
         library = _library()
         assert library is not None
-        rules = (ctypes.byref(one.native()) if one is not None else None for one in (undo, rule))
-        if library.busbw_adam_update(self._pool, *rules, ctypes.byref(slab), self._text.room()):
+        undone = None if undo is None else ctypes.byref(undo.native())
+        made = None if rule is None else ctypes.byref(rule.native())
+        room = self._text.room()
+        if library.busbw_adam_update(self._pool, undone, made, ctypes.byref(slab), room):
             raise BusbwError(self._text.message(), "report it with the command")
 
     def close(self) -> None:
@@ -188,14 +192,14 @@ class HostAdam:
 
 
 def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
-    wanted = {
+    requirements = {
         "gradient": (gradient, (torch.bfloat16, torch.float32)),
         "copy": (copy, (torch.bfloat16,)),
     }
-    wanted |= {
+    requirements |= {
         name: (getattr(states, name), (torch.float32,)) for name in ("weight", "moment", "square")
     }
-    for name, (tensor, types) in wanted.items():
+    for name, (tensor, types) in requirements.items():
         if tensor is None:
             continue
         if (
@@ -204,18 +208,17 @@ def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) ->
             or not tensor.is_contiguous()
             or tensor.numel() != gradient.numel()
         ):
-            seen = (
-                f"{tensor.dtype} of {tensor.numel()} elements on"
-                f" {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
-            )
-            kinds = " or ".join(str(one) for one in types)
+            actual = f"{tensor.dtype} of {tensor.numel()} elements on {tensor.device}"
+            if not tensor.is_contiguous():
+                actual += ", not contiguous"
+            kinds = " or ".join(str(dtype) for dtype in types)
             raise UsageError(
-                f"{name} is {seen}",
+                f"{name} is {actual}",
                 f"{kinds} of {gradient.numel()} elements, contiguous, in host memory",
             )
 
 
-def _by_torch(
+def _update_by_torch(
     rule: Rule | None,
     gradient: torch.Tensor,
     states: States,
@@ -248,20 +251,18 @@ def _by_torch(
 
 def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
     """The inverse of an update, in fp64, as in native/crates/adam."""
-    made, (first, second) = rule.native(), rule.betas
-    wide, weight, moment, square = (
-        one.double() for one in (gradient, states.weight, states.moment, states.square)
-    )
+    numbers, (first, second) = rule.native(), rule.betas
+    wide, weight = gradient.double(), states.weight.double()
+    moment, square = states.moment.double(), states.square.double()
     wide *= rule.scale
-    change = made.rate * moment / (square.sqrt() * made.root + rule.eps)
+    change = numbers.rate * moment / (square.sqrt() * numbers.root + rule.eps)
     states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
-    states.square.copy_(
-        ((square - (1 - second) * wide * wide) / second).clamp_(min=0)
-        if second
-        else torch.zeros_like(square)
-    )
-    states.moment.copy_(
-        (moment - (1 - first) * wide) / first if first else torch.zeros_like(moment)
-    )
+    if first:
+        states.moment.copy_((moment - (1 - first) * wide) / first)
+    else:
+        states.moment.zero_()
     if second:
+        states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0))
         states.moment.masked_fill_(states.square == 0, 0.0)
+    else:
+        states.square.zero_()

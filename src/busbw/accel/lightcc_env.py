@@ -21,7 +21,7 @@ PREFIX = "LIGHT_"
 class Switch:
     """One variable.
 
-    `read` raises ValueError for an invalid value; `wanted` describes the valid ones.
+    `read` raises ValueError for an invalid value; `wanted` describes valid ones.
     """
 
     name: str
@@ -41,20 +41,20 @@ class Switch:
             ) from None
 
 
-def _flag(word: str) -> bool:
+def _parse_flag(word: str) -> bool:
     if word not in {"0", "1"}:
         raise ValueError(word)
     return word == "1"
 
 
-def whole(word: str, least: int = 0) -> int:
-    """A whole number, at least `least`."""
+def parse_whole(word: str, least: int = 0) -> int:
+    """Read a whole number. ValueError if it is below `least`."""
     if int(word) < least:
         raise ValueError(word)
     return int(word)
 
 
-def _share(word: str) -> float:
+def _parse_share(word: str) -> float:
     value = float(word)
     if not (math.isfinite(value) and 0 < value <= 1):
         raise ValueError(word)
@@ -67,18 +67,28 @@ SWITCHES = (
         "0",
         "all-reduce in two dimensions: inside hosts, then across them",
         "0 or 1",
-        _flag,
+        _parse_flag,
     ),
     Switch(
-        "LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", partial(whole, least=1)
+        "LIGHT_INTRA_SIZE",
+        "8",
+        "ranks of a 2D group",
+        "a number of ranks",
+        partial(parse_whole, least=1),
     ),
-    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", whole),
-    Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
     Switch(
-        "LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share
+        "LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", parse_whole
     ),
-    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", whole),
-    Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _flag),
+    Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _parse_flag),
+    Switch(
+        "LIGHT_TOPK_RATIO",
+        "0.01",
+        "the share that is sent",
+        "a share above 0, at most 1",
+        _parse_share,
+    ),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", parse_whole),
+    Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _parse_flag),
 )
 
 
@@ -96,15 +106,14 @@ def from_env(environ: Mapping[str, str]) -> Settings:
     """
     value = {switch.name: switch.value(environ) for switch in SWITCHES}
     topk = value["LIGHT_TOPK_ALLREDUCE"]
+    # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
+    intra_size = None
+    if environ.get("LIGHT_INTRA_SIZE", "").strip():
+        intra_size = int(str(value["LIGHT_INTRA_SIZE"]))
     return Settings(
         method=TOPK if topk else DENSE,
         two_d=bool(value["LIGHT_2D_ALLREDUCE"]),
-        # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
-        intra_size=(
-            int(str(value["LIGHT_INTRA_SIZE"]))
-            if environ.get("LIGHT_INTRA_SIZE", "").strip()
-            else None
-        ),
+        intra_size=intra_size,
         two_d_most=int(str(value["LIGHT_HIERARCHICAL_THRESHOLD"])),
         compress_least=int(str(value["LIGHT_TOPK_THRESHOLD"])),
         ratio=float(str(value["LIGHT_TOPK_RATIO"])),

@@ -1,5 +1,6 @@
-"""The communicators of a job: the ranks of a host, and those with the same local rank on the
-other hosts.
+"""The communicators of a job: all ranks and, in two dimensions, rows and columns of ranks.
+
+A row has the ranks of a host, a column those with the same local rank on all hosts.
 """
 
 import dataclasses
@@ -24,13 +25,16 @@ INSIDE = Settings()  # exchanges inside a host are dense
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """All ranks; with two dimensions also the row (inside) and column (across) of this rank."""
+    """All ranks (`world`).
+
+    With two dimensions also the row (`inside`) and the column (`across`) of this rank.
+    """
 
     world: Communicator
     inside: Communicator | None
     across: Communicator | None
     hosts: tuple[str, ...] = ()  # of each rank
-    # why there is one dimension although two were requested, or that rows span hosts
+    # Why there is one dimension although two were requested, or that rows span hosts.
     note: str = ""
     borrowed: dist.ProcessGroup | None = None  # not closed by the mesh
 
@@ -86,17 +90,13 @@ def make(
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
     world = _communicator([ranks], hosts, timeout, settings, borrowed)
     if not rows:
-        return Mesh(
-            _with_staging(world, [ranks], settings, timeout), None, None, hosts, note, borrowed
-        )
+        world = _with_staging(world, [ranks], settings, timeout)
+        return Mesh(world, None, None, hosts, note, borrowed)
     columns = [sorted(column) for column in zip(*rows, strict=True)]
-    inside, across = (
-        _communicator(rows, hosts, timeout),
-        _communicator(columns, hosts, timeout, settings),
-    )
-    return Mesh(
-        world, inside, _with_staging(across, columns, settings, timeout), hosts, note, borrowed
-    )
+    inside = _communicator(rows, hosts, timeout)
+    across = _communicator(columns, hosts, timeout, settings)
+    across = _with_staging(across, columns, settings, timeout)
+    return Mesh(world, inside, across, hosts, note, borrowed)
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
@@ -105,11 +105,11 @@ def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = N
     Every rank of the default group must call it at the same point. See `make`.
     """
     hosts = _hosts()
-    every: list[list[int]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(every, list(ranks))
-    comms = [list(comm) for comm in sorted(set(map(tuple, every)))]
-    mine = _with_staging(_communicator(comms, hosts, timeout, settings), comms, settings, timeout)
-    return Mesh(mine, None, None, tuple(hosts[rank] for rank in ranks))
+    gathered: list[list[int]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(gathered, list(ranks))
+    comms = [list(comm) for comm in sorted(set(map(tuple, gathered)))]
+    world = _with_staging(_communicator(comms, hosts, timeout, settings), comms, settings, timeout)
+    return Mesh(world, None, None, tuple(hosts[rank] for rank in ranks))
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
@@ -123,34 +123,33 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
         if len(set(counts.values())) > 1:
             uneven = ", ".join(f"{host}: {count}" for host, count in counts.items())
             return [], f"one dimension only: hosts have different numbers of ranks ({uneven})"
-        rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
+        rows = [_ranks_on(host, hosts) for host in counts]
+    elif ranks % intra_size:
+        reason = f"{ranks} ranks are not a multiple of {intra_size} in a 2D group"
+        return [], f"one dimension only: {reason}"
     else:
-        if ranks % intra_size:
-            return (
-                [],
-                (
-                    f"one dimension only: {ranks} ranks are not a multiple of {intra_size} in a 2D"
-                    " group"
-                ),
-            )
         rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
     if len(rows) == 1:
         return [], f"one dimension only: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        few = (
-            "each host has one rank"
-            if intra_size is None
-            else "a 2D group needs at least two ranks"
-        )
-        return [], f"one dimension only: {few}"
-    spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
-    note = (
-        f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts, so its inner traffic"
-        " uses the network"
-        if spread
-        else ""
-    )
-    return rows, note
+        reason = "a 2D group needs at least two ranks"
+        if intra_size is None:
+            reason = "each host has one rank"
+        return [], f"one dimension only: {reason}"
+    for row in rows:
+        if _span_hosts(row, hosts):
+            names = ", ".join(map(str, row))
+            network = "spans hosts, so its inner traffic uses the network"
+            return rows, f"the 2D group of ranks {names} {network}"
+    return rows, ""
+
+
+def _ranks_on(host: str, hosts: Sequence[str]) -> list[int]:
+    return [rank for rank, name in enumerate(hosts) if name == host]
+
+
+def _span_hosts(row: Sequence[int], hosts: Sequence[str]) -> bool:
+    return len({hosts[rank] for rank in row}) > 1
 
 
 def _hosts() -> tuple[str, ...]:
@@ -166,23 +165,23 @@ def _communicator(
     settings: Settings = INSIDE,
     borrowed: dist.ProcessGroup | None = None,
 ) -> Communicator:
-    """Make a group for each row. Returns this rank's."""
-    rank, mine = dist.get_rank(), None
+    """Make a group for each row. Returns the communicator of this rank's row."""
+    rank, comm = dist.get_rank(), None
     for row in rows:
         group = borrowed or _group(
             row,
-            _limit(timeout),
+            _timeout_or_default(timeout),
             narrow=settings.small and len({hosts[other] for other in row}) == len(row),
         )
         if rank in row:
-            mine = Communicator(
+            comm = Communicator(
                 group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row)
             )
-    assert mine is not None
+    assert comm is not None
     if not borrowed and not _on_gpus():
         # Gloo: a rank that closed the group now would break the start of one that still connects
         dist.barrier()
-    return mine
+    return comm
 
 
 def _with_staging(
@@ -194,11 +193,13 @@ def _with_staging(
     """
     if settings.staging != HOST:
         return comm
-    mine = next(row for row in rows if dist.get_rank() in row)
-    return dataclasses.replace(comm, staging=connect(mine, _limit(timeout).total_seconds()))
+    own_row = next(row for row in rows if dist.get_rank() in row)
+    return dataclasses.replace(
+        comm, staging=connect(own_row, _timeout_or_default(timeout).total_seconds())
+    )
 
 
-def _limit(timeout: timedelta | None) -> timedelta:
+def _timeout_or_default(timeout: timedelta | None) -> timedelta:
     return timeout or (
         default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout
     )

@@ -1,18 +1,13 @@
-"""The registry of codecs: one row for each, with everything that other code and the docs need to
-know.
+"""The registry of codecs: one row for each, with all facts that other code and the docs use.
 
-Imports no torch.
-
-A new codec is a row here and a class in `busbw.accel.codecs`.
-
-What methods lose of a gradient, by severity.
-
-The indices stand in results: later entries were appended (train.plan_types).
+A new codec is a row here and a class in `busbw.accel.codecs`. Imports no torch.
 """
 
 from dataclasses import dataclass
 
-LEAST_FIRST = (0, 1, 2, 5, 3, 4)  # results contain the indices, so that later entries were appended
+# Indices into train.plan_types.LOSSES, the least loss first. They are not in order: results
+# contain the indices, so new losses are appended.
+LEAST_FIRST = (0, 1, 2, 5, 3, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +22,15 @@ class CodecInfo:
     loss: int  # an index into train.plan_types.LOSSES
     meaning: str
     title: str = ""  # for error messages, where it differs from the name
-    # cannot work on a shard or a piece, and sends one-dimensional parameters itself
+    # It cannot work on a shard or a piece, and sends one-dimensional parameters itself.
     needs_matrices: bool = False
-    small: bool = False  # sends so little that one NCCL channel suffices (top-k: up to SMALL_RATIO)
-    sparse: bool = False  # has a ratio and momentum correction
-    warmup: bool = False  # uses warmup_steps
+    # It sends so little that one NCCL channel suffices (top-k: up to SMALL_RATIO).
+    small: bool = False
+    sparse: bool = False  # it has a ratio and momentum correction
+    warmup: bool = False  # it uses warmup_steps
     staged: bool = True  # its data can be staged in host memory
     plan_with_host: bool = False  # `busbw plan` also tries it with host staging
-    # what `busbw plan` tries by default: settings added to the name
+    # The settings with which `busbw plan` tries it by default, as added to the name.
     plan_variants: tuple[str, ...] = ("",)
 
 
@@ -91,5 +87,5 @@ NAMES = tuple(BY_NAME)
 
 
 def titles(fact: str) -> str:
-    """The titles of the codecs that have a fact, for an error message."""
+    """The titles of the codecs for which this field of CodecInfo is true, for an error message."""
     return " and ".join(codec.title or codec.name for codec in CODECS if getattr(codec, fact))

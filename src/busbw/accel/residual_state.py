@@ -1,7 +1,8 @@
-"""The state that codecs keep between steps, by parameter.
+"""The state that codecs keep between steps.
 
-The parameters of a bucket change: DDP rebuilds its buckets after the first step, and checkpoints
-are read by name. So the state of a list of parameters can be split into one tensor per parameter.
+It belongs to a bucket, a list of parameters whose gradients are exchanged together. DDP rebuilds
+its buckets after the first step, and checkpoints are read by name. So the state of a bucket can be
+split into one tensor per parameter.
 """
 
 import math
@@ -21,8 +22,9 @@ _IN_PLACE = (RESIDUAL, VELOCITY)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a flat gradient: offset, length, and the padding that makes shards of a row
-    equal.
+    """A piece of a flat gradient: offset and length.
+
+    `padding` more elements make the shards of a row's ranks equal.
     """
 
     begin: int
@@ -31,14 +33,16 @@ class Piece:
 
     def shard(self, rank: int, ranks: int) -> tuple[int, int]:
         """Begin and end of a rank's shard within the padded piece."""
-        whole = (self.length + self.padding) // ranks
-        return rank * whole, (rank + 1) * whole
+        length = (self.length + self.padding) // ranks
+        return rank * length, (rank + 1) * length
 
 
 @dataclass(slots=True)
-class Kept:
-    """The state of one list of parameters: their shapes, the pieces of their gradient, and the
-    state of each piece.
+class BucketState:
+    """The state of a bucket.
+
+    `shapes` are those of its parameters, `pieces` those of its gradient, and `states` has one state
+    for each piece.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -58,51 +62,49 @@ class Kept:
 
     def names(self) -> list[str]:
         """The names of the tensors that can be split. They are the same on every rank."""
-        return [name for name in _IN_PLACE if any(name in state for state in self.states)]
+        kept: set[str] = set().union(*self.states)
+        return [name for name in _IN_PLACE if name in kept]
 
-    def whole(self, name: str) -> torch.Tensor:
+    def join(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row must call it."""
-        made = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
+        joined = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
         for piece, state in zip(self.pieces, self.states, strict=True):
-            mine = state.get(name)
-            if mine is not None and name == RESIDUAL and SUM_RESIDUAL in state:
-                mine = self._with_sums(mine, state[SUM_RESIDUAL])
-            made[piece.begin : piece.begin + piece.length] = self._gathered(piece, mine)[
-                : piece.length
-            ]
-        return made
+            part = state.get(name)
+            if part is not None and name == RESIDUAL and SUM_RESIDUAL in state:
+                part = self._add_sum_residual(part, state[SUM_RESIDUAL])
+            gathered = self._gather(piece, part)
+            joined[piece.begin : piece.begin + piece.length] = gathered[: piece.length]
+        return joined
 
-    def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-        """The residual plus the rounding error of the sums of this rank, as if this rank had not
-        sent it.
+    def _add_sum_residual(self, residual: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+        """The residual plus the rounding error of the shard that this rank sums.
+
+        The error is added as if this rank had not sent it.
         """
         begin = self.across.rank * sums.numel()
-        end = min(begin + sums.numel(), mine.numel())
-        mine = mine.clone()
+        end = min(begin + sums.numel(), residual.numel())
+        residual = residual.clone()
         if begin < end:
-            mine[begin:end] += sums[: end - begin]
-        return mine
+            residual[begin:end] += sums[: end - begin]
+        return residual
 
-    def _gathered(self, piece: Piece, mine: torch.Tensor | None) -> torch.Tensor:
-        length, device = piece.length + piece.padding, self.device
-        if self.inside is None:
-            return torch.zeros(length, dtype=torch.float32, device=device) if mine is None else mine
-        shard = (
-            torch.zeros(length // self.inside.size, dtype=torch.float32, device=device)
-            if mine is None
-            else mine
-        )
-        return self.inside.all_gather(shard).view(-1)
+    def _gather(self, piece: Piece, part: torch.Tensor | None) -> torch.Tensor:
+        """The state of a whole piece. `part`: this rank's part; None: zeros."""
+        ranks = 1 if self.inside is None else self.inside.size
+        if part is None:
+            length = (piece.length + piece.padding) // ranks
+            part = torch.zeros(length, dtype=torch.float32, device=self.device)
+        return part if self.inside is None else self.inside.all_gather(part).view(-1)
 
-    def put(self, name: str, whole: torch.Tensor) -> None:
-        """Store this rank's part of `whole`.
+    def put(self, name: str, joined: torch.Tensor) -> None:
+        """Store this rank's part of `joined`.
 
-        In two dimensions `whole` is summed over the row, whose ranks must all call it.
+        In two dimensions `joined` is summed over the row, whose ranks must all call it.
         """
         if self.inside is not None:
-            self.inside.all_reduce(whole)
+            self.inside.all_reduce(joined)
         for piece, state in zip(self.pieces, self.states, strict=True):
-            part = whole[piece.begin : piece.begin + piece.length]
+            part = joined[piece.begin : piece.begin + piece.length]
             if self.inside is not None:
                 begin, end = piece.shard(self.inside.rank, self.inside.size)
                 part = torch.nn.functional.pad(part, (0, piece.padding))[begin:end]
@@ -110,96 +112,94 @@ class Kept:
 
 
 class Memory:
-    """The state of all lists of parameters, and of single parameters that are in no list."""
+    """The state of all buckets, and of single parameters that are in no bucket."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Kept] = {}
+        self._buckets: dict[Key, BucketState] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
 
-    def of(self, names: Sequence[str], fresh: Kept) -> Kept:
-        """The state of these parameters in this order.
+    def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
+        """The state of the bucket with these parameters in this order.
 
-        For a new list: `fresh`, filled with the state of former lists.
-
-        Ranks must call it in the same order, since splitting lists is an exchange.
+        For a new bucket: `fresh`, filled with the state of former buckets. Ranks must call it in
+        the same order, since splitting buckets is an exchange.
         """
         key = tuple(names)
-        found = self._kept.get(key)
+        bucket = self._buckets.get(key)
         if (
-            found is not None
-            and found.pieces == fresh.pieces
-            and (found.inside is None) == (fresh.inside is None)
+            bucket is not None
+            and bucket.pieces == fresh.pieces
+            and (bucket.inside is None) == (fresh.inside is None)
         ):
-            return found
-        if any(set(other) & set(key) for other in self._kept):
+            return bucket
+        if any(set(other) & set(key) for other in self._buckets):
             self.take_apart()
         for name in _IN_PLACE:
-            parts = [self._loose.get(one, {}).pop(name, None) for one in key]
-            if fresh.inside is None and not any(part is not None for part in parts):
-                continue
-            if fresh.inside is not None and not _anywhere(parts, fresh):
+            parts = [self._loose.get(parameter, {}).pop(name, None) for parameter in key]
+            if not _has_state(parts, fresh):
                 continue
             filled = [
-                _fitting(*one, fresh.device) for one in zip(key, parts, fresh.lengths, strict=True)
+                _checked_part(parameter, part, length, fresh.device)
+                for parameter, part, length in zip(key, parts, fresh.lengths, strict=True)
             ]
             fresh.put(name, torch.cat(filled))
-        self._kept[key] = fresh
+        self._buckets[key] = fresh
         return fresh
 
     def take_apart(self) -> None:
-        """Split all lists into single parameters.
+        """Split all buckets into single parameters.
 
         State that cannot be split, such as thresholds, is discarded.
         """
-        for one, name, tensor in list(self.single()):
-            self._loose.setdefault(one, {})[name] = tensor
-        self._kept.clear()
+        for parameter, name, tensor in list(self.single()):
+            self._loose.setdefault(parameter, {})[name] = tensor
+        self._buckets.clear()
 
-    def lists(self) -> Iterator[Kept]:
-        """The state of each list."""
-        yield from self._kept.values()
+    def lists(self) -> Iterator[BucketState]:
+        """The state of each bucket."""
+        yield from self._buckets.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Parameter, name and tensor of all state that can be split.
+        """All state that can be split: the parameter, the name of the state, and a tensor.
 
         In two dimensions this is an exchange within the row.
         """
-        for key, kept in self._kept.items():
-            for name in kept.names():
-                rows = 1 if kept.inside is None else kept.inside.size
-                for one, part in zip(
-                    key, (kept.whole(name) / rows).split(kept.lengths), strict=True
-                ):
-                    yield one, name, part  # this rank's share of the state of its row
-        for one, found in self._loose.items():
-            for name, tensor in found.items():
-                yield one, name, tensor
+        for key, bucket in self._buckets.items():
+            for name in bucket.names():
+                rows = 1 if bucket.inside is None else bucket.inside.size
+                share = bucket.join(name) / rows  # this rank's share of the state of its row
+                for parameter, part in zip(key, share.split(bucket.lengths), strict=True):
+                    yield parameter, name, part
+        for parameter, tensors in self._loose.items():
+            for name, tensor in tensors.items():
+                yield parameter, name, tensor
 
-    def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
-        """Keep a tensor for the next list with this parameter; on the CPU until then, so that no
-        stream must be waited for.
+    def put_single(self, parameter: str, name: str, tensor: torch.Tensor) -> None:
+        """Keep a tensor for the next bucket with this parameter.
+
+        Until then it is on the CPU, so that no stream must be waited for.
         """
-        self._loose.setdefault(one, {})[name] = (
+        self._loose.setdefault(parameter, {})[name] = (
             tensor.detach().flatten().to("cpu", torch.float32, copy=True)
         )
 
     def clear(self) -> None:
         """Discard all state."""
-        self._kept.clear()
+        self._buckets.clear()
         self._loose.clear()
 
     def scale(self, factor: torch.Tensor | float) -> None:
         """Multiply all state by a factor, like the loss."""
-        for kept in self._kept.values():
-            for state in kept.states:
+        for bucket in self._buckets.values():
+            for state in bucket.states:
                 for tensor in state.values():
                     tensor.mul_(factor)
-        for found in self._loose.values():
-            for tensor in found.values():
+        for tensors in self._loose.values():
+            for tensor in tensors.values():
                 tensor.mul_(factor if isinstance(factor, float) else factor.to(tensor.device))
 
 
-def _fitting(
+def _checked_part(
     name: str, part: torch.Tensor | None, length: int, device: torch.device
 ) -> torch.Tensor:
     if part is not None and part.numel() != length:
@@ -207,17 +207,19 @@ def _fitting(
             f"the state has {part.numel()} values for '{name}', which has {length} elements",
             "load the state of the same model",
         )
-    return (
-        torch.zeros(length, dtype=torch.float32, device=device) if part is None else part.to(device)
-    )
+    if part is None:
+        return torch.zeros(length, dtype=torch.float32, device=device)
+    return part.to(device)
 
 
-def _anywhere(parts: list[torch.Tensor | None], fresh: Kept) -> bool:
-    """Whether any rank of the row has state, since all must do the same.
+def _has_state(parts: list[torch.Tensor | None], fresh: BucketState) -> bool:
+    """Whether a part has state on this rank or, in two dimensions, on any rank of the row.
 
-    Called only for new lists.
+    The ranks of a row must do the same.
     """
-    assert fresh.inside is not None
-    found = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
-    fresh.inside.all_reduce(found)
-    return bool(found.item())
+    has_state = any(part is not None for part in parts)
+    if fresh.inside is None:
+        return has_state
+    flag = torch.tensor([float(has_state)], device=fresh.device)
+    fresh.inside.all_reduce(flag)
+    return bool(flag.item())

@@ -70,13 +70,13 @@ class Settings:
     dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
 
     def __post_init__(self) -> None:  # noqa: D105
-        for name, known in _CHOICES.items():
-            if (value := getattr(self, name)) not in known:
-                raise _no_value(
-                    name, f"{name} '{value}' is not one of {', '.join(filter(None, known))}"
-                )
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                names = ", ".join(filter(None, choices))
+                raise _invalid(name, f"{name} '{value}' is not one of {names}")
         if not 0 < self.ratio <= 1:  # also true for nan
-            raise _no_value(
+            raise _invalid(
                 "ratio", f"ratio is {self.ratio}, and must be a share above 0, at most 1"
             )
         self._check_extras()
@@ -85,7 +85,7 @@ class Settings:
     def _check_extras(self) -> None:
         """Check settings that only some methods have."""
         if not 0 <= self.momentum < 1:
-            raise _no_value(
+            raise _invalid(
                 "momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1"
             )
         if self.momentum and not self.feedback:
@@ -107,14 +107,14 @@ class Settings:
                 "staging=host has no effect on dense gradients",
                 "use int8 or another method with it",
             )
-        if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
+        codec = BY_NAME[self.method]
+        if self.two_d and codec.needs_matrices:
             raise UsageError(
                 f"{codec.title or codec.name} needs whole matrices, which two_d divides",
                 "leave out two_d",
             )
-        if self.momentum and (
-            self.compress_least or self.dense_below_2d or self.methods != {self.method}
-        ):
+        mixed = self.compress_least or self.dense_below_2d or self.methods != {self.method}
+        if self.momentum and mixed:
             raise UsageError(
                 "momentum correction with parts that use another method would train those without"
                 " momentum",
@@ -123,19 +123,20 @@ class Settings:
 
     def _check_sizes(self) -> None:
         if self.matrix_rank < 1:
-            raise _no_value(
+            raise _invalid(
                 "matrix_rank",
                 f"matrix_rank is {self.matrix_rank}: a factor has at least one column",
             )
         for name in ("two_d_most", "compress_least", "warmup_steps"):
-            if getattr(self, name) < 0:
-                raise _no_value(name, f"{name} is {getattr(self, name)}, and cannot be negative")
+            value = getattr(self, name)
+            if value < 0:
+                raise _invalid(name, f"{name} is {value}, and cannot be negative")
         if self.intra_size is not None and self.intra_size < 1:
-            raise _no_value(
+            raise _invalid(
                 "intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank"
             )
         if self.chunk is not None and self.chunk < 1 << 16:
-            raise _no_value("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
+            raise _invalid("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
 
     @property
     def methods(self) -> set[str]:
@@ -145,10 +146,9 @@ class Settings:
     @property
     def small(self) -> bool:
         """Whether every step after the first sends little data."""
-        small = all(
-            codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs
-        )
-        return small and not self.warmup_steps
+        if self.warmup_steps or not all(codec.small for codec in self.codecs):
+            return False
+        return self.ratio <= SMALL_RATIO or not any(codec.sparse for codec in self.codecs)
 
     @property
     def codecs(self) -> list[CodecInfo]:
@@ -157,7 +157,7 @@ class Settings:
 
     @property
     def loss(self) -> int:
-        """The loss of its least accurate codec: an index into train.plan_types.LOSSES."""
+        """The loss of the least accurate codec in use: an index into train.plan_types.LOSSES."""
         narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
         return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
 
@@ -181,7 +181,7 @@ class Settings:
         return " ".join([self.method, *changed])
 
 
-def _no_value(name: str, message: str) -> UsageError:
+def _invalid(name: str, message: str) -> UsageError:
     default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
     return UsageError(
         message, f"give {name} a valid value, or leave it out; the default is {default!r}"

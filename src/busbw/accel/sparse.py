@@ -3,7 +3,7 @@
 NCCL has no collective for sparse tensors (https://github.com/pytorch/pytorch/issues/22400).
 
 Each rank sums its rows with the same id. Then ranks exchange how many rows each has. From these
-counts every rank predicts the same bytes, and so takes the same way:
+counts every rank predicts the same bytes, and so chooses the same algorithm:
 
 * GATHER: every rank gets the rows of all ranks and sums them.
 * OWNERS: row i is summed by rank i mod n, and every rank gets the sums.
@@ -45,8 +45,7 @@ INT32_MOST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which of some rows have the same id: `order[ends[i] : ends[i + 1]]` are the rows with id
-    `ids[i]`.
+    """Rows grouped by id. The rows with id `ids[i]` are `order[ends[i] : ends[i + 1]]`.
 
     Ids ascend.
     """
@@ -56,10 +55,9 @@ class Groups:
     ends: torch.Tensor  # [distinct + 1], from 0
 
     def sums(self, rows: torch.Tensor, length: int, scale: float = 1.0) -> torch.Tensor:
-        """The sum of each group of `rows` [rows, width], times `scale`, and then zeros: [length,
-        width].
+        """The sum of each group of `rows` [rows, width], times `scale`.
 
-        The same bits on every rank.
+        The result, [length, width], ends with zeros, and has the same bits on every rank.
         """
         if not len(self.order):
             return rows.new_zeros(length, rows.shape[1])
@@ -73,36 +71,37 @@ class Groups:
 
 
 def grouped(ids: torch.Tensor, padding: int = 0) -> Groups:
-    """Group rows with these ids. `padding` rows, which have the largest id, are in no group."""
+    """Group rows by id. The `padding` rows, which have the largest id, are in no group."""
     ascending, order = ids.sort(stable=True)
-    found, lengths = torch.unique_consecutive(ascending, return_counts=True)
+    unique_ids, lengths = torch.unique_consecutive(ascending, return_counts=True)
     ends = F.pad(lengths.cumsum(0), (1, 0))
-    return (
-        Groups(found[:-1], order[:-padding], ends[:-1]) if padding else Groups(found, order, ends)
-    )
+    if padding:
+        return Groups(unique_ids[:-1], order[:-padding], ends[:-1])
+    return Groups(unique_ids, order, ends)
 
 
 def predicted_bytes(
     counts: Sequence[int], rows: int, distinct: float, sent: int, dense: int, hosts: int
 ) -> dict[str, float]:
-    """The bytes that leave a host, by way.
+    """The bytes that leave a host, by algorithm.
 
-    `counts`: rows of each rank. `rows`: those of the table. `distinct`: those that some rank has.
-    `sent`, `dense`: bytes of a row that is sent with its id, and of one in an all-reduce. `hosts`:
-    each has as many ranks. Gathers and all-reduces use rings.
+    `counts`: rows of each rank. `rows`: rows of the table. `distinct`: rows that some rank has.
+    `sent`: bytes of a row that is sent with its id. `dense`: bytes of a row in an all-reduce.
+    `hosts`: the number of hosts, which have equal numbers of ranks. Gathers and all-reduces use
+    rings.
     """
-    ranks, most = len(counts), max(counts)
+    ranks, largest = len(counts), max(counts)
     return {
-        GATHER: (ranks - 1) * most * sent,
-        OWNERS: (ranks / hosts * (1 - 1 / hosts) * most + (ranks - 1) / ranks * distinct) * sent,
+        GATHER: (ranks - 1) * largest * sent,
+        OWNERS: (ranks / hosts * (1 - 1 / hosts) * largest + (ranks - 1) / ranks * distinct) * sent,
         DENSE: 2 * (ranks - 1) / ranks * rows * dense,
     }
 
 
 def fewest_bytes(counts: Sequence[int], rows: int, sent: int, dense: int, hosts: int) -> str:
-    """The way with the fewest predicted bytes.
+    """The algorithm with the fewest predicted bytes.
 
-    The number of distinct rows is not known yet, and taken as that of independent uniform ids,
+    The number of distinct rows is not known yet. It is taken as that of independent uniform ids,
     which share the fewest rows.
     """
     untouched = 1.0
@@ -113,16 +112,17 @@ def fewest_bytes(counts: Sequence[int], rows: int, sent: int, dense: int, hosts:
 
 
 class Room:
-    """Memory that exchanges on a CPU use again: new memory took 0.4 ms per MB
-    (benchmarks/sparse_gradients_2cpu_202611).
+    """Memory that exchanges on a CPU use again.
+
+    New memory took 0.4 ms per MB (benchmarks/sparse_gradients_2cpu_202611).
     """
 
     def __init__(self) -> None:
         self._kept = torch.empty(0)
 
     def of(self, count: int, like: torch.Tensor) -> torch.Tensor:
-        """So many elements of the type and device of `like`, valid until the next call."""
-        if like.is_cuda:  # torch keeps memory itself
+        """`count` elements of the type and device of `like`, valid until the next call."""
+        if like.is_cuda:  # torch itself keeps GPU memory for later
             return like.new_empty(count)
         if self._kept.dtype != like.dtype or len(self._kept) < count:
             self._kept = like.new_empty(1 << (count - 1).bit_length())
@@ -140,7 +140,7 @@ class SparseAverage:
     ) -> None:
         """`gradient` is a COO tensor with one sparse dimension.
 
-        `hosts`: those of all ranks. `wire`: as in Settings, for rows.
+        `hosts`: the number of hosts of all ranks. `wire`: the format of rows, as in Settings.
 
         Raises:
             UsageError: the gradient has more sparse dimensions or no floating-point type.
@@ -148,16 +148,16 @@ class SparseAverage:
         self.across = 0
         self._room = room
         self._check(gradient)
-        # staging has one size for all ranks, known to all
+        # Not staged: that needs equal sizes on all ranks.
         self._comm = dataclasses.replace(comm, staging=None)
-        # on a single host each rank has its own link
+        # On a single host each rank has its own link.
         self._hosts = hosts if hosts > 1 else comm.size
         self._shape, self._dtype = gradient.shape, gradient.dtype
         self._width = math.prod(gradient.shape[1:])
-        # the type of sums
+        # The type of sums.
         self._exact = torch.float32 if gradient.dtype.itemsize < 4 else gradient.dtype
         self._wire = DTYPES.get(wire, gradient.dtype)
-        # int32: half the bytes
+        # int32 has half the bytes.
         id_type = torch.int32 if gradient.shape[0] <= INT32_MOST else torch.int64
         self._ids = gradient._indices()[0].to(id_type)
         self._values = gradient._values().reshape(-1, self._width).to(self._exact)
@@ -180,94 +180,95 @@ class SparseAverage:
     def result(self) -> torch.Tensor:
         """The average: a coalesced COO tensor with the same bits on every rank.
 
-        It has each row that some rank has, also if it is zero.
-
-        On a GPU the host waits for the counts and the ids, since they determine sizes, but not for
-        the values.
+        It has each row that some rank has, even if the row is zero. On a GPU the host waits for the
+        counts and the ids, which determine sizes, but not for the values.
         """
-        own = grouped(self._ids)
-        totals = self._totals(own)
-        way = self._way(totals)
+        groups = grouped(self._ids)
+        totals = self._count_groups(groups)
+        algorithm = self._choose_algorithm(totals)
         if not any(totals):
             ids, values = self._ids, self._values
-        elif way == DENSE:
-            ids, values = self._in_table(own)
-        elif way == OWNERS:
-            mine, rows = self._to_owners(own)
-            ids, values = self._gathered(mine, rows, self._totals(mine))
+        elif algorithm == DENSE:
+            ids, values = self._reduce_table(groups)
+        elif algorithm == OWNERS:
+            owned, rows = self._send_to_owners(groups)
+            ids, values = self._gather_sums(owned, rows, self._count_groups(owned))
         else:
-            ids, values = self._gathered(own, self._values, totals, 1 / self._comm.size)
+            ids, values = self._gather_sums(groups, self._values, totals, 1 / self._comm.size)
         values = values.to(self._dtype).reshape(-1, *self._shape[1:])
         return torch.sparse_coo_tensor(
             ids[None].long(), values, self._shape, is_coalesced=True, check_invariants=False
         )
 
-    def _way(self, totals: list[int]) -> str:
-        if self._comm.group is None:  # no network: no rank has sizes of its own
+    def _choose_algorithm(self, totals: list[int]) -> str:
+        if self._comm.group is None:  # without a network all ranks seem to have the same sizes
             return GATHER
         sent = self._ids.itemsize + self._width * self._wire.itemsize
-        return fewest_bytes(
-            totals, self._shape[0], sent, (self._width + 1) * self._exact.itemsize, self._hosts
-        )
+        dense = (self._width + 1) * self._exact.itemsize
+        return fewest_bytes(totals, self._shape[0], sent, dense, self._hosts)
 
-    def _totals(self, groups: Groups) -> list[int]:
+    def _count_groups(self, groups: Groups) -> list[int]:
         """The number of groups of each rank."""
-        return [
-            total
-            for (total,) in self._all(torch.tensor([len(groups.ids)], device=groups.ids.device))
-        ]
+        count = torch.tensor([len(groups.ids)], device=groups.ids.device)
+        return [total for (total,) in self._gather_counts(count)]
 
-    def _all(self, numbers: torch.Tensor) -> list[list[int]]:
-        """These numbers of each rank. The host waits for them."""
-        self.across += self._comm.ring((self._comm.size - 1) * numbers.nbytes)
-        every: list[list[int]] = self._comm.all_gather(numbers).tolist()
-        return every
+    def _gather_counts(self, counts: torch.Tensor) -> list[list[int]]:
+        """The `counts` of each rank. The host waits for them."""
+        self.across += self._comm.ring((self._comm.size - 1) * counts.nbytes)
+        gathered: list[list[int]] = self._comm.all_gather(counts).tolist()
+        return gathered
 
-    def _gathered(
-        self, own: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0
+    def _gather_sums(
+        self, groups: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather the sums of each rank's groups, and sum those with the same id.
 
-        `totals`: groups of each rank.
+        `totals`: the number of groups of each rank. Returns ids and sums.
         """
-        ranks, most = self._comm.size, max(totals)
-        ids = F.pad(own.ids, (0, most - len(own.ids)), value=self._shape[0])  # no row has this id
-        every_id = ids.new_empty(ranks * most)
-        getting_ids = self._comm.begin_all_gather(every_id, ids)
-        sums = own.sums(rows, most, scale).to(self._wire)
-        every = self._room.of(ranks * sums.numel(), sums).view(ranks, -1)
-        getting = self._comm.begin_all_gather_large(every, sums.view(-1))
+        ranks, largest = self._comm.size, max(totals)
+        no_row = self._shape[0]  # the id of padding
+        ids = F.pad(groups.ids, (0, largest - len(groups.ids)), value=no_row)
+        gathered_ids = ids.new_empty(ranks * largest)
+        ids_gather = self._comm.begin_all_gather(gathered_ids, ids)
+        sums = groups.sums(rows, largest, scale).to(self._wire)
+        gathered = self._room.of(ranks * sums.numel(), sums).view(ranks, -1)
+        values_gather = self._comm.begin_all_gather_large(gathered, sums.view(-1))
         self.across += self._comm.ring((ranks - 1) * (ids.nbytes + sums.nbytes))
-        getting_ids.wait()
-        found = grouped(every_id, ranks * most - sum(totals))  # while the values are under way
-        getting.wait()
-        return found.ids, found.sums(every.view(-1, self._width).to(self._exact), len(found.ids))
+        ids_gather.wait()
+        # Ids are grouped while values are on their way.
+        merged = grouped(gathered_ids, ranks * largest - sum(totals))
+        values_gather.wait()
+        every_row = gathered.view(-1, self._width).to(self._exact)
+        return merged.ids, merged.sums(every_row, len(merged.ids))
 
-    def _to_owners(self, own: Groups) -> tuple[Groups, torch.Tensor]:
+    def _send_to_owners(self, groups: Groups) -> tuple[Groups, torch.Tensor]:
         """Send the sum of each group to the owner of its id.
 
-        Returns what this rank owns: groups, and the rows in them.
+        Returns the groups that this rank owns, and the rows in them.
         """
         comm = self._comm
-        owners = own.ids % comm.size
-        counts = self._all(torch.bincount(owners, minlength=comm.size))  # [rank][owner]
-        sent, came = counts[comm.rank], [mine[comm.rank] for mine in counts]
+        owners = groups.ids % comm.size
+        counts = self._gather_counts(torch.bincount(owners, minlength=comm.size))  # [rank][owner]
+        send_counts, receive_counts = counts[comm.rank], [sent[comm.rank] for sent in counts]
         by_owner = owners.argsort(stable=True)
-        ids = own.ids[by_owner]
-        sums = own.sums(self._values, len(ids), 1 / comm.size)[by_owner].to(self._wire)
-        self.across += comm.direct(
-            (ids.nbytes + sums.nbytes) * (sum(sent) - sent[comm.rank]) // max(1, sum(sent))
-        )
-        mine = grouped(comm.all_to_all_uneven(ids, sent, came))
-        return mine, comm.all_to_all_uneven(sums, sent, came).to(self._exact)
+        ids = groups.ids[by_owner]
+        sums = groups.sums(self._values, len(ids), 1 / comm.size)[by_owner].to(self._wire)
+        to_others = sum(send_counts) - send_counts[comm.rank]
+        nbytes = (ids.nbytes + sums.nbytes) * to_others // max(1, sum(send_counts))
+        self.across += comm.direct(nbytes)
+        owned = grouped(comm.all_to_all_uneven(ids, send_counts, receive_counts))
+        return owned, comm.all_to_all_uneven(sums, send_counts, receive_counts).to(self._exact)
 
-    def _in_table(self, own: Groups) -> tuple[torch.Tensor, torch.Tensor]:
-        """All-reduce the whole table. Its last column counts the ranks that have a row."""
+    def _reduce_table(self, groups: Groups) -> tuple[torch.Tensor, torch.Tensor]:
+        """All-reduce the whole table. Its last column counts the ranks that have a row.
+
+        Returns the ids of rows that some rank has, and their sums.
+        """
         table = torch.zeros(
             self._shape[0], self._width + 1, dtype=self._exact, device=self._values.device
         )
-        sums = own.sums(self._values, len(own.ids), 1 / self._comm.size)
-        table[own.ids.long()] = F.pad(sums, (0, 1), value=1.0)
+        sums = groups.sums(self._values, len(groups.ids), 1 / self._comm.size)
+        table[groups.ids.long()] = F.pad(sums, (0, 1), value=1.0)
         self._comm.all_reduce(table)
         self.across += self._comm.ring(ring_bytes(table.nbytes, self._comm.size))
         ids = table[:, -1].nonzero().view(-1)

@@ -13,9 +13,9 @@ def main() -> int:
     """Run the script as `python SCRIPT` would."""
     script = sys.argv[1] if len(sys.argv) > 1 else ""
     if not Path(script).is_file():
-        what = f"{script}: no such file" if script else "no script to run"
+        problem = f"{script}: no such file" if script else "no script to run"
         sys.stderr.write(
-            f"error: {what}\n\nhint: mpirun -n 2 python -m busbw.horovod train.py ...\n"
+            f"error: {problem}\n\nhint: mpirun -n 2 python -m busbw.horovod train.py ...\n"
         )
         return int(Exit.USAGE)
     shim.install()

@@ -1,9 +1,7 @@
 """Makes `import horovod.torch as hvd` import busbw's module.
 
-Opt-in, for one process or for a program and those that it starts.
-
-`busbw horovodrun` and `python -m busbw.horovod SCRIPT ...` do it for a program. A program itself
-calls `shim.install()` before its imports.
+This is opt-in. `busbw horovodrun` and `python -m busbw.horovod SCRIPT ...` do it for a program and
+the processes that it starts. A program may also call `shim.install()` before its imports.
 """
 
 import os
@@ -34,14 +32,15 @@ _COMMON = "horovod.common"
 
 
 def environ() -> dict[str, str]:
-    """Variables for a program whose `import horovod` is to find busbw's modules, also in
-    processes that it starts, such as data loaders.
+    """Variables with which the `import horovod` of a program finds busbw's modules.
+
+    They also work in processes that the program starts, such as data loaders.
     """
-    folder, own = str(Path(__file__).with_name("path")), os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{own}" if own else folder}
+    folder, inherited = str(Path(__file__).with_name("path")), os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{inherited}" if inherited else folder}
 
 
-class _Rest:
+class _OtherModules:
     """Raises for Horovod's other modules.
 
     Without it, `horovod.torch.x` could import a module of busbw a second time.
@@ -49,7 +48,7 @@ class _Rest:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Python's import asks this about modules that are not loaded."""
+        """Python's import calls it for modules that are not loaded."""
         if name.startswith("horovod."):
             raise ModuleNotFoundError(
                 f"busbw has no {name}: of Horovod it has the PyTorch module, horovod.torch",
@@ -61,12 +60,12 @@ def install() -> None:
     """Make `import horovod...` find busbw's modules in this process, even if Horovod is
     installed.
     """
-    if _Rest not in sys.meta_path:
-        sys.meta_path.insert(0, _Rest)
-    for name, own in MODULES.items():
-        sys.modules[name] = import_module(own)
+    if _OtherModules not in sys.meta_path:
+        sys.meta_path.insert(0, _OtherModules)
+    for name, module in MODULES.items():
+        sys.modules[name] = import_module(module)
     common = sys.modules.setdefault(_COMMON, ModuleType(_COMMON))
-    common.__path__ = []  # a package, so that Python asks `_Rest` about its other modules
+    common.__path__ = []  # a package, so that Python asks `_OtherModules` about other modules in it
     for name in MODULES:
         if name.startswith(f"{_COMMON}."):
             setattr(common, name.rpartition(".")[2], sys.modules[name])

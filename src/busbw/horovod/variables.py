@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from busbw.accel.lightcc_env import Switch as Variable
-from busbw.accel.lightcc_env import whole
+from busbw.accel.lightcc_env import parse_whole
 
 PREFIX = "HOROVOD_"
 
@@ -26,10 +26,12 @@ SETTINGS = (
         "134217728",
         "fuse all-reduces up to this size; 0: never",
         "bytes",
-        whole,
+        parse_whole,
     ),
     Variable("HOROVOD_CYCLE_TIME", "1", "pause between exchanges", "milliseconds", _seconds),
-    Variable("HOROVOD_CACHE_CAPACITY", "1024", "cached operations; 0: no cache", "a number", whole),
+    Variable(
+        "HOROVOD_CACHE_CAPACITY", "1024", "cached operations; 0: no cache", "a number", parse_whole
+    ),
     Variable(
         "HOROVOD_STALL_CHECK_DISABLE",
         "0",
@@ -92,7 +94,7 @@ LAUNCHER_VARIABLES = (
         "600",
         "how long elastic jobs wait for slots or silent ranks",
         "whole seconds",
-        partial(whole, least=1),
+        partial(parse_whole, least=1),
     ),
 )
 RANK_VARIABLES = (

@@ -1,6 +1,7 @@
-"""The benchmark on one rank: first each rank alone, then every method in turn.
+"""The training benchmark on one rank.
 
-Wraps a model in DDP with one exchange method, and counts the bytes that leave a host.
+In each round, first each rank trains alone, and then all train by every method in turn. A method is
+a model under DDP with one way to exchange gradients, whose bytes that leave a host are counted.
 """
 
 import platform
@@ -48,10 +49,10 @@ class Wrapped:
     hook: Hook
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
-        """This rank's share of the bytes per step that left its host, over `steps` steps since
-        `before` (see `mark`).
+        """This rank's share of the bytes per step that left its host.
 
-        None if the method does not count bytes: torch's PowerSGD.
+        `steps`: the steps since `before` (see `mark`). `gradients`: bytes of a step. None if the
+        method does not count bytes: torch's PowerSGD.
         """
         if self.attached is not None:
             return (self.attached.traffic.across - before) / steps
@@ -62,7 +63,7 @@ class Wrapped:
         return ring_bytes(int(gradients * share), ranks) * hosts / ranks if hosts > 1 else 0.0
 
     def mark(self) -> int:
-        """Bytes counted so far."""
+        """The bytes counted so far."""
         return self.attached.traffic.across if self.attached is not None else 0
 
     @contextmanager
@@ -98,12 +99,14 @@ def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> Distrib
     )
 
 
-def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
+def wrap_without_exchange(
+    net: nn.Module, device: torch.device, bucket_mb: float
+) -> DistributedDataParallel:
     """`net` under DistributedDataParallel without an exchange."""
-    made = under_ddp(net, device, bucket_mb)
-    made.broadcast_buffers = False
-    made.register_comm_hook(None, unchanged)
-    return made
+    ddp = under_ddp(net, device, bucket_mb)
+    ddp.broadcast_buffers = False
+    ddp.register_comm_hook(None, unchanged)
+    return ddp
 
 
 def wrap(
@@ -119,19 +122,21 @@ def wrap(
     buckets then wait for each other forever.
     """
     single = method.hook == "powersgd" and device.type == "cpu"
-    made = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
+    ddp = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
-        attached = attach(made, method.settings, scaler=scaler)
-        return Wrapped(made, attached, method, attached.exchange)
+        attached = attach(ddp, method.settings, scaler=scaler)
+        return Wrapped(ddp, attached, method, attached.exchange)
     if not method.hook:
-        return Wrapped(made, None, method, partial(default_hooks.allreduce_hook, None))
-    state, hook = _of_torch(method.hook)
-    made.register_comm_hook(state, hook)
-    return Wrapped(made, None, method, partial(hook, state))
+        return Wrapped(ddp, None, method, partial(default_hooks.allreduce_hook, None))
+    state, hook = _hook_of_torch(method.hook)
+    ddp.register_comm_hook(state, hook)
+    return Wrapped(ddp, None, method, partial(hook, state))
 
 
-def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
-    """The arguments of register_comm_hook for one of torch's own hooks."""
+def _hook_of_torch(
+    name: str,
+) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
+    """The state and the hook for register_comm_hook of one of torch's own hooks."""
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START
@@ -142,7 +147,7 @@ def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future
 
 SEED = 7
 SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
-# method, round, iteration, samples per second and rank
+# Takes method, round, iteration, and samples per second and rank.
 Report = Callable[[str, int, int, float], None]
 
 
@@ -160,55 +165,51 @@ class Bench:
         torch.manual_seed(SEED)
         self.net = model.build(spec).to(device)
         self.hosts: list[str] = control.allgather(platform.node())
-        sizes = [
-            parameter.numel() * parameter.element_size() for parameter in self.net.parameters()
-        ]
-        count = sum(parameter.numel() for parameter in self.net.parameters())
-        self.training = Training(spec, model.unit, count, sum(sizes), len(set(self.hosts)))
+        parameters = list(self.net.parameters())
+        nbytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        count = sum(parameter.numel() for parameter in parameters)
+        self.training = Training(spec, model.unit, count, nbytes, len(set(self.hosts)))
 
     def run(
         self,
         methods: Sequence[Method],
         report: Report,
-        done: Callable[[TrainRun], None],
+        finish: Callable[[TrainRun], None],
         enter_phase: EnterPhase,
     ) -> None:
-        """All rounds. Each round first runs every rank alone."""
+        """Run all rounds. Each round first runs every rank alone.
+
+        `finish` gets each run. `report` gets each iteration.
+        """
         for number in range(self.spec.rounds):
-            silent_s = self._silent(
-                ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), enter_phase
-            )
+            still = wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)
+            silent_s = self._run_silent(ALONE, self.loop(still), enter_phase)
             alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
-            done(alone)
+            finish(alone)
             for method in methods:
                 enter_phase("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
                 loop = self.loop(wrapped.net, scaler)
                 with wrapped.silent() as possible:
-                    silent_s = self._silent(method.name, loop, enter_phase) if possible else []
-                run = self._measured(method.name, number, loop, wrapped, report, enter_phase)
+                    silent_s = self._run_silent(method.name, loop, enter_phase) if possible else []
+                run = self._measure(method.name, number, loop, wrapped, report, enter_phase)
                 run.silent_s = alone.silent_s if method.plain else silent_s
-                done(run)
+                finish(run)
                 wrapped.close()
                 del wrapped, loop
 
     def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
-        """One round of each rank alone."""
-        return self._measured(ALONE, number, self.loop(self.net), None, report, enter_phase)
+        """Run one round of each rank alone."""
+        return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
         """The training loop of `net`, which may be wrapped."""
-        return Loop(
-            self.spec,
-            self.model,
-            net,
-            self.device,
-            scaler or scaler_for(self.spec.precision, self.device),
-        )
+        scaler = scaler or scaler_for(self.spec.precision, self.device)
+        return Loop(self.spec, self.model, net, self.device, scaler)
 
-    def _measured(
+    def _measure(
         self,
         name: str,
         number: int,
@@ -222,30 +223,29 @@ class Bench:
         loop.timed(spec.warmup)
         loop.rest()
         self.control.barrier()
-        seen, counted = 0, wrapped.mark() if wrapped else 0
+        sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
         steps: list[float] = []
         rates: list[float] = []
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            mine = loop.timed(spec.batches)
+            steps_s = loop.timed(spec.batches)
             took = time.perf_counter() - begun
-            seen += _out_bytes() - before  # excludes messages between iterations
-            *longest, slowest = self.control.reduce_all([*mine, took], "max")
+            sent_bytes += _out_bytes() - before  # excludes messages between iterations
+            *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
             steps += longest
             rates.append(spec.batch_size * spec.batches / slowest)
             report(name, number, iteration, rates[-1])
         count = spec.iters * spec.batches
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
-            run.counted = self.by_host(
-                wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
-            )
-            run.seen = self.control.reduce_all([seen / count], "max")[0]
+            sent = wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
+            run.counted = self.by_host(sent)
+            run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
-    def _silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
-        """Steps without an exchange, each the longest over ranks.
+    def _run_silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
+        """Run steps without an exchange. Returns the seconds of each on the slowest rank.
 
         Gradients are wrong, so parameters are not updated.
         """
@@ -257,15 +257,15 @@ class Bench:
             enter_phase("training", f"{name}, over a perfect network")
             return self.control.reduce_all(loop.timed(self.spec.batches), "max")
 
-    def by_host(self, mine: float | None) -> float | None:
+    def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""
-        values: list[float | None] = self.control.allgather(mine)
+        values: list[float | None] = self.control.allgather(own)
         if None in values:
             return None
-        return max(
-            sum(value or 0.0 for at, value in zip(self.hosts, values, strict=True) if at == host)
-            for host in set(self.hosts)
-        )
+        sums = dict.fromkeys(self.hosts, 0.0)
+        for host, value in zip(self.hosts, values, strict=True):
+            sums[host] += value or 0.0
+        return max(sums.values())
 
 
 def _out_bytes() -> int:
@@ -275,6 +275,5 @@ def _out_bytes() -> int:
     """
     names = device_counters(Path("/proc/net/dev").read_bytes())
     bonds = {name for name in names if Path(f"/proc/net/bonding/{name}").exists()}
-    return sum(
-        values["tx_bytes"] for name, values in names.items() if name != "lo" and name not in bonds
-    )
+    counted = [values for name, values in names.items() if name != "lo" and name not in bonds]
+    return sum(values["tx_bytes"] for values in counted)

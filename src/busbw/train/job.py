@@ -19,7 +19,7 @@ ENGINE = "torch"
 
 
 def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
-    """Run the benchmark on this process; `emit` is called on process 0 alone."""
+    """Run the benchmark on this process. `emit` is only called on process 0."""
     from busbw.engines.torch_rank import TorchRank
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
@@ -41,9 +41,8 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
         bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
     else:
         bench = StatesBench(spec, opened.device, control)
-    result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(
-        training=bench.training, **facts(job, party, opened)
-    )
+    form = PlanResult if isinstance(job, PlanJob) else TrainResult
+    result = form(training=bench.training, **facts(job, party, opened))
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
     def report(event: Event) -> None:
@@ -51,16 +50,16 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
             emit(event)
 
     report(Started(result))
-    if note := network.unconfirmed(job, result.library.network):
+    note = network.unconfirmed(job, result.library.network)
+    if note:
         report(Note(note))
     if isinstance(bench, StatesBench):
         report(Trained(bench.run(enter_phase)))
     elif isinstance(job, PlanJob):
         survey(bench, job.plan, [parse(name) for name in spec.methods], report, enter_phase)
     else:
-        methods = [parse(name) for name in spec.methods]
         bench.run(
-            methods,
+            [parse(name) for name in spec.methods],
             lambda *values: report(Iteration(*values)),
             lambda run: report(Trained(run)),
             enter_phase,
@@ -73,20 +72,21 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
 def share_processors(control: Control) -> None:
     """Divide the processors of a machine between its ranks.
 
-    With more threads than cores, threads wait for each other; and under mpirun torch begins with a
+    With more threads than cores, threads wait for each other. Under mpirun torch begins with a
     single thread (see busbw.accel.host_adam).
     """
     import torch
 
-    own = (machine(), sorted(os.sched_getaffinity(0)))
-    every = control.allgather(own)
+    rank = (machine(), sorted(os.sched_getaffinity(0)))
+    ranks = control.allgather(rank)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(share_of(own, every))
+        torch.set_num_threads(share_of(rank, ranks))
 
 
 def machine() -> str:
-    """What containers and emulated hosts on one machine have in common; the host's name where it
-    cannot be read.
+    """The boot id, which containers and emulated hosts on one machine have in common.
+
+    The host's name where it cannot be read.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -94,11 +94,14 @@ def machine() -> str:
         return platform.node()
 
 
-def share_of(own: tuple[str, list[int]], every: Sequence[tuple[str, list[int]]]) -> int:
-    """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may
-    use it.
+def share_of(rank: tuple[str, list[int]], ranks: Sequence[tuple[str, list[int]]]) -> int:
+    """The threads of a rank, at least 1.
 
-    Ranks are machine and cores.
+    Each core of a machine is divided by the ranks that may use it. A rank is its machine and cores.
     """
-    users = Counter(core for where, cores in every if where == own[0] for core in cores)
-    return max(1, int(sum(Fraction(1, users[core]) for core in own[1])))
+    own_machine, cores = rank
+    users: Counter[int] = Counter()
+    for other_machine, other_cores in ranks:
+        if other_machine == own_machine:
+            users.update(other_cores)
+    return max(1, int(sum(Fraction(1, users[core]) for core in cores)))

@@ -1,5 +1,6 @@
-"""Trains a model by several ways to keep its states, each in processes of its own: one that does
-not fit ends alone.
+"""Trains a model by several ways to keep its states.
+
+Each training has its own processes, so one that does not fit ends only itself.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ from busbw.measure.sink import Sink
 from busbw.measure.start import run
 from busbw.train.types import Largest, TrainJob, TrainResult, TrainRun, TrainSpec
 
-# the search for the largest model ends when the next one tried would be larger by at most this
+# The search for the largest model ends when the next model is larger by at most this share.
 FINENESS = 0.02
-TRIES = 24  # at most, for one method
+TRIES = 24  # the maximum for one method
 MOST_LAYERS = 4096
 
 
@@ -37,43 +38,44 @@ class StatesComparison:
     result: TrainResult | None = None
 
     def compare(self) -> TrainResult:
-        """All methods in turn, `rounds` times. A method that fails is recorded with its reason.
+        """Run all methods in turn, `rounds` times.
+
+        A method that fails is recorded with its reason.
 
         Raises:
-            BusbwError: no method could be started; it is the error of the first.
+            BusbwError: no method could be started. It is the error of the first.
         """
         spec, first = self.job.training, None
         for number in range(spec.rounds):
             for method in spec.methods:
-                made, error = self._train(
-                    msgspec.structs.replace(spec, methods=(method,), rounds=1)
-                )
-                made.round = number
+                single = msgspec.structs.replace(spec, methods=(method,), rounds=1)
+                trained, error = self._train(single)
+                trained.round = number
                 first = first or error
                 if self.result is None:
                     continue
-                self.result.training.runs.append(made)
-                self.done(self.result, made)
+                self.result.training.runs.append(trained)
+                self.done(self.result, trained)
                 self._save()
-        return self._ended(first)
+        return self._finish(first)
 
     def largest(self) -> TrainResult:
-        """The largest model of the same width that trains by each method, for two steps.
+        """Find the largest model of the same width that trains by each method, for two steps.
 
         Raises:
             BusbwError: as `compare`.
         """
         first = None
         for method in self.job.training.methods:
-            found, error = self._largest(method)
+            largest, error = self._find_largest(method)
             first = first or error
             if self.result is not None:
-                self.result.training.largest.append(found)
+                self.result.training.largest.append(largest)
                 self._save()
-        return self._ended(first)
+        return self._finish(first)
 
-    def _largest(self, method: str) -> tuple[Largest, BusbwError | None]:
-        """Doubles the layers until a model does not train, then halves the gap."""
+    def _find_largest(self, method: str) -> tuple[Largest, BusbwError | None]:
+        """Double the layers until a model does not train, and then halve the gap."""
         spec = msgspec.structs.replace(
             self.job.training, methods=(method,), warmup=1, iters=1, batches=1, rounds=1
         )
@@ -85,20 +87,19 @@ class StatesComparison:
             if layers is None:
                 break
             tried = with_layers(spec, layers)
-            made, failure = self._train(tried)
+            trained, failure = self._train(tried)
             error = error or failure
-            made.method = f"{method}, {layers} layers"
+            trained.method = f"{method}, {layers} layers"
             if self.result is not None:
-                self.done(self.result, made)
-            if made.failed:
-                refused, reason = layers, made.failed
+                self.done(self.result, trained)
+            if trained.failed:
+                refused, reason = layers, trained.failed
             else:
                 fits = layers
         best = msgspec.structs.replace(shape, layers=fits)
-        sizes = [
-            parameters(with_layers(spec, layers)) if layers else 0 for layers in (fits, refused)
-        ]
-        return Largest(method, best if fits else None, sizes[0], sizes[1], reason), error
+        count = parameters(with_layers(spec, fits)) if fits else 0
+        too_many = parameters(with_layers(spec, refused)) if refused else 0
+        return Largest(method, best if fits else None, count, too_many, reason), error
 
     def _train(self, spec: TrainSpec) -> tuple[TrainRun, BusbwError | None]:
         sink = self.sink()
@@ -109,28 +110,20 @@ class StatesComparison:
             raise
         except BusbwError as error:
             failure = error
-        found = sink.record.result
+        result = sink.record.result
         runs: list[TrainRun] = []
-        if isinstance(found, TrainResult):
-            runs, found.training.runs = found.training.runs, []
+        if isinstance(result, TrainResult):
+            runs, result.training.runs = result.training.runs, []
             if self.result is None:
-                self.result = found
-                found.training.spec = self.job.training
-            self.result.end = found.end
+                self.result = result
+                result.training.spec = self.job.training
+            self.result.end = result.end
         if runs:
             return runs[0], None
-        return (
-            TrainRun(
-                spec.methods[0],
-                0,
-                [],
-                [],
-                failed=failure.message if failure else "ended without a result",
-            ),
-            failure,
-        )
+        reason = failure.message if failure else "ended without a result"
+        return TrainRun(spec.methods[0], 0, [], [], failed=reason), failure
 
-    def _ended(self, error: BusbwError | None) -> TrainResult:
+    def _finish(self, error: BusbwError | None) -> TrainResult:
         if self.result is None:
             assert error is not None
             raise error
@@ -144,22 +137,22 @@ class StatesComparison:
 
 
 def with_layers(spec: TrainSpec, layers: int) -> TrainSpec:
-    """The same with another number of layers."""
+    """The same training with another number of layers."""
     assert spec.states is not None
     shape: GptShape = msgspec.structs.replace(spec.states.shape, layers=layers)
     return msgspec.structs.replace(spec, states=msgspec.structs.replace(spec.states, shape=shape))
 
 
 def parameters(spec: TrainSpec) -> int:
-    """Of the model."""
+    """The number of the model's parameters."""
     assert spec.states is not None
     return spec.states.shape.parameters(spec.sequence)
 
 
 def _next_layers(first: int, fits: int, refused: int) -> int | None:
-    """The number of layers to try next; None at the end.
+    """The number of layers to try next; None at the end of the search.
 
-    `fits` and `refused` are the best and the worst so far, 0 for none.
+    `fits`: the most layers that trained so far. `refused`: the fewest that did not. 0 for none.
     """
     if not refused:
         layers = 2 * fits or first

@@ -29,7 +29,7 @@ class Loop:
     ) -> None:
         self.spec, self.device, self.net = spec, device, net
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
-        self.inputs, self.wanted = (part.to(device) for part in samples)
+        self.inputs, self.targets = (part.to(device) for part in samples)
         self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
         self.scaler = scaler
         self.loss = torch.zeros(())
@@ -39,7 +39,7 @@ class Loop:
         self.optimizer.zero_grad(set_to_none=True)
         with self._precision():
             scores = self.net(self.inputs)
-            self.loss = nn.functional.cross_entropy(scores.flatten(0, -2), self.wanted.flatten())
+            self.loss = nn.functional.cross_entropy(scores.flatten(0, -2), self.targets.flatten())
         self.scaler.scale(self.loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()

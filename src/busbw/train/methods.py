@@ -1,5 +1,6 @@
-"""Parses the methods of `--compare`: plain DDP, torch's own hooks, and combinations of
-busbw.accel's settings.
+"""Parses the methods of `--compare`.
+
+They are plain DDP, torch's own hooks, and combinations of busbw.accel's settings.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ HOOKS = {
         " powerSGD_hook.powerSGD_hook"
     ),
 }
-_FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
+_FIELDS = {setting.name: setting for setting in dataclasses.fields(Settings)}
 _READ: dict[Any, tuple[Callable[[str], object], str]] = {
     bool: (lambda word: {"0": False, "1": True}[word], "0 or 1"),
     int: (int, "a whole number"),
@@ -50,13 +51,14 @@ class Method:
 
     @property
     def plain(self) -> bool:
-        """Whether it is plain DDP."""
+        """Whether the method is plain DDP."""
         return self.settings is None and not self.hook
 
     @property
     def settles(self) -> int:
-        """Exchanges of a new hook until each takes as long as the next, if the same method has
-        run before in this process.
+        """The number of exchanges after which the exchanges of a new hook take equally long.
+
+        This is for a method that has run before in this process.
         """
         return 3 if self.hook == "powersgd" else 1  # torch's PowerSGD begins with two dense ones
 
@@ -69,20 +71,22 @@ class Method:
 
     @property
     def code(self) -> str:
-        """The line of Python that applies it to a `model` under DDP; '' for plain DDP."""
+        """The line of Python that applies the method to a `model` under DDP; '' for plain DDP."""
         if self.settings is None:
             return f"model.register_comm_hook({HOOKS[f'torch-{self.hook}']})" if self.hook else ""
-        changed = [
-            f"{one.name}={value!r}"
-            for one in dataclasses.fields(Settings)
-            if (value := getattr(self.settings, one.name)) != one.default
-        ]
+        changed = []
+        for setting in dataclasses.fields(Settings):
+            value = getattr(self.settings, setting.name)
+            if value != setting.default:
+                changed.append(f"{setting.name}={value!r}")
         return f"busbw.accel.attach(model, busbw.accel.Settings({', '.join(changed)}))"
 
 
 def parse(text: str) -> Method:
-    """The method of `none`, `torch-bf16`, or names and settings of busbw.accel joined by +:
-    `2d+topk+ratio=0.001`.
+    """The method that a text describes.
+
+    It is `none`, a hook such as `torch-bf16`, or names and settings of busbw.accel joined by +, as
+    in `2d+topk+ratio=0.001`.
 
     Raises:
         UsageError: an unknown name or an invalid value.
@@ -102,22 +106,22 @@ def _values(word: str, text: str) -> dict[str, object]:
         return WORDS[word]
     name, equals, value = word.partition("=")
     if equals and name in _FIELDS:
-        read, wanted = _READ[_FIELDS[name].type]
+        read, valid = _READ[_FIELDS[name].type]
         try:
             return {name: read(value)}
         except (ValueError, KeyError):
             raise UsageError(
-                f"'{value}' of '{text}' is not a value of {name}", f"give {wanted}"
+                f"'{value}' of '{text}' is not a value of {name}", f"give {valid}"
             ) from None
-    known = ", ".join([NONE, *HOOKS, *WORDS])
+    choices = ", ".join([NONE, *HOOKS, *WORDS])
     raise UsageError(
         f"'{word}' of '{text}' is not a method",
-        f"use {known}, or join names with +, as in 2d+topk+ratio=0.001",
+        f"use {choices}, or join names with +, as in 2d+topk+ratio=0.001",
     )
 
 
 def parse_all(text: str) -> list[Method]:
-    """Comma-separated methods.
+    """The methods of a comma-separated list.
 
     Raises:
         UsageError: no method, a duplicate, or an unknown one.
@@ -125,8 +129,6 @@ def parse_all(text: str) -> list[Method]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
-        raise UsageError(
-            f"'{text}' names {'no method' if not names else f'{twice[0]} twice'}",
-            "name each once, like none,bf16,2d+int8",
-        )
+        fault = f"{twice[0]} twice" if twice else "no method"
+        raise UsageError(f"'{text}' names {fault}", "name each once, like none,bf16,2d+int8")
     return [parse(name) for name in names]

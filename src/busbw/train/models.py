@@ -1,8 +1,7 @@
 """Builds the models of busbw.train.names, and synthetic samples for them.
 
-A transformer like GPT-2 (Radford et al.
-
-2019): pre-norm, learned positions, output weights tied to the input.
+`Gpt` is a transformer like GPT-2 (Radford et al. 2019): pre-norm, learned positions, and output
+weights tied to the input.
 """
 
 import importlib
@@ -26,34 +25,30 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.before, self.mix, self.out = (
-            nn.LayerNorm(width),
-            nn.Linear(width, 3 * width),
-            nn.Linear(width, width),
-        )
-        self.between, self.up, self.down = (
-            nn.LayerNorm(width),
-            nn.Linear(width, GROWTH * width),
-            nn.Linear(GROWTH * width, width),
-        )
+        self.before = nn.LayerNorm(width)
+        self.mix = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.between = nn.LayerNorm(width)
+        self.up = nn.Linear(width, GROWTH * width)
+        self.down = nn.Linear(GROWTH * width, width)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """[batch, sequence, width] -> the same shape."""
         batch, sequence, width = inputs.shape
-        parts = (
-            self.mix(self.before(inputs))
-            .view(batch, sequence, 3, self.heads, width // self.heads)
-            .permute(2, 0, 3, 1, 4)
+        mixed = self.mix(self.before(inputs))
+        heads = mixed.view(batch, sequence, 3, self.heads, width // self.heads)
+        parts = heads.permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(
+            parts[0], parts[1], parts[2], is_causal=True
         )
-        seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
-        inputs = inputs + self.out(seen.transpose(1, 2).reshape(batch, sequence, width))
+        inputs = inputs + self.out(attended.transpose(1, 2).reshape(batch, sequence, width))
         grown = functional.gelu(self.up(self.between(inputs)), approximate="tanh")
         result: torch.Tensor = inputs + self.down(grown)
         return result
 
 
 class Gpt(nn.Module):
-    """`layers` blocks over a vocabulary.
+    """A transformer of `layers` blocks over a vocabulary.
 
     `recompute`: only the inputs of blocks are kept for backward, which runs each block again.
     """
@@ -76,34 +71,32 @@ class Gpt(nn.Module):
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
-    def forward(self, inputs: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
-        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary]; with the `wanted`
-        tokens -> the mean loss, in fp32.
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary].
 
-        The loss is computed sample by sample, and again in backward, so that the scores of one
-        sample are in memory at a time.
+        With the tokens `targets` [batch, sequence] -> the mean loss, in fp32. The loss is computed
+        sample by sample, and again in backward, so that the scores of only one sample are in memory
+        at a time.
         """
-        hidden = self.tokens(inputs) + self.positions(
-            torch.arange(inputs.shape[1], device=inputs.device)
-        )
+        positions = torch.arange(inputs.shape[1], device=inputs.device)
+        hidden = self.tokens(inputs) + self.positions(positions)
         for block in self.blocks:
-            hidden = _again(block, hidden) if self._recompute else block(hidden)
+            hidden = _recomputed(block, hidden) if self._recompute else block(hidden)
         hidden = self.last(hidden)
-        if wanted is None:
+        if targets is None:
             return functional.linear(hidden, self.tokens.weight)
         losses = [
-            _again(self._loss, states, targets)
-            for states, targets in zip(hidden, wanted, strict=True)
+            _recomputed(self._loss, sample, sample_targets)
+            for sample, sample_targets in zip(hidden, targets, strict=True)
         ]
         return torch.stack(losses).mean()
 
-    def _loss(self, hidden: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(
-            functional.linear(hidden, self.tokens.weight).float(), wanted
-        )
+    def _loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        scores = functional.linear(hidden, self.tokens.weight).float()
+        return functional.cross_entropy(scores, targets)
 
 
-def _again(part: object, *inputs: torch.Tensor) -> torch.Tensor:
+def _recomputed(part: object, *inputs: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
     return result
 
@@ -131,8 +124,8 @@ def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:
                 f"{name} needs torchvision, which is not installed ({error})",
                 "pip install 'busbw[train]'",
             ) from error
-        made: nn.Module = getattr(models, name)()
-        return made
+        net: nn.Module = getattr(models, name)()
+        return net
 
     return build
 
@@ -159,23 +152,23 @@ def gpt(
     def build(spec: TrainSpec) -> nn.Module:
         return Gpt(layers, width, heads, vocabulary, spec.sequence)
 
-    def samples(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = torch.randint(vocabulary, (spec.batch_size, spec.sequence + 1), generator=made)
+    def samples(spec: TrainSpec, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = torch.randint(
+            vocabulary, (spec.batch_size, spec.sequence + 1), generator=generator
+        )
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     return build, samples
 
 
-def _images(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(spec.batch_size, 3, IMAGE, IMAGE, generator=made), torch.randint(
-        CLASSES, (spec.batch_size,), generator=made
-    )
+def _images(spec: TrainSpec, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    images = torch.randn(spec.batch_size, 3, IMAGE, IMAGE, generator=generator)
+    return images, torch.randint(CLASSES, (spec.batch_size,), generator=generator)
 
 
-def _vectors(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(spec.batch_size, WIDTH, generator=made), torch.randint(
-        CLASSES, (spec.batch_size,), generator=made
-    )
+def _vectors(spec: TrainSpec, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    vectors = torch.randn(spec.batch_size, WIDTH, generator=generator)
+    return vectors, torch.randint(CLASSES, (spec.batch_size,), generator=generator)
 
 
 MODELS = (

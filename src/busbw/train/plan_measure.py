@@ -1,5 +1,6 @@
-"""Measures the inputs of a plan on one rank, in rounds: a step alone, DDP's buckets, and the
-exchange of each bucket by each method.
+"""Measures the inputs of a plan on one rank, in rounds.
+
+They are a step of the rank alone, DDP's buckets, and the exchange of each bucket by each method.
 """
 
 import sys
@@ -39,15 +40,15 @@ def survey(
     enter_phase: EnterPhase,
 ) -> None:
     """Measure all parts in each round, and report the plan so far after each exchange."""
-    found = Survey(bench, spec, methods)
+    measurements = Survey(bench, spec, methods)
     for number in range(bench.spec.rounds):
         alone = bench.alone(number, lambda *_: None, enter_phase)
         emit(Trained(alone))
-        found.begin(median(alone.steps_s), enter_phase)
-        emit(Surveyed(found.plan()))
-        for method, bucket_mb in found.ways():
-            found.exchange(method, bucket_mb, enter_phase)
-            emit(Surveyed(found.plan()))
+        measurements.begin(median(alone.steps_s), enter_phase)
+        emit(Surveyed(measurements.plan()))
+        for method, bucket_mb in measurements.ways():
+            measurements.exchange(method, bucket_mb, enter_phase)
+            emit(Surveyed(measurements.plan()))
 
 
 class Survey:
@@ -60,59 +61,57 @@ class Survey:
         self.bench, self.spec, self.methods = bench, spec, list(methods)
         self._run = PlanRun(spec.transport, [], [])
         self._exchanges: list[Exchange] = []
-        self._kept: dict[float, list[Replayed]] = {}
-        self._room = torch.empty(0)
+        self._replayed: dict[float, list[Replayed]] = {}
+        self._memory = torch.empty(0)
 
     def begin(self, alone_s: float, enter_phase: EnterPhase) -> None:
-        """A round begins: a step of each rank alone took this.
+        """Begin a round: measure steps under DDP without an exchange, for all bucket sizes.
 
-        Measure the steps under DDP without an exchange, for all bucket sizes.
-
-        Bucket sizes that give the same buckets as another one are left out.
+        Bucket sizes that give the same buckets as another size are left out. `alone_s`: a step of
+        each rank alone in this round.
         """
-        own = self.bench.spec.bucket_mb
+        own_mb = self.bench.spec.bucket_mb
         if not self._run.layouts:
             plain = any(method.plain for method in self.methods)
-            sizes = [own, *(size for size in BUCKETS_MB if plain and size != own)]
+            sizes = [own_mb, *(size for size in BUCKETS_MB if plain and size != own_mb)]
         else:
             sizes = [layout.bucket_mb for layout in self._run.layouts]
         self._run.alone_s.append(alone_s)
         for size in sizes:
-            self._still(size, enter_phase)
-        most = max(bucket.gradient.numel() for buckets in self._kept.values() for bucket in buckets)
-        if self._room.numel() < most:
-            self._room = self._kept[own][0].gradient.new_empty(most)
+            self._measure_still(size, enter_phase)
+        largest = max(
+            bucket.gradient.numel() for buckets in self._replayed.values() for bucket in buckets
+        )
+        if self._memory.numel() < largest:
+            self._memory = self._replayed[own_mb][0].gradient.new_empty(largest)
 
     def ways(self) -> Iterable[tuple[Method, float | None]]:
-        """What to exchange: plain DDP with each bucket size, then the other methods."""
-        others = [layout.bucket_mb for layout in self._run.layouts[1:]]
+        """The methods to exchange by, with bucket sizes (None: that of the training).
+
+        Plain DDP comes first, with each bucket size, and then the other methods.
+        """
+        other_sizes = [layout.bucket_mb for layout in self._run.layouts[1:]]
         plain = [method for method in self.methods if method.plain]
-        yield from ((method, size) for method in plain for size in (None, *others))
+        yield from ((method, size) for method in plain for size in (None, *other_sizes))
         yield from ((method, None) for method in list(self.methods) if not method.plain)
 
     def plan(self) -> Plan:
         """The plan so far."""
         run, rounds = self._run, self._run.layouts[0].rounds
-        ready = _means([[bucket.ready_s for bucket in one.buckets] for one in rounds])
-        buckets = [
-            Bucket(bucket.nbytes, when)
-            for bucket, when in zip(rounds[0].buckets, ready, strict=True)
-        ]
-        return Plan(
-            self.spec.target,
-            fmean(run.alone_s),
-            fmean(one.still_s for one in rounds),
-            buckets,
-            self._exchanges,
-            [run],
-        )
+        ready = _means([_ready_times(layout_round) for layout_round in rounds])
+        sizes = [bucket.nbytes for bucket in rounds[0].buckets]
+        buckets = [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
+        alone_s = fmean(run.alone_s)
+        still_s = fmean(layout_round.still_s for layout_round in rounds)
+        return Plan(self.spec.target, alone_s, still_s, buckets, self._exchanges, [run])
 
-    def _still(self, bucket_mb: float, enter_phase: EnterPhase) -> None:
-        """The step under DDP without an exchange, and its buckets: medians over steps of the
-        slowest rank.
+    def _measure_still(self, bucket_mb: float, enter_phase: EnterPhase) -> None:
+        """Measure the step under DDP without an exchange, and when its buckets are ready.
+
+        The times are medians over steps, of the slowest rank of each step.
         """
         bench, layouts = self.bench, self._run.layouts
-        self._kept.pop(bucket_mb, None)  # not twice at a time
+        self._replayed.pop(bucket_mb, None)  # so that memory holds one copy at a time
         enter_phase("training", f"DDP without an exchange, buckets of {bucket_mb:g} MB")
         recorder = Recorder(bench.device, copy=bucket_mb == bench.spec.bucket_mb)
         net = under_ddp(bench.net, bench.device, bucket_mb)
@@ -123,37 +122,34 @@ class Survey:
         recorder.keep = True
         loop.timed(1)
         recorder.keep = False
-        sizes = [one.nbytes for one in recorder.buckets]
-        known = next((layout for layout in layouts if layout.bucket_mb == bucket_mb), None)
-        if known is None and sizes in [
-            [bucket.nbytes for bucket in layout.rounds[0].buckets] for layout in layouts
-        ]:
+        sizes = [bucket.nbytes for bucket in recorder.buckets]
+        layout = next((layout for layout in layouts if layout.bucket_mb == bucket_mb), None)
+        if layout is None and sizes in map(_bucket_sizes, layouts):
             return
         steps = loop.timed(count)
         readies = recorder.ready_s(count)
-        self._kept[bucket_mb] = recorder.buckets
+        self._replayed[bucket_mb] = recorder.buckets
         # The slowest rank of each step counts, as for a step alone.
         step, *ready = (
-            median(bench.control.reduce_all(list(each), "max"))
-            for each in (steps, *zip(*readies, strict=True))
+            median(bench.control.reduce_all(list(times), "max"))
+            for times in (steps, *zip(*readies, strict=True))
         )
-        measured = LayoutRound(
-            step, [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
-        )
-        if known is None:
+        buckets = [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
+        measured = LayoutRound(step, buckets)
+        if layout is None:
             layouts.append(Layout(bucket_mb, [measured]))
         else:
-            known.rounds.append(measured)
+            layout.rounds.append(measured)
 
     def exchange(self, method: Method, bucket_mb: float | None, enter_phase: EnterPhase) -> None:
         """Exchange every bucket separately, several times.
 
-        A method that needs what a rank lacks is left out from now on.
+        A method that a rank does not support is left out from then on.
         """
         size = self.bench.spec.bucket_mb if bucket_mb is None else bucket_mb
         enter_phase("exchange", f"{method.name}, buckets of {size:g} MB")
         try:
-            measured, sent = self._measured(method, size)
+            measured, sent = self._measure(method, size)
         except UsageError as error:
             if method.settings is None or method.settings.staging != HOST:
                 raise
@@ -161,78 +157,67 @@ class Survey:
             if dist.get_rank() == 0:  # the error is the same on every rank
                 sys.stderr.write(f"busbw plan: {method.name} is skipped: {error.message}\n")
             return
-        made = next(
-            (
-                one
-                for one in self._exchanges
-                if (one.method, one.bucket_mb) == (method.name, bucket_mb)
-            ),
-            None,
-        )
-        if made is None:
-            code = method.code if bucket_mb is None else bucket_code(bucket_mb)
-            made = Exchange(
-                self.spec.transport,
-                method.name,
-                method.loss,
-                [],
-                [],
-                sent,
-                code,
-                bucket_mb=bucket_mb,
-            )
-            self._exchanges.append(made)
-        made.rounds.append(measured)
-        made.bucket_s, made.busy_s = (
-            _means([getattr(one, name) for one in made.rounds]) for name in ("bucket_s", "busy_s")
-        )
+        exchange = self._record_of(method, bucket_mb, sent)
+        rounds = exchange.rounds
+        rounds.append(measured)
+        exchange.bucket_s = _means([exchange_round.bucket_s for exchange_round in rounds])
+        exchange.busy_s = _means([exchange_round.busy_s for exchange_round in rounds])
 
-    def _measured(self, method: Method, bucket_mb: float) -> tuple[ExchangeRound, float | None]:
-        """The medians of each bucket over the replays of a round, and the bytes per step that
+    def _record_of(self, method: Method, bucket_mb: float | None, sent: float | None) -> Exchange:
+        """The record of a method with a bucket size, which is new in the first round."""
+        for exchange in self._exchanges:
+            if (exchange.method, exchange.bucket_mb) == (method.name, bucket_mb):
+                return exchange
+        code = method.code if bucket_mb is None else bucket_code(bucket_mb)
+        exchange = Exchange(
+            self.spec.transport, method.name, method.loss, [], [], sent, code, bucket_mb=bucket_mb
+        )
+        self._exchanges.append(exchange)
+        return exchange
+
+    def _measure(self, method: Method, bucket_mb: float) -> tuple[ExchangeRound, float | None]:
+        """Replay the exchange of all buckets.
+
+        Returns the medians of each bucket over the replays of a round, and the bytes per step that
         leave a host.
         """
-        bench, spec, kept = self.bench, self.spec, self._kept[bucket_mb]
-        wrapped = wrap(
-            bench.net,
-            method,
-            bench.device,
-            bucket_mb,
-            scaler_for(bench.spec.precision, bench.device),
-        )
+        bench, spec, buckets = self.bench, self.spec, self._replayed[bucket_mb]
+        scaler = scaler_for(bench.spec.precision, bench.device)
+        wrapped = wrap(bench.net, method, bench.device, bucket_mb, scaler)
         for _ in range(SETTLES if len(self._run.alone_s) == 1 else method.settles):
-            self._replay(wrapped.hook, kept)
+            self._replay(wrapped.hook, buckets)
         counted = wrapped.mark()
-        taken, busy = zip(
-            *(self._replay(wrapped.hook, kept) for _ in range(spec.replays)), strict=True
-        )
+        replays = [self._replay(wrapped.hook, buckets) for _ in range(spec.replays)]
+        took, busy = zip(*replays, strict=True)
         sent = wrapped.sent(bench.training.gradients, spec.replays, counted, bench.training.hosts)
         wrapped.close()
         busy_s = [] if bench.device.type == "cuda" else _medians(busy)
-        return ExchangeRound(_medians(taken), busy_s), bench.by_host(sent)
+        return ExchangeRound(_medians(took), busy_s), bench.by_host(sent)
 
     def _replay(self, hook: Hook, buckets: Sequence[Replayed]) -> tuple[list[float], list[float]]:
         """Exchange each bucket once.
 
-        Returns the time of the rank that began last (the others waited for it) and the largest CPU
-        time.
+        Returns, for each bucket, the time of the rank that began last (the others waited for it)
+        and the largest CPU time.
         """
-        took, busy = zip(*(self._alone(hook, bucket) for bucket in buckets), strict=True)
-        return self.bench.control.reduce_all(list(took), "min"), self.bench.control.reduce_all(
-            list(busy), "max"
-        )
+        control = self.bench.control
+        took, busy = zip(*(self._exchange_bucket(hook, bucket) for bucket in buckets), strict=True)
+        return control.reduce_all(list(took), "min"), control.reduce_all(list(busy), "max")
 
-    def _alone(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
-        """Seconds, and the CPU time of all threads divided by the number of backward's threads."""
-        bucket.put_back(self._room)
+    def _exchange_bucket(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
+        """Exchange a bucket.
+
+        Returns the seconds, and the CPU time of all threads divided by the number of backward's
+        threads.
+        """
+        bucket.put_back(self._memory)
         self._synchronize()
         self.bench.control.barrier()
         begun, computed = time.perf_counter(), time.process_time()
         hook(bucket).wait()
         self._synchronize()
-        return (
-            time.perf_counter() - begun,
-            (time.process_time() - computed) / torch.get_num_threads(),
-        )
+        took, busy = time.perf_counter() - begun, time.process_time() - computed
+        return took, busy / torch.get_num_threads()
 
     def _synchronize(self) -> None:
         if self.bench.device.type == "cuda":
@@ -245,14 +230,23 @@ def bucket_code(bucket_mb: float) -> str:
     return f"model = DistributedDataParallel(model{limit})"
 
 
+def _ready_times(layout_round: LayoutRound) -> list[float]:
+    return [bucket.ready_s for bucket in layout_round.buckets]
+
+
+def _bucket_sizes(layout: Layout) -> list[int]:
+    return [bucket.nbytes for bucket in layout.rounds[0].buckets]
+
+
 def _medians(runs: Sequence[Sequence[float]]) -> list[float]:
     """The median of each bucket over runs."""
-    return [median(each) for each in zip(*runs, strict=True)]
+    return [median(values) for values in zip(*runs, strict=True)]
 
 
 def _means(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of each bucket over the rounds with as many buckets as the first: DDP may divide
-    gradients differently in another round.
+    """The mean of each bucket over the rounds with as many buckets as the first round.
+
+    DDP may divide gradients differently in another round.
     """
-    alike = [one for one in rounds if len(one) == len(rounds[0])]
-    return [fmean(each) for each in zip(*alike, strict=True)]
+    alike = [values for values in rounds if len(values) == len(rounds[0])]
+    return [fmean(column) for column in zip(*alike, strict=True)]

@@ -1,9 +1,7 @@
-"""The runs of one plan: the exchanges over each transport, then trainings that check the
-predictions.
+"""The runs of one plan: the exchanges over each transport, then trainings that check predictions.
 
-The table of NCCL settings that `busbw plan` compares: name, meaning and variables.
-
-They do not change the numbers sent.
+`TRANSPORTS` is the table of NCCL settings that `busbw plan` compares. They do not change the
+numbers that are sent.
 """
 
 import contextlib
@@ -32,7 +30,10 @@ from busbw.train.variation import parts
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One setting. `net` is a name of core.networks, '' for NCCL's own choice."""
+    """One transport: NCCL's variables, and its network.
+
+    `net` is a name of core.networks, '' for NCCL's own choice.
+    """
 
     name: str
     meaning: str
@@ -44,11 +45,10 @@ class Transport:
         """The shell command that applies it, '' if none is needed."""
         if self.net == "busbw":
             return 'eval "$(busbw env net)"'
-        return (
-            " ".join(["export", *(f"{name}={value}" for name, value in self.variables.items())])
-            if self.variables
-            else ""
-        )
+        if not self.variables:
+            return ""
+        settings = [f"{name}={value}" for name, value in self.variables.items()]
+        return " ".join(["export", *settings])
 
 
 TRANSPORTS = (
@@ -91,7 +91,8 @@ def parse(text: str) -> list[Transport]:
 class Planner:
     """Runs `job` over several transports.
 
-    `sink` makes the sink of each run, given whether it is the first; each updates `file`.
+    `sink` makes the sink of a run; its argument is whether the run is the first. Each run updates
+    `file`.
     """
 
     job: PlanJob
@@ -99,34 +100,34 @@ class Planner:
     file: Path | None
     sink: Callable[[bool], Sink]
 
-    def run(self, wanted: Sequence[Transport], check: str) -> PlanResult:
-        """Measure over every transport, then check by training: the `best` exchange, `all` or
-        `none`.
+    def run(self, transports: Sequence[Transport], check: str) -> PlanResult:
+        """Measure over every transport, then check exchanges by training.
 
-        The error of the first transport is raised; a later one that fails is left out. The file
-        gets all completed measurements.
+        `check`: the exchanges to check: `best`, `all` or `none`. The error of the first transport
+        is raised; a later transport that fails is left out. The file gets all completed
+        measurements.
         """
-        whole: PlanResult | None = None
-        for transport in wanted:
-            sink = self.sink(whole is None)
+        merged: PlanResult | None = None
+        for transport in transports:
+            sink = self.sink(merged is None)
             try:
                 plan = msgspec.structs.replace(self.job.plan, transport=transport.name)
                 self._run(transport, msgspec.structs.replace(self.job, plan=plan), sink)
             except BusbwError as error:
-                if whole is None:
+                if merged is None:
                     raise
                 sink.note(f"note: {transport.name} could not be measured: {error.message}")
             finally:
                 new = sink.record.result
-                if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
-                    whole.plan.exchanges += new.plan.exchanges
-                    whole.plan.runs += new.plan.runs
+                if isinstance(new, PlanResult) and merged and merged.plan and new.plan:
+                    merged.plan.exchanges += new.plan.exchanges
+                    merged.plan.runs += new.plan.runs
                 elif isinstance(new, PlanResult):
-                    whole = whole or new
-                self._save(whole, sink)
-        assert whole is not None
-        self._check(whole, wanted, check)
-        return whole
+                    merged = merged or new
+                self._save(merged, sink)
+        assert merged is not None
+        self._check(merged, transports, check)
+        return merged
 
     def _run(self, transport: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
         with _environment(transport.variables):
@@ -140,36 +141,34 @@ class Planner:
         except BusbwError as error:
             sink.note(f"warning: {error.message}; measuring continues")
 
-    def _check(self, whole: PlanResult, wanted: Sequence[Transport], check: str) -> None:
-        """Train with all exchanges, or with the recommended one until a checked one remains
-        recommended.
-        """
-        plan = whole.plan
+    def _check(self, merged: PlanResult, transports: Sequence[Transport], check: str) -> None:
+        """Train with all exchanges, or with the recommended one until the recommendation stays."""
+        plan = merged.plan
         if plan is None or check == "none":
             return
         if check == "all":
-            for transport in wanted:
-                mine = [one for one in plan.exchanges if one.transport == transport.name]
-                for size in dict.fromkeys(one.bucket_mb for one in mine):
-                    self._train(transport, [one for one in mine if one.bucket_mb == size])
+            for transport in transports:
+                over = [item for item in plan.exchanges if item.transport == transport.name]
+                for size in dict.fromkeys(exchange.bucket_mb for exchange in over):
+                    self._train(transport, [item for item in over if item.bucket_mb == size])
         else:
-            while (
-                (best := recommended(plan))
-                and best.checked_s is None
-                and self._train(BY_NAME[best.transport], [best])
-            ):
-                self._save(whole, self.sink(False))
-        self._save(whole, self.sink(False))
+            best = recommended(plan)
+            while best is not None and best.checked_s is None:
+                if not self._train(BY_NAME[best.transport], [best]):
+                    break
+                self._save(merged, self.sink(False))
+                best = recommended(plan)
+        self._save(merged, self.sink(False))
 
     def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
-        """Train with each exchange, all with buckets of one size, and store its steps; whether
-        all of them were trained.
+        """Train with each exchange, and store its steps.
+
+        All have buckets of the same size. Returns whether all were trained.
         """
         sink = self.sink(False)
         common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
-        spec = msgspec.structs.replace(
-            self.job.training, methods=tuple(one.method for one in exchanges)
-        )
+        names = tuple(exchange.method for exchange in exchanges)
+        spec = msgspec.structs.replace(self.job.training, methods=names)
         if exchanges and exchanges[0].bucket_mb is not None:
             spec = msgspec.structs.replace(spec, bucket_mb=exchanges[0].bucket_mb)
         try:
@@ -179,20 +178,20 @@ class Planner:
             sink.note(f"note: the training over {transport.name} did not end: {error.message}")
         finally:
             result = sink.record.result
-            for one in exchanges:
-                one.checks = (
-                    checks(result.training, one.method) if isinstance(result, TrainResult) else []
-                )
-                one.checked_s = fmean(each.step_s for each in one.checks) if one.checks else None
-        return all(one.checks for one in exchanges)
+            for exchange in exchanges:
+                exchange.checks, exchange.checked_s = [], None
+                if isinstance(result, TrainResult):
+                    exchange.checks = checks(result.training, exchange.method)
+                if exchange.checks:
+                    exchange.checked_s = fmean(check.step_s for check in exchange.checks)
+        return all(exchange.checks for exchange in exchanges)
 
 
-def checks(made: Training, method: str) -> list[CheckRound]:
+def checks(training: Training, method: str) -> list[CheckRound]:
     """The rounds of a training by one method."""
-    found = parts(made, method)
-    return [
-        CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)
-    ]
+    figures = parts(training, method)
+    pairs = zip(figures.alone_s, figures.step_s, strict=True)
+    return [CheckRound(alone_s, step_s) for alone_s, step_s in pairs]
 
 
 @contextlib.contextmanager
@@ -219,26 +218,28 @@ def defaults(where: Where) -> tuple[list[str], list[str]]:
     plugin = False
     with contextlib.suppress(BusbwError):
         plugin = bool(net_plugin.find())
-    return methods(two_d=two_d, host=plugin), [
-        AS_IS,
-        "sockets",
-        *(["tree"] if two_d else []),
-        *(["busbw"] if plugin else []),
-    ]
+    transports = [AS_IS, "sockets"]
+    if two_d:
+        transports.append("tree")
+    if plugin:
+        transports.append("busbw")
+    return methods(two_d=two_d, host=plugin), transports
 
 
 def methods(*, two_d: bool, host: bool) -> list[str]:
-    """The methods to compare by default: in two dimensions for hosts with several ranks each,
-    and with host staging for large codecs.
+    """The methods to compare by default.
+
+    `two_d`: in two dimensions, for hosts with several ranks each. `host`: codecs that send much
+    data are also compared with host staging.
     """
     prefix = "2d+" if two_d else ""
-    names = ["none", *(["2d"] if two_d else []), f"{prefix}bf16"]
+    names = ["none", "2d", "2d+bf16"] if two_d else ["none", "bf16"]
     for codec in CODECS:
         for variant in codec.plan_variants:
             if two_d and "last=" in variant:
                 continue
             name = f"{'' if codec.needs_matrices else prefix}{codec.name}{variant}"
-            names += (
-                [name, f"{name}+host"] if host and codec.plan_with_host and not variant else [name]
-            )
+            names.append(name)
+            if host and codec.plan_with_host and not variant:
+                names.append(f"{name}+host")
     return names

@@ -1,4 +1,4 @@
-"""A plan for people: a line for each method over each transport, and below them what to do."""
+"""The text of a plan: a line for each method over each transport, and below them what to do."""
 
 from busbw.core.sizes import counted
 from busbw.stats import rounds
@@ -23,11 +23,14 @@ INTERVAL = 8  # characters of ` +-12.34`
 DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "of alone")
 
 
-def label(one: Exchange) -> str:
-    """The method, with the size of DDP's buckets if it is not that of the training: `none, 4 MB
-    buckets`.
+def label(exchange: Exchange) -> str:
+    """The method, and the size of DDP's buckets if it differs from that of the training.
+
+    For example `none, 4 MB buckets`.
     """
-    return one.method if one.bucket_mb is None else f"{one.method}, {one.bucket_mb:g} MB buckets"
+    if exchange.bucket_mb is None:
+        return exchange.method
+    return f"{exchange.method}, {exchange.bucket_mb:g} MB buckets"
 
 
 def header(result: PlanResult, width: int | None = None) -> str:
@@ -39,8 +42,9 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
     alone = plus_minus(plan.alone_s, rounds.of_mean(run.alone_s) if run else None, MS, 2)
-    stills = [one.still_s for one in run.layouts[0].rounds] if run else []
-    means = f"; {said}" if (said := note(len(run.alone_s) if run else 1)) else ""
+    stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
+    note_text = note(len(run.alone_s) if run else 1)
+    means = f"; {note_text}" if note_text else ""
     text = (
         f"# a step alone takes {alone} ms, on a perfect network"
         f" {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)};"
@@ -60,42 +64,54 @@ def _columns(result: PlanResult, width: int | None) -> list[Column]:
     spec = result.training.spec
     more = INTERVAL if spec.rounds > 1 else 0
     columns = [
-        Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
+        Column(
+            title="transport", value=lambda plan, exchange: exchange.transport, width=9, left=True
+        ),
         Column(
             title="method",
-            value=lambda plan, one: label(one),
+            value=lambda plan, exchange: label(exchange),
             width=max([METHOD, *map(len, spec.methods)]),
             left=True,
         ),
         Column(
             title="MB sent",
-            value=lambda plan, one: (
-                "-" if one.counted is None or local else f"{one.counted / MB:.2f}"
+            value=lambda plan, exchange: (
+                "-" if exchange.counted is None or local else f"{exchange.counted / MB:.2f}"
             ),
             width=9,
         ),
         Column(
-            title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11
+            title="exchange ms",
+            value=lambda plan, exchange: f"{sum(exchange.bucket_s) * MS:.2f}",
+            width=11,
         ),
         Column(title="exposed ms", value=_exposed, width=10 + more),
         Column(title="step ms", value=_step, width=9 + more),
         Column(title="of alone", value=_share, width=8 + more),
-        Column(title="what a gradient loses", value=lambda plan, one: LOSSES[one.loss], left=True),
+        Column(
+            title="what a gradient loses",
+            value=lambda plan, exchange: LOSSES[exchange.loss],
+            left=True,
+        ),
     ]
     widths = [column.width or max(map(len, LOSSES)) for column in columns]
     return [columns[at] for at in fitting(columns, widths, width, DROP_ORDER)]
 
 
-def _exposed(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.exposed_s(one), recommendation.exposed_interval(plan, one), MS, 2)
+def _exposed(plan: Plan, exchange: Exchange) -> str:
+    return plus_minus(
+        plan.exposed_s(exchange), recommendation.exposed_interval(plan, exchange), MS, 2
+    )
 
 
-def _step(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.step_s(one), recommendation.step_interval(plan, one), MS, 2)
+def _step(plan: Plan, exchange: Exchange) -> str:
+    return plus_minus(plan.step_s(exchange), recommendation.step_interval(plan, exchange), MS, 2)
 
 
-def _share(plan: Plan, one: Exchange) -> str:
-    return percent_plus_minus(plan.efficiency(one), recommendation.efficiency_interval(plan, one))
+def _share(plan: Plan, exchange: Exchange) -> str:
+    return percent_plus_minus(
+        plan.efficiency(exchange), recommendation.efficiency_interval(plan, exchange)
+    )
 
 
 def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
@@ -106,41 +122,43 @@ def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = 
 
 def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """All of them."""
-    return "".join(row(result, plan, one, width) for one in plan.exchanges)
+    return "".join(row(result, plan, exchange, width) for exchange in plan.exchanges)
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:
-    """What to do, the code that does it, and how predicted steps compare with measured ones; or
-    why nothing is recommended.
+    """What to do, the code that does it, and how predicted steps compare with measured ones.
+
+    Or the reason why nothing is recommended.
     """
     text, plan = "", result.plan
     chosen = recommendation.recommended(plan) if plan else None
     if plan and chosen:
-        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(
-            result, plan, chosen
-        )
+        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width)
+        text += _lines(result, plan, chosen)
     if plan:
-        text += wrapped(
-            "".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width
-        )
+        checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
+        text += wrapped("".join(_check(plan, exchange) for exchange in checked), width)
         text += wrapped(refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
 def refusal(result: PlanResult) -> str:
-    """Why nothing is recommended, and what to do: figures contradict each other, or vary too
-    much; '' if neither.
+    """Why nothing is recommended, and what to do; '' if something is.
+
+    Figures contradict each other, or vary too much.
     """
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
-    if found := recommendation.contradictions(plan):
-        return contradiction_text("no recommendation", found, result, count)
-    one = recommendation.unclear(plan)
-    if one is None or (interval := recommendation.share_interval(plan, one)) is None:
+    bounds = recommendation.contradictions(plan)
+    if bounds:
+        return contradiction_text("no recommendation", bounds, result, count)
+    exchange = recommendation.unclear(plan)
+    interval = recommendation.share_interval(plan, exchange) if exchange else None
+    if exchange is None or interval is None:
         return ""
     return unclear_text(
-        "no recommendation: rounds differ too much", label(one), interval, result, count
+        "no recommendation: rounds differ too much", label(exchange), interval, result, count
     )
 
 
@@ -153,84 +171,79 @@ def render_all(result: PlanResult, width: int | None = None) -> str:
 
 def _advice(plan: Plan, chosen: Exchange) -> str:
     target = f"{100 * plan.target:g} %"
-    where = label(chosen)
+    name = label(chosen)
     if chosen.transport != AS_IS:
-        where += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
+        name += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
-    near = (
-        " of alone"
-        if interval is None or not interval.low < plan.target < interval.high
-        else f" of alone, an interval that has {target}"
-    )
+    suffix = " of alone"
+    if interval is not None and interval.low < plan.target < interval.high:
+        suffix = f" of alone, an interval that has {target}"
     figures = (
-        f"{takes} {_known(plan, chosen)} ms a step,"
-        f" {percent_plus_minus(plan.share(chosen), interval)}{near}"
+        f"{takes} {_known_text(plan, chosen)} ms a step,"
+        f" {percent_plus_minus(plan.share(chosen), interval)}{suffix}"
     )
     if plan.reaches(chosen) and chosen.loss == 0:
-        return f"nothing lossy is needed: {where}, {figures} (wanted: {target})\n"
-    if any(map(plan.reaches, plan.exchanges)):
-        reaches = (
-            f"the least lossy that reaches {target}"
-            if plan.reaches(chosen)
-            else f"nothing is seen to be faster in reaching {target}"
-        )
-    else:
-        reaches = f"nothing reaches {target}; best"
-    dense = min((one for one in plan.exchanges if one.loss == 0), key=plan.step_s, default=None)
+        return f"nothing lossy is needed: {name}, {figures} (wanted: {target})\n"
+    reaches = f"nothing reaches {target}; best"
+    if plan.reaches(chosen):
+        reaches = f"the least lossy that reaches {target}"
+    elif any(map(plan.reaches, plan.exchanges)):
+        reaches = f"nothing is seen to be faster in reaching {target}"
+    lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
+    dense = min(lossless, key=plan.step_s, default=None)
     pays = ""
     if dense is not None and chosen.loss:
         pays = (
             f"; {label(dense)} should expose {plan.exposed_s(dense) * MS:.2f} ms, this"
             f" {plan.exposed_s(chosen) * MS:.2f}"
         )
-    return f"{reaches}: {where}, {figures}{pays}\n"
+    return f"{reaches}: {name}, {figures}{pays}\n"
 
 
-def _known(plan: Plan, one: Exchange) -> str:
-    interval = (
-        rounds.of_mean([each.step_s for each in one.checks])
-        if one.checked_s
-        else recommendation.step_interval(plan, one)
-    )
-    return plus_minus(plan.known_s(one), interval, MS, 2)
+def _known_text(plan: Plan, exchange: Exchange) -> str:
+    if exchange.checked_s:
+        interval = rounds.of_mean([check.step_s for check in exchange.checks])
+    else:
+        interval = recommendation.step_interval(plan, exchange)
+    return plus_minus(plan.known_s(exchange), interval, MS, 2)
 
 
 def _alike(plan: Plan, chosen: Exchange) -> str:
-    """The fastest, if it was not chosen because it is not seen to be faster."""
+    """A line about the fastest exchange, if another was chosen because it is about as fast."""
     best = recommendation.no_slower(plan, chosen)
     if best is None or recommendation.faster(plan, best, chosen):
         return ""
     ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
-    seen = (
-        f"less than {100 * recommendation.ALIKE:g} % faster"
-        if interval and interval.low > 1
-        else "no difference seen"
-    )
+    difference = "no difference seen"
+    if interval and interval.low > 1:
+        difference = f"less than {100 * recommendation.ALIKE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
-    return f"{seen}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
+    return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 
 
 def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
-    own = result.training.spec.bucket_mb
-    limit = "" if own == DEFAULT_BUCKET_MB else f"(model, bucket_cap_mb={own:g})"
+    bucket_mb = result.training.spec.bucket_mb
+    limit = "" if bucket_mb == DEFAULT_BUCKET_MB else f"(model, bucket_cap_mb={bucket_mb:g})"
     lines = [line for line in (BY_NAME[chosen.transport].shell, chosen.code) if line]
     lines = lines or [f"nothing to change: DistributedDataParallel{limit} as it is"]
     if chosen.bucket_mb is not None:
         lines.append(f"in busbw train: --bucket-mb {chosen.bucket_mb:g}")
-        if any(one.method != chosen.method for one in plan.exchanges) and not plan.reaches(chosen):
+        others = any(exchange.method != chosen.method for exchange in plan.exchanges)
+        if others and not plan.reaches(chosen):
             lines.append(
                 f"busbw plan --bucket-mb {chosen.bucket_mb:g} measures the other methods with these"
                 " buckets"
             )
-    return "".join(f"  {one}\n" for one in lines)
+    return "".join(f"  {line}\n" for line in lines)
 
 
-def _check(plan: Plan, one: Exchange) -> str:
-    assert one.checked_s is not None
-    predicted = plan.step_s(one)
+def _check(plan: Plan, exchange: Exchange) -> str:
+    assert exchange.checked_s is not None
+    difference = plan.step_s(exchange) / exchange.checked_s - 1
     return (
-        f"checked: {label(one)} over {one.transport}: {_step(plan, one)} ms predicted,"
-        f" {_known(plan, one)} ms measured ({100 * (predicted / one.checked_s - 1):+.1f} %)\n"
+        f"checked: {label(exchange)} over {exchange.transport}:"
+        f" {_step(plan, exchange)} ms predicted,"
+        f" {_known_text(plan, exchange)} ms measured ({100 * difference:+.1f} %)\n"
     )

@@ -28,7 +28,7 @@ LOSSES = (
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
 )
-# sizes of DDP's buckets to try besides the one of the training
+# Sizes of DDP's buckets to try besides that of the training.
 BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)
 
 
@@ -80,10 +80,10 @@ class PlanRun(msgspec.Struct, frozen=True):
 
     def layout(self, bucket_mb: float | None) -> Layout:
         """The layout for this bucket_mb, None for the training's own. KeyError if there is none."""
-        found = [one for one in self.layouts if bucket_mb in (None, one.bucket_mb)]
-        if not found:
-            raise KeyError(bucket_mb)
-        return found[0]
+        for layout in self.layouts:
+            if bucket_mb in (None, layout.bucket_mb):
+                return layout
+        raise KeyError(bucket_mb)
 
 
 class ExchangeRound(msgspec.Struct, frozen=True):
@@ -158,49 +158,47 @@ class Plan(msgspec.Struct):
     runs: list[PlanRun] = []
 
     def predictions(self, exchange: Exchange) -> list[Prediction]:
-        """One for each round; a single one of the medians in a file without rounds."""
-        run = next((one for one in self.runs if one.transport == exchange.transport), None)
+        """The prediction of each round; in a file without rounds, only one from the medians."""
+        run = next((run for run in self.runs if run.transport == exchange.transport), None)
         if run is None or not exchange.rounds:
-            return [
-                Prediction(
-                    self.alone_s,
-                    self.still_s,
-                    exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s),
-                )
-            ]
+            late_s = exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s)
+            return [Prediction(self.alone_s, self.still_s, late_s)]
         layout = run.layout(exchange.bucket_mb)
-        # the last round may be incomplete
-        together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
-        return [
-            Prediction(alone, one.still_s, exposed_s(one.buckets, own.bucket_s, own.busy_s))
-            for alone, one, own in together
-        ]
+        predictions = []
+        # The last round may be incomplete.
+        rounds = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
+        for alone_s, steps, exchanged in rounds:
+            late_s = exposed_s(steps.buckets, exchanged.bucket_s, exchanged.busy_s)
+            predictions.append(Prediction(alone_s, steps.still_s, late_s))
+        return predictions
 
     def exposed_s(self, exchange: Exchange) -> float:
         """How long a step waits for its exchange."""
-        return fmean(one.exposed_s for one in self.predictions(exchange))
+        return fmean(prediction.exposed_s for prediction in self.predictions(exchange))
 
     def step_s(self, exchange: Exchange) -> float:
         """The predicted step."""
-        return fmean(one.step_s for one in self.predictions(exchange))
+        return fmean(prediction.step_s for prediction in self.predictions(exchange))
 
     def efficiency(self, exchange: Exchange) -> float:
         """The predicted rate divided by that of a rank on its own."""
-        return geometric_mean([one.alone_s / one.step_s for one in self.predictions(exchange)])
+        predictions = self.predictions(exchange)
+        return geometric_mean([figures.alone_s / figures.step_s for figures in predictions])
 
     def known_s(self, exchange: Exchange) -> float:
-        """The step of the training run with it if there was one, otherwise the predicted step."""
+        """The step of the training run with the exchange if there was one, or else as predicted."""
         return exchange.checked_s or self.step_s(exchange)
 
     def shares(self, exchange: Exchange) -> list[float]:
-        """The rate divided by that of a rank on its own, in each round of the training run if
-        there was one, otherwise as predicted.
+        """The rate divided by that of a rank on its own, in each round.
+
+        It is that of the training run if there was one, or else the predicted one.
         """
         if exchange.checks:
-            return [one.alone_s / one.step_s for one in exchange.checks]
+            return [figures.alone_s / figures.step_s for figures in exchange.checks]
         if exchange.checked_s:
             return [self.alone_s / exchange.checked_s]
-        return [one.alone_s / one.step_s for one in self.predictions(exchange)]
+        return [figures.alone_s / figures.step_s for figures in self.predictions(exchange)]
 
     def share(self, exchange: Exchange) -> float:
         """The geometric mean of `shares`."""
@@ -214,8 +212,9 @@ class Plan(msgspec.Struct):
 def exposed_s(
     buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]
 ) -> float:
-    """How long a step waits for the exchange of its buckets, each of which takes `bucket_s` and
-    delays backward by `busy_s`.
+    """How long a step waits for the exchange of its buckets.
+
+    Each exchange takes `bucket_s` and delays backward by `busy_s`.
     """
     end = late = 0.0
     for bucket, took, busy in zip(buckets, bucket_s, busy_s or repeat(0.0), strict=False):

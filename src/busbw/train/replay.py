@@ -1,5 +1,6 @@
-"""Records DDP's buckets and when they are ready, so that their exchange can be repeated without
-training.
+"""Records DDP's buckets and when they are ready.
+
+Then their exchange can be repeated without training.
 """
 
 import time
@@ -15,8 +16,9 @@ Hook = Callable[[Any], torch.futures.Future[torch.Tensor]]
 
 
 class Replayed:
-    """One bucket as communication hooks see it (torch.distributed.GradBucket), with a gradient
-    that can be put back.
+    """One bucket with a gradient that can be put back.
+
+    It has the methods of torch.distributed.GradBucket, which communication hooks use.
     """
 
     def __init__(
@@ -30,11 +32,11 @@ class Replayed:
         self._flat = into[: self._gradient.numel()].copy_(self._gradient)
 
     def index(self) -> int:
-        """Its index in a step."""
+        """The bucket's index in a step."""
         return self._index
 
     def is_last(self) -> bool:
-        """Whether it is the last of a step."""
+        """Whether the bucket is the last of a step."""
         return self._last
 
     def buffer(self) -> torch.Tensor:
@@ -42,16 +44,14 @@ class Replayed:
         return self._flat
 
     def parameters(self) -> list[nn.Parameter]:
-        """Its parameters."""
+        """The parameters of the bucket."""
         return self._parameters
 
     def gradients(self) -> list[torch.Tensor]:
         """Views of the buffer, one per parameter."""
         parts = self._flat.split([parameter.numel() for parameter in self._parameters])
-        return [
-            part.view(parameter.shape)
-            for part, parameter in zip(parts, self._parameters, strict=True)
-        ]
+        pairs = zip(parts, self._parameters, strict=True)
+        return [part.view(parameter.shape) for part, parameter in pairs]
 
     @property
     def gradient(self) -> torch.Tensor:
@@ -60,18 +60,17 @@ class Replayed:
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Bytes of the gradient."""
         return int(self._gradient.numel() * self._gradient.element_size())
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Records DDP's buckets.
+    """Records when DDP's buckets are ready, and the buckets.
 
-    `steps` has the start of each step, then the time each bucket was ready.
-
-    While `keep` is set, buckets are recorded too: with a `copy` of their gradients, or with zeros
-    that take no memory.
+    `steps` has the start of each step, and then the time at which each bucket was ready. While
+    `keep` is set, the buckets themselves are recorded: with a copy of their gradients if `copy` is
+    set, and otherwise with zeros that take no memory.
     """
 
     device: torch.device
@@ -89,16 +88,14 @@ class Recorder:
 
         The device must be idle.
         """
-        return [
-            [self._between(first, mark) for mark in marks] for first, *marks in self.steps[-count:]
-        ]
+        return [self._seconds_of(marks) for marks in self.steps[-count:]]
 
-    def _between(self, before: Any, after: Any) -> float:
-        return (
-            float(before.elapsed_time(after)) / 1e3
-            if self.device.type == "cuda"
-            else float(after - before)
-        )
+    def _seconds_of(self, marks: list[Any]) -> list[float]:
+        """Seconds from the first of the time stamps to each other."""
+        first, *later = marks
+        if self.device.type == "cuda":
+            return [float(first.elapsed_time(mark)) / 1e3 for mark in later]
+        return [float(mark - first) for mark in later]
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A DDP communication hook that records the bucket and exchanges nothing."""
@@ -106,9 +103,9 @@ class Recorder:
         if self.keep:
             flat = bucket.buffer().detach()
             flat = flat.clone() if self.copy else flat.new_zeros(1).expand(flat.numel())
-            self.buckets.append(
-                Replayed(bucket.index(), list(bucket.parameters()), flat, last=bucket.is_last())
-            )
+            parameters = list(bucket.parameters())
+            replayed = Replayed(bucket.index(), parameters, flat, last=bucket.is_last())
+            self.buckets.append(replayed)
         return unchanged(None, bucket)
 
     def _now(self) -> Any:
@@ -123,8 +120,7 @@ class Recorder:
 def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A DDP communication hook that exchanges nothing."""
     flat = bucket.buffer()
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(
-        devices=[flat.device] if flat.is_cuda else []
-    )
-    done.set_result(flat)
-    return done
+    devices = [flat.device] if flat.is_cuda else []
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+    future.set_result(flat)
+    return future

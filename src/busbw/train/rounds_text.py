@@ -1,4 +1,4 @@
-"""Figures with their intervals over rounds, and figures that contradict each other."""
+"""Texts of figures with their intervals over rounds, and of figures that contradict each other."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,14 @@ from busbw.core.sizes import counted
 from busbw.stats.rounds import Bound, Figure, Interval, unclear
 
 MS = 1e3
-LONG = 1e5  # half intervals from here on say only that nothing is known
+LONG = 1e5  # from here on half intervals are in scientific notation: the figure is unknown
 NOTE = "+- is the 95 % interval over {rounds} rounds, by Student's t"
 
 
 def plus_minus(value: float, interval: Interval | None, scale: float, decimals: int) -> str:
-    """`523.10 +-4.20`: a value and the wider side of its interval, if there is one, in units of
-    1/scale.
+    """A value and the wider side of its interval, if there is one: `523.10 +-4.20`.
+
+    The unit is 1/scale.
     """
     text = f"{scale * value:.{decimals}f}"
     if interval is None:
@@ -23,8 +24,9 @@ def plus_minus(value: float, interval: Interval | None, scale: float, decimals: 
 
 
 def percent_plus_minus(share: float, interval: Interval | None) -> str:
-    """`90.4 % +-0.7`; `12.1 - 88.0 %` for an interval that says nothing of use, whose ends are
-    not equally far from the value.
+    """A share with its interval: `90.4 % +-0.7`.
+
+    For an `unclear` interval, whose ends are not equally far from the value: `12.1 - 88.0 %`.
     """
     if interval is not None and unclear(interval):
         return f"{100 * interval.low:.1f} - {100 * interval.high:.1f} %"
@@ -33,63 +35,57 @@ def percent_plus_minus(share: float, interval: Interval | None) -> str:
 
 
 def note(rounds: int) -> str:
-    """What `+-` means; '' for a single round, which has no interval."""
+    """A note on the meaning of `+-`; '' for a single round, which has no interval."""
     return NOTE.format(rounds=rounds) if rounds > 1 else ""
 
 
-def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, rounds: int) -> str:
-    """`lead`, which figures contradict each other, with their intervals, and what to do; '' for
-    none.
-    """
-    if not found:
+def contradiction_text(lead: str, bounds: Sequence[Bound], result: Outcome, rounds: int) -> str:
+    """`lead`, the figures that contradict each other, and what to do; '' without any."""
+    if not bounds:
         return ""
-    lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
+    lines = dict.fromkeys(f"  {_bound(bound)}\n" for bound in bounds)
     return (
-        f"\n"
-        f"{lead}: figures contradict each other:\n"
-        f"{''.join(lines)}hint:"
-        f" {remedy(result, rounds)}\n"
+        f"\n{lead}: figures contradict each other:\n"
+        f"{''.join(lines)}"
+        f"hint: {remedy(result, rounds)}\n"
     )
 
 
-def unclear_text(lead: str, what: str, interval: Interval, result: Outcome, rounds: int) -> str:
-    """`lead`, the share of alone that is not known, and what to do."""
+def unclear_text(lead: str, name: str, interval: Interval, result: Outcome, rounds: int) -> str:
+    """`lead`, the uncertain share of alone of a method, and what to do."""
     between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
-    return f"\n{lead}: {what} is {between}\nhint: {remedy(result, rounds)}\n"
+    return f"\n{lead}: {name} is {between}\nhint: {remedy(result, rounds)}\n"
 
 
-def _bound(one: Bound) -> str:
-    if not any(one.figure.values):
-        return f"{_figure(one.limit)}: no time is negative"
-    return f"{_figure(one.figure)}, more than {_figure(one.limit)}"
+def _bound(bound: Bound) -> str:
+    if not any(bound.figure.values):
+        return f"{_figure(bound.limit)}: no time is negative"
+    return f"{_figure(bound.figure)}, more than {_figure(bound.limit)}"
 
 
-def _figure(one: Figure) -> str:
+def _figure(figure: Figure) -> str:
     """`a step alone 141.20 ms (139.80 to 142.60)`."""
-    scale, decimals, unit = (100.0, 1, "%") if one.share else (MS, 2, "ms")
-    text = f"{one.what} {scale * one.value:.{decimals}f} {unit}"
-    interval = one.interval
+    scale, decimals, unit = (100.0, 1, "%") if figure.share else (MS, 2, "ms")
+    text = f"{figure.what} {scale * figure.value:.{decimals}f} {unit}"
+    interval = figure.interval
     if interval is None or interval.low == interval.high:
         return text
     return f"{text} ({scale * interval.low:.{decimals}f} to {scale * interval.high:.{decimals}f})"
 
 
 def remedy(result: Outcome, rounds: int) -> str:
-    """What makes figures vary less."""
+    """Advice that makes figures vary less."""
     crowded = crowding(result)
-    first = (
-        f"{crowded}: start at most one for each core"
-        if crowded
-        else "measure while nothing else runs on these hosts"
-    )
+    first = "measure while nothing else runs on these hosts"
+    if crowded:
+        first = f"{crowded}: start at most one for each core"
     return f"{first}, or measure for longer: --rounds {2 * rounds}"
 
 
 def crowding(result: Outcome) -> str:
-    """`4 ranks share 2 cores`, where ranks compute on CPUs and a machine has more of them than
-    cores; '' elsewhere.
+    """`4 ranks share 2 cores` if a machine has more ranks that compute on CPUs than cores, else ''.
 
-    Hosts with one boot id are containers, or an emulation, on one machine.
+    Hosts with the same boot id are containers or emulated hosts on one machine.
     """
     if any(device.bus for device in result.world.devices):
         return ""
@@ -102,8 +98,7 @@ def crowding(result: Outcome) -> str:
             machine = machines[device.host]
             ranks[machine] = ranks.get(machine, 0) + 1
     crowded = [(count, cores) for (_, cores), count in ranks.items() if 0 < cores < count]
-    return (
-        f"{counted(crowded[0][0], 'rank')} share {counted(crowded[0][1], 'core')}"
-        if crowded
-        else ""
-    )
+    if not crowded:
+        return ""
+    count, cores = crowded[0]
+    return f"{counted(count, 'rank')} share {counted(cores, 'core')}"

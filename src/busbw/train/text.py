@@ -1,5 +1,6 @@
-"""A training benchmark for people: the lines that Horovod's benchmark prints, and below them a
-table of all methods.
+"""The text of a training benchmark.
+
+It has the lines that Horovod's benchmark prints, and below them a table of all methods.
 """
 
 from collections.abc import Sequence
@@ -26,48 +27,47 @@ DROP_ORDER = ("10 % - 90 %", "MB counted", "MB seen", "codec ms", "of alone", "e
 
 def device(result: Outcome) -> str:
     """What a rank runs on, as Horovod's benchmark calls it."""
-    return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
+    return "GPU" if any(gpu.bus for gpu in result.world.devices) else "CPU"
 
 
 def header(
     result: TrainResult | PlanResult, width: int | None = None, *, iterations: bool = True
 ) -> str:
     """Model, machine and settings."""
-    made = result.training
-    spec = made.spec
-    sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
+    training = result.training
+    spec = training.spec
+    sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""
     turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
-    counts = (
-        f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}"
-        if iterations
-        else ""
-    )
+    counts = ""
+    if iterations:
+        steps = f"{spec.iters} iterations of {spec.batches} steps"
+        counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
-        f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients"
-        f" a step\n"
+        f"# {spec.model}: {training.parameters:,} parameters,"
+        f" {training.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size}{sequence} a"
-        f" rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
+        f"# batch {spec.batch_size}{sequence} a rank,"
+        f" {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
     )
     return wrapped(text, width)
 
 
 def iteration(result: TrainResult, method: str, number: int, rate: float) -> str:
     """One line, for the first iteration below the name of the method."""
-    made = result.training
+    training = result.training
     heading = f"\n{method}\n" if number == 0 else ""
-    return f"{heading}Iter #{number}: {rate:.1f} {made.unit}/sec per {device(result)}\n"
+    return f"{heading}Iter #{number}: {rate:.1f} {training.unit}/sec per {device(result)}\n"
 
 
 def method_end(result: TrainResult, method: str) -> str:
     """Horovod's two lines: the rate of a method over all its iterations so far."""
-    made, kind, ranks = result.training, device(result), result.world.ranks
-    rate = made.rate(method)
+    training, kind, ranks = result.training, device(result), result.world.ranks
+    rate = training.rate(method)
     if rate is None:
         return ""
     return (
-        f"{made.unit.capitalize()}/sec per {kind}: {rate_text(rate)}\n"
-        f"Total {made.unit}/sec on {ranks} {kind}(s): {rate_text(rate, ranks)}\n"
+        f"{training.unit.capitalize()}/sec per {kind}: {rate_text(rate)}\n"
+        f"Total {training.unit}/sec on {ranks} {kind}(s): {rate_text(rate, ranks)}\n"
     )
 
 
@@ -79,14 +79,12 @@ def rate_text(rate: tuple[float, float | None], ranks: int = 1) -> str:
 
 def footer(result: TrainResult, width: int | None = None) -> str:
     """The table, the step on a perfect network, errors and findings."""
-    made = result.training
-    names = list(dict.fromkeys(run.method for run in made.runs))
+    training = result.training
+    names = list(dict.fromkeys(run.method for run in training.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (
-        (LEAST_NOTE if LEAST in table else "")
-        + _below(made)
-        + (contradiction(result) or _unclear(result))
-    )
+    text = LEAST_NOTE if LEAST in table else ""
+    text += _below(training)
+    text += contradiction(result) or _unclear(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
@@ -108,108 +106,123 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
     return text + footer(result, width)
 
 
-def _below(made: Training) -> str:
+def _below(training: Training) -> str:
     """What `+-` means in the table, and DDP's own cost, below an empty line."""
-    lines = "".join(f"{line}\n" for line in (_meaning(made), _perfect(made)) if line)
+    lines = "".join(f"{line}\n" for line in (_meaning(training), _perfect(training)) if line)
     return f"\n{lines}" if lines else ""
 
 
 def _unclear(result: TrainResult) -> str:
-    """The method that is known worst, if nothing can be said of it, and what to do."""
-    made = result.training
-    found = {name: interval for name in unclear(made) if (interval := share_interval(made, name))}
-    if not found:
+    """The method whose share of alone is the most uncertain, if too uncertain, and what to do."""
+    training = result.training
+    intervals = {}
+    for name in unclear(training):
+        interval = share_interval(training, name)
+        if interval:
+            intervals[name] = interval
+    if not intervals:
         return ""
-    worst = max(found, key=lambda name: found[name].high / found[name].low)
+    worst = max(intervals, key=lambda name: intervals[name].high / intervals[name].low)
     return unclear_text(
-        "rounds differ too much to compare", worst, found[worst], result, made.spec.rounds
+        "rounds differ too much to compare", worst, intervals[worst], result, training.spec.rounds
     )
 
 
-def _meaning(made: Training) -> str:
-    said = "" if made.spec.states else note(len(made.of(made.baseline)))
-    return f"{said}; after a rate it is 1.96 standard deviations of an iteration" if said else ""
+def _meaning(training: Training) -> str:
+    meaning = "" if training.spec.states else note(len(training.of(training.baseline)))
+    if not meaning:
+        return ""
+    return f"{meaning}; after a rate it is 1.96 standard deviations of an iteration"
 
 
-def _perfect(made: Training) -> str:
-    still, alone = made.silent_s(ALONE), made.step_s(ALONE)
+def _perfect(training: Training) -> str:
+    still, alone = training.silent_s(ALONE), training.step_s(ALONE)
     if not still or not alone:
         return ""
-    both = [(median(run.steps_s), median(run.silent_s)) for run in made.of(ALONE) if run.silent_s]
-    share = percent_plus_minus(alone / still, rounds.of_ratio([one / other for one, other in both]))
+    runs = [run for run in training.of(ALONE) if run.silent_s]
+    ratios = [median(run.steps_s) / median(run.silent_s) for run in runs]
+    share = percent_plus_minus(alone / still, rounds.of_ratio(ratios))
     return f"on a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone"
 
 
 def _columns(result: TrainResult) -> list[Column]:
     """The columns, whose values take the name of a method."""
-    made = result.training
+    training = result.training
     return [
         Column(title="method", value=str, left=True),
         Column(
-            title=f"{made.unit}/s per {device(result)}",
-            value=lambda name: known(made.rate(name), rate_text),
+            title=f"{training.unit}/s per {device(result)}",
+            value=lambda name: known(training.rate(name), rate_text),
         ),
-        Column(title="of alone", value=lambda name: _share(made, name)),
+        Column(title="of alone", value=lambda name: _share(training, name)),
         Column(
             title="step ms",
-            value=lambda name: known(made.step_s(name), lambda step: f"{1e3 * step:.2f}"),
+            value=lambda name: known(training.step_s(name), lambda step: f"{1e3 * step:.2f}"),
         ),
-        Column(title="10 % - 90 %", value=lambda name: _tenths(made, name)),
+        Column(title="10 % - 90 %", value=lambda name: _tenths(training, name)),
         Column(
             title="exposed ms",
-            value=lambda name: _part(name, made.exposed_s(name), parts(made, name).exposed_s),
+            value=lambda name: _part(
+                name, training.exposed_s(name), parts(training, name).exposed_s
+            ),
         ),
-        Column(title="codec ms", value=lambda name: _codec(made, name)),
+        Column(title="codec ms", value=lambda name: _codec(training, name)),
         Column(
             title="network ms",
-            value=lambda name: _part(name, made.network_s(name), parts(made, name).network_s),
+            value=lambda name: _part(
+                name, training.network_s(name), parts(training, name).network_s
+            ),
         ),
-        Column(title="MB counted", value=lambda name: _bytes(made, name, "counted")),
-        Column(title="MB seen", value=lambda name: _bytes(made, name, "seen")),
+        Column(title="MB counted", value=lambda name: _bytes(training, name, "counted")),
+        Column(title="MB seen", value=lambda name: _bytes(training, name, "seen")),
     ]
 
 
-def _tenths(made: Training, name: str) -> str:
-    steps = [one for run in made.of(name) for one in run.steps_s]
+def _tenths(training: Training, name: str) -> str:
+    steps = [step for run in training.of(name) for step in run.steps_s]
     tenths = quantiles(steps, n=10) if len(steps) > 1 else []
     return f"{1e3 * tenths[0]:.2f} - {1e3 * tenths[-1]:.2f}" if tenths else "-"
 
 
-def _share(made: Training, name: str) -> str:
-    interval = share_interval(made, name) if name != ALONE else None
-    return known(made.efficiency(name), lambda share: percent_plus_minus(share, interval))
+def _share(training: Training, name: str) -> str:
+    interval = share_interval(training, name) if name != ALONE else None
+    return known(training.efficiency(name), lambda share: percent_plus_minus(share, interval))
 
 
-def _codec(made: Training, name: str) -> str:
-    return (
-        "-" if _as_it_is(made, name) else _part(name, made.codec_s(name), parts(made, name).codec_s)
-    )
+def _codec(training: Training, name: str) -> str:
+    if _has_no_hook(training, name):
+        return "-"
+    return _part(name, training.codec_s(name), parts(training, name).codec_s)
 
 
 def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     """Milliseconds of a step, with the interval over rounds.
 
-    Less than is printed, or a negative value within the interval, is not told from nothing.
+    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as LEAST.
     """
     if seconds is None or name == ALONE:
         return "-"
     interval = rounds.of_mean(values)
     if 1e3 * seconds >= 0.005:
         return plus_minus(seconds, interval, 1e3, 2)
-    return (
-        LEAST if interval is None or interval.high >= 0 else plus_minus(seconds, interval, 1e3, 2)
-    )
+    if interval is None or interval.high >= 0:
+        return LEAST
+    return plus_minus(seconds, interval, 1e3, 2)
 
 
-def _as_it_is(made: Training, name: str) -> bool:
-    """Whether a method is DDP without a hook, whose steps over a perfect network were measured
-    alone: it has no codec.
+def _has_no_hook(training: Training, name: str) -> bool:
+    """Whether a method is DDP without a hook, and so has no codec.
+
+    Its steps over a perfect network are then those of ALONE.
     """
-    silent = [step for run in made.of(name) for step in run.silent_s]
-    return silent == [step for run in made.of(ALONE) for step in run.silent_s]
+    silent = [step for run in training.of(name) for step in run.silent_s]
+    return silent == [step for run in training.of(ALONE) for step in run.silent_s]
 
 
-def _bytes(made: Training, name: str, kind: str) -> str:
+def _bytes(training: Training, name: str, kind: str) -> str:
     """Megabytes a step that left a host; unknown on a single host, which nothing leaves."""
-    values = [value for run in made.of(name) if (value := getattr(run, kind)) is not None]
-    return f"{sum(values) / len(values) / MB:.2f}" if values and made.hosts > 1 else "-"
+    values = [getattr(run, kind) for run in training.of(name)]
+    known_values = [value for value in values if value is not None]
+    if not known_values or training.hosts <= 1:
+        return "-"
+    return f"{sum(known_values) / len(known_values) / MB:.2f}"

@@ -1,10 +1,7 @@
-"""The settings and results of a training benchmark, a part of busbw.training/1.
+"""The jobs, results and events of the two kinds of runs that train a model.
 
+They are the training benchmark (busbw.training/1) and the measurements for a plan (busbw.plan/1).
 Times are seconds and sizes bytes.
-
-The two kinds of runs that train a model: the benchmark, and the measurements for a plan.
-
-Jobs, results, and what rank 0 reports.
 """
 
 from statistics import harmonic_mean, median, pstdev
@@ -19,9 +16,9 @@ from busbw.train.plan_types import Plan, PlanSpec
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
-# forward and backward without an update: the baseline of ways to keep a model's states
+# Forward and backward without an update: the baseline of ways to keep a model's states.
 COMPUTE = "compute"
-# DDP's own: its first bucket then holds 1 MB, so that the first exchange begins early
+# DDP's own default. Its first bucket then holds 1 MB, so that the first exchange begins early.
 DEFAULT_BUCKET_MB = 25.0
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
 
@@ -111,8 +108,9 @@ class TrainRun(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """Samples per second and rank: all samples over all time, which of iterations of one
-        size is the harmonic mean of their rates.
+        """Samples per second and rank: all samples divided by all time.
+
+        For iterations of one size it is the harmonic mean of their rates.
         """
         return harmonic_mean(self.rates)
 
@@ -160,11 +158,10 @@ class Training(msgspec.Struct):
         mean of their rates.
         """
         rates = [rate for run in self.of(method) for rate in run.rates]
-        return (
-            (harmonic_mean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None)
-            if rates
-            else None
-        )
+        if not rates:
+            return None
+        spread = NORMAL_95 * pstdev(rates) if len(rates) > 1 else None
+        return harmonic_mean(rates), spread
 
     def step_s(self, method: str) -> float | None:
         """The median step."""
@@ -172,16 +169,17 @@ class Training(msgspec.Struct):
         return median(steps) if steps else None
 
     def efficiency(self, method: str) -> float | None:
-        """The rate divided by that of a rank on its own, or of compute alone."""
-        own, alone = self.rate(method), self.rate(self.baseline)
-        return own[0] / alone[0] if own and alone and alone[0] > 0 else None
+        """The rate divided by the baseline's: a rank on its own, or computation only."""
+        rate, alone = self.rate(method), self.rate(self.baseline)
+        return rate[0] / alone[0] if rate and alone and alone[0] > 0 else None
 
     def exposed_s(self, method: str) -> float | None:
-        """How much longer a step takes than the baseline's: communication and updates that are
-        not hidden, and compression.
+        """How much longer a step takes than the baseline's.
+
+        This is the time of communication and updates that are not hidden, and of compression.
         """
-        own, alone = self.step_s(method), self.step_s(self.baseline)
-        return own - alone if own is not None and alone is not None else None
+        step, alone = self.step_s(method), self.step_s(self.baseline)
+        return step - alone if step is not None and alone is not None else None
 
     def silent_s(self, method: str) -> float | None:
         """The median step over a perfect network; for ALONE that of DDP."""
@@ -190,13 +188,13 @@ class Training(msgspec.Struct):
 
     def codec_s(self, method: str) -> float | None:
         """How much longer a step takes because of the method's computation."""
-        own, still = self.silent_s(method), self.silent_s(ALONE)
-        return own - still if own is not None and still is not None else None
+        silent, still = self.silent_s(method), self.silent_s(ALONE)
+        return silent - still if silent is not None and still is not None else None
 
     def network_s(self, method: str) -> float | None:
         """How much longer a step takes than over a perfect network."""
-        own, silent = self.step_s(method), self.silent_s(method)
-        return own - silent if own is not None and silent is not None else None
+        step, silent = self.step_s(method), self.silent_s(method)
+        return step - silent if step is not None and silent is not None else None
 
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):

@@ -1,4 +1,4 @@
-"""How far the figures of a training vary from round to round, and which contradict each other."""
+"""Finds figures of a training that vary too much from round to round, or contradict each other."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -10,10 +10,11 @@ from busbw.train.types import ALONE, Training
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One method's figures, a value for each round of its own and of the rank alone: shares of
-    alone, and seconds of a step.
+    """The figures of a method, with a value for each round.
 
-    `codec_s` and `network_s` are empty where the method has no step over a perfect network.
+    A round has the method and each rank alone. `shares` are of the rate alone; the others are
+    seconds of a step. `codec_s` and `network_s` are empty if the method has no step over a perfect
+    network.
     """
 
     shares: list[float]
@@ -24,11 +25,11 @@ class Parts:
     network_s: list[float]
 
 
-def parts(made: Training, method: str) -> Parts:
+def parts(training: Training, method: str) -> Parts:
     """The figures of each round in which both the method and the rank alone were measured."""
-    alone = {run.round: run for run in made.of(made.baseline) if run.steps_s}
+    alone = {run.round: run for run in training.of(training.baseline) if run.steps_s}
     pairs = [
-        (alone[run.round], run) for run in made.of(method) if run.steps_s and run.round in alone
+        (alone[run.round], run) for run in training.of(method) if run.steps_s and run.round in alone
     ]
     steps = [(median(base.steps_s), median(run.steps_s)) for base, run in pairs]
     stills = [
@@ -37,50 +38,55 @@ def parts(made: Training, method: str) -> Parts:
         if base.silent_s and run.silent_s
     ]
     complete = len(stills) == len(steps)
+    network: list[float] = []
+    if complete:
+        pairs_of_steps = zip(steps, stills, strict=True)
+        network = [step - silent for (_, step), (_, silent) in pairs_of_steps]
     return Parts(
         shares=[run.rate / base.rate for base, run in pairs],
         alone_s=[base for base, _ in steps],
         step_s=[step for _, step in steps],
         exposed_s=[step - base for base, step in steps],
         codec_s=[silent - still for still, silent in stills] if complete else [],
-        network_s=(
-            [step - silent for (_, step), (_, silent) in zip(steps, stills, strict=True)]
-            if complete
-            else []
-        ),
+        network_s=network,
     )
 
 
-def share_interval(made: Training, method: str) -> Interval | None:
+def share_interval(training: Training, method: str) -> Interval | None:
     """The interval of the share of alone."""
-    return rounds.of_ratio(parts(made, method).shares)
+    return rounds.of_ratio(parts(training, method).shares)
 
 
-def unclear(made: Training) -> list[str]:
-    """The methods whose share of alone is known so badly that nothing can be said of it."""
-    names = [] if made.spec.states else dict.fromkeys(run.method for run in made.runs)
-    return [name for name in names if name != ALONE and rounds.unclear(share_interval(made, name))]
+def unclear(training: Training) -> list[str]:
+    """The methods whose share of alone is too uncertain to compare."""
+    names = [] if training.spec.states else dict.fromkeys(run.method for run in training.runs)
+    return [
+        name for name in names if name != ALONE and rounds.unclear(share_interval(training, name))
+    ]
 
 
-def contradictions(made: Training) -> list[Bound]:
-    """What the figures say that cannot be: a step alone that is longer than one under DDP, a
-    part larger than its whole or negative.
+def contradictions(training: Training) -> list[Bound]:
+    """The impossible figures of a training.
+
+    For example, a step alone is longer than a step under DDP, or a part is negative or larger than
+    its whole.
     """
-    if made.spec.states:
+    if training.spec.states:
         return []
-    bounds = _alone(made)
-    for method in dict.fromkeys(run.method for run in made.runs):
+    bounds = _alone(training)
+    for method in dict.fromkeys(run.method for run in training.runs):
         if method != ALONE:
-            bounds += _bounds(method, parts(made, method))
-    found = broken(bounds)
-    longer = {one.name for one in found if not one.figure.share and not one.step_s}
-    return [one for one in found if not (one.figure.share and one.name in longer)]  # says the same
+            bounds += _bounds(method, parts(training, method))
+    broken_bounds = broken(bounds)
+    longer = {bound.name for bound in broken_bounds if not bound.figure.share and not bound.step_s}
+    # A share above 1 says the same as a step that is shorter than one alone.
+    return [bound for bound in broken_bounds if not bound.figure.share or bound.name not in longer]
 
 
-def _alone(made: Training) -> list[Bound]:
+def _alone(training: Training) -> list[Bound]:
     stills = [
         (median(run.steps_s), median(run.silent_s))
-        for run in made.of(ALONE)
+        for run in training.of(ALONE)
         if run.steps_s and run.silent_s
     ]
     if not stills:
@@ -89,33 +95,29 @@ def _alone(made: Training) -> list[Bound]:
     return [Bound(Figure("a step alone", alone), Figure("a step on a perfect network", still))]
 
 
-def _bounds(method: str, own: Parts) -> list[Bound]:
-    if not own.step_s:
+def _bounds(method: str, figures: Parts) -> list[Bound]:
+    if not figures.step_s:
         return []
     bounds = [
         Bound(
-            Figure("a step alone", own.alone_s),
-            Figure(f"a step with {method}", own.step_s),
+            Figure("a step alone", figures.alone_s),
+            Figure(f"a step with {method}", figures.step_s),
             name=method,
         ),
         Bound(
-            Figure(f"{method} of alone", own.shares, share=True),
-            Figure("all", [1.0] * len(own.shares), share=True),
+            Figure(f"{method} of alone", figures.shares, share=True),
+            Figure("all", [1.0] * len(figures.shares), share=True),
             name=method,
         ),
     ]
-    if own.codec_s:
-        exposed, none = (
-            Figure(f"what {method} exposes", own.exposed_s),
-            Figure("nothing", [0.0] * len(own.step_s)),
-        )
-        codec, network = (
-            Figure(f"the codec of {method}", own.codec_s),
-            Figure(f"the network of {method}", own.network_s),
-        )
+    if figures.codec_s:
+        exposed = Figure(f"what {method} exposes", figures.exposed_s)
+        none = Figure("nothing", [0.0] * len(figures.step_s))
+        codec = Figure(f"the codec of {method}", figures.codec_s)
+        network = Figure(f"the network of {method}", figures.network_s)
         bounds += [
-            Bound(codec, exposed, own.step_s, method),
-            Bound(none, codec, own.step_s, method),
-            Bound(none, network, own.step_s, method),
+            Bound(codec, exposed, figures.step_s, method),
+            Bound(none, codec, figures.step_s, method),
+            Bound(none, network, figures.step_s, method),
         ]
     return bounds

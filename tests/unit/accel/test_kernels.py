@@ -150,12 +150,12 @@ def test_the_codec_keeps_what_it_did_not_send_only_with_feedback(feedback):
     for step in range(2):
         part = gradient(step, 300)
         left += part
-        codec._in_kernels(part, alone, state, step, 30)
+        codec._exchange_in_kernels(part, alone, state, step, 30)
         left -= part
         assert (RESIDUAL in state) == feedback
         if feedback:
             assert torch.allclose(state[RESIDUAL], left, atol=1e-5)
-    codec._in_kernels(torch.full((300,), torch.nan, device=DEVICE), alone, state, 2, 30)
+    codec._exchange_in_kernels(torch.full((300,), torch.nan, device=DEVICE), alone, state, 2, 30)
     if feedback:  # as before the step, which the optimizer skips
         assert torch.allclose(state[RESIDUAL], left, atol=1e-5)
 

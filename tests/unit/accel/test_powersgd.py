@@ -21,17 +21,18 @@ def test_every_element_is_in_a_matrix_or_sent_densely(
 ) -> None:
     made = powersgd_math.layout(shapes, rank)
     stretches = sorted(
-        [(one.begin, one.begin + one.rows * one.columns) for one in made.matrices]
+        [(matrix.begin, matrix.begin + matrix.rows * matrix.columns) for matrix in made.matrices]
         + list(made.others)
     )
     assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
     assert all(begin < end for begin, end in stretches)
     assert all(
-        2 * rank * (one.rows + one.columns) <= one.rows * one.columns for one in made.matrices
+        2 * rank * (matrix.rows + matrix.columns) <= matrix.rows * matrix.columns
+        for matrix in made.matrices
     )
-    assert made.left == sum(one.rows for one in made.matrices)
-    assert made.right == sum(one.columns for one in made.matrices)
+    assert made.left == sum(matrix.rows for matrix in made.matrices)
+    assert made.right == sum(matrix.columns for matrix in made.matrices)
 
 
 def test_a_convolution_is_a_matrix_of_its_outputs() -> None:

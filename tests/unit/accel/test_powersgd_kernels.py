@@ -90,7 +90,9 @@ def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
     left, others = powersgd_math.apart(made, sent, rank)
     wanted_left, wanted_others = powersgd_math.apart(made, wanted, rank)
     assert torch.allclose(others, wanted_others, rtol=1e-6, atol=1e-6)
-    assert all(alike(one.left_of(left), one.left_of(wanted_left), 1e-4) for one in made.matrices)
+    assert all(
+        alike(matrix.left_of(left), matrix.left_of(wanted_left), 1e-4) for matrix in made.matrices
+    )
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -100,7 +102,9 @@ def test_the_second_factor_matches_plain_torch(rank):
     right, wanted = (
         means.answer(made, gradient, sent, rank) for means in (powersgd, powersgd_math)
     )
-    assert all(alike(one.right_of(right), one.right_of(wanted), 1e-4) for one in made.matrices)
+    assert all(
+        alike(matrix.right_of(right), matrix.right_of(wanted), 1e-4) for matrix in made.matrices
+    )
 
 
 @pytest.mark.parametrize(("rank", "size", "kind", "feedback"), CASES)

@@ -93,12 +93,17 @@ def test_exchanges_are_checked_as_asked(
         .plan
     )
     assert plan is not None
-    assert [(one.method, one.loss) for one in plan.exchanges] == [("int8", 2), ("bf16", 1)]
-    assert [one.method for one in plan.exchanges if (one.checked_s or 0) > 0] == checked
+    assert [(exchange.method, exchange.loss) for exchange in plan.exchanges] == [
+        ("int8", 2),
+        ("bf16", 1),
+    ]
+    assert [
+        exchange.method for exchange in plan.exchanges if (exchange.checked_s or 0) > 0
+    ] == checked
 
 
 def test_what_contradicts_itself_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda _: None)
     plan = planner(monkeypatch, "int8", target=1e-4).run(plan_rounds.parse("as-is"), "best").plan
     assert plan is not None
-    assert [one.checked_s for one in plan.exchanges] == [None]
+    assert [exchange.checked_s for exchange in plan.exchanges] == [None]

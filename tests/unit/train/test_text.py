@@ -126,8 +126,8 @@ def test_a_step_alone_longer_than_with_the_network_is_a_contradiction(trained):
     ]
     trained.topology = Topology([Host(f"node{rank}", "one-boot", cpus=2) for rank in range(4)])
     assert " 270.5 % +-0.0 " in train_text.footer(trained)
-    said = train_text.contradiction(trained).splitlines()
-    assert said == [
+    output = train_text.contradiction(trained).splitlines()
+    assert output == [
         "",
         "no comparison: figures contradict each other:",
         (
@@ -147,20 +147,20 @@ def test_a_step_alone_longer_than_with_the_network_is_a_contradiction(trained):
             " --rounds 8"
         ),
     ]
-    assert said[1] in train_text.footer(trained)
+    assert output[1] in train_text.footer(trained)
 
 
 def test_a_part_larger_than_its_whole_is_a_contradiction(trained):
     """A codec of 64.7 ms within 30.2 exposed, on GPUs."""
     noisy(trained.training, 0.17, 0.171, 0.2002, 0.2357)
-    said = train_text.contradiction(trained).splitlines()
-    assert [line.partition(" ms")[0] for line in said[2:4]] == [
+    output = train_text.contradiction(trained).splitlines()
+    assert [line.partition(" ms")[0] for line in output[2:4]] == [
         "  the codec of int8 64.70",
         "  the network of int8 -35.74",
     ]
-    assert said[3].endswith(": no time is negative")
+    assert output[3].endswith(": no time is negative")
     assert (
-        said[-1]
+        output[-1]
         == "hint: measure while nothing else runs on these hosts, or measure for longer: --rounds 8"
     )
 

@@ -1,6 +1,6 @@
 """The interface of codecs, and what they share.
 
-Constants and formulas that plain torch and the kernels share, so that both give the same
+The constants and formulas are used by plain torch and by the kernels, so both give the same
 results.
 """
 
@@ -57,20 +57,20 @@ class Codec(ABC):
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """Replace `part` by its average over the ranks.
-
-        Returns the bytes that leave this rank's host.
+        """Replace `part` by its average over the ranks, with the same bits on every rank.
 
         `part` is one-dimensional, contiguous and floating, and has the same length on every rank.
-        Afterwards it has the same bits on every rank. `state` keeps fp32 tensors of the codec
-        between calls for the same part. `step` counts the calls from 0. The host must not wait for
-        the device.
+        `state` keeps fp32 tensors of the codec between calls for the same part. `step` counts the
+        calls from 0. The host must not wait for the device.
+
+        Returns the bytes that leave this rank's host.
         """
 
 
 def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
-    """This rank's share of the average, in fp32, so that the division loses nothing to a
-    narrower format.
+    """This rank's share of the average, in fp32.
+
+    Division in a narrower format would lose digits.
     """
     return part.float() / comm.size
 
@@ -81,21 +81,20 @@ def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool
         return share(part, comm)
     if comm.size & (comm.size - 1):
         return share(part, comm).add_(state[RESIDUAL])
-    # one pass with the same bits, since a power of two divides exactly
+    # This is one pass over memory. It gives the same bits, since a power of two divides exactly.
     return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)
 
 
-def keep(state: State, rests: State, result: torch.Tensor) -> None:
-    """Keep `rests` for the next step.
+def keep(state: State, residuals: State, result: torch.Tensor) -> None:
+    """Keep `residuals` for the next step.
 
-    If the result is not finite, the optimizer skips the step, and the former state is kept.
-
-    The result, in the format of the gradient, is the same on every rank, and so is the decision,
-    which is made on the device.
+    If the result is not finite, the optimizer skips the step, and the former state is kept. The
+    result, in the format of the gradient, is the same on every rank. So the decision, which is made
+    on the device, is the same too.
     """
     finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
-    for name, rest in rests.items():
-        state[name] = torch.where(finite, rest, state.get(name, 0.0))
+    for name, residual in residuals.items():
+        state[name] = torch.where(finite, residual, state.get(name, 0.0))
 
 
 def settle(part: torch.Tensor, comm: Communicator) -> None:

@@ -1,6 +1,6 @@
-"""PowerSGD: each matrix as the product of two narrow factors, from one step of power iteration.
+"""PowerSGD: sends each matrix as the product of two narrow factors.
 
-The rest stays in the residual.
+The factors are from one step of power iteration. The difference stays in the residual.
 
 After Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), with error feedback and warm start. M
 (n x m) is the sum over ranks of share plus residual. It becomes P W^T with P = M Q, Q the
@@ -32,22 +32,23 @@ class PowerSgd(Codec):
             comm.average(part)
             return comm.ring(ring_bytes(part.nbytes, comm.size))
         rank, feedback = settings.matrix_rank, settings.feedback
-        made = powersgd_math.layout(self.shapes, rank)
-        basis = (
-            state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
-        )
+        layout = powersgd_math.layout(self.shapes, rank)
+        if BASIS in state:
+            basis = state[BASIS].view(-1, rank)
+        else:
+            basis = _first_basis(layout.right, rank, part.device)
         means = _means(part, rank)
-        total, sent = means.project(made, part, comm, state, basis, feedback=feedback)
+        total, sent = means.project(layout, part, comm, state, basis, feedback=feedback)
         few = settings.factors == "bf16"
-        sent, nbytes = _sum(sent, made.left * rank * few, comm)
-        right = means.answer(made, total, sent, rank)
-        if made.matrices:
+        sent, nbytes = _sum(sent, layout.left * rank * few, comm)
+        right = means.answer(layout, total, sent, rank)
+        if layout.matrices:
             right, more = _sum(right.view(-1), right.numel() * few, comm)
             right, nbytes = right.view(-1, rank), nbytes + more
-        wrong = means.multiply(made, sent, right, part, total, comm.size, feedback=feedback)
-        state[BASIS] = means.next_basis(made, right, basis, wrong).view(-1)
+        skipped = means.multiply(layout, sent, right, part, total, comm.size, feedback=feedback)
+        state[BASIS] = means.next_basis(layout, right, basis, skipped).view(-1)
         if feedback:
-            means.restore(total, state.get(RESIDUAL), wrong)
+            means.restore(total, state.get(RESIDUAL), skipped)
             state[RESIDUAL] = total
         return comm.ring(ring_bytes(nbytes, comm.size))
 
@@ -61,40 +62,36 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
     return powersgd
 
 
-def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
+def _sum(tensor: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
     """Sum a flat tensor over ranks, with the same bits on each.
 
-    Also returns the bytes that a rank sends.
-
-    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly; the
-    error of W stays in the residual.
+    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly, and
+    the error of W stays in the residual. Also returns the bytes that a rank sends.
     """
-    few, rest = own[:rough].bfloat16(), own[rough:]
+    few, precise = tensor[:rough].bfloat16(), tensor[rough:]
     if comm.size == 2:
-        few, rest = _sum_of_two(few, rest, comm)
+        few, precise = _sum_of_two(few, precise, comm)
     else:
-        for one in (few, rest):
-            if one.numel():
-                comm.all_reduce(one)
-    return torch.cat([few.float(), rest]) if rough else rest, 2 * rough + rest.nbytes
+        for tensors in (few, precise):
+            if tensors.numel():
+                comm.all_reduce(tensors)
+    return torch.cat([few.float(), precise]) if rough else precise, 2 * rough + precise.nbytes
 
 
 def _sum_of_two(
-    few: torch.Tensor, rest: torch.Tensor, comm: Communicator
+    few: torch.Tensor, precise: torch.Tensor, comm: Communicator
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One round with as many bytes as the two rounds of a ring."""
-    rough, end = few.numel(), 2 * rest.numel()
-    both = comm.all_gather(
-        torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)])
-        if rough
-        else rest.view(few.dtype)
-    )
-    rests, fews = both[:, :end].view(rest.dtype), both[:, end : end + rough].float()
+    rough, end = few.numel(), 2 * precise.numel()
+    sent = precise.view(few.dtype)
+    if rough:
+        sent = torch.cat([sent, few, few.new_zeros(rough % 2)])
+    both = comm.all_gather(sent)
+    rests, fews = both[:, :end].view(precise.dtype), both[:, end : end + rough].float()
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
-def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
+def _first_basis(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The first basis, the same on every rank."""
-    return torch.randn(
-        rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32
-    ).to(device)
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(rows, rank, generator=generator, dtype=torch.float32).to(device)

@@ -1,6 +1,6 @@
 """The arithmetic of PowerSGD in plain torch, and the layout of matrices in a gradient.
 
-The kernels have the same four steps.
+The four steps are `project`, `answer`, `multiply` and `next_basis`. The kernels have the same.
 """
 
 import math
@@ -21,8 +21,9 @@ TINY = 1e-30  # a factor with smaller values counts as zero
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A parameter in a part: offset, rows, columns, and the first rows of its P and W in the
-    stacked P and W of all matrices.
+    """A parameter in a part of a gradient: its offset, rows and columns.
+
+    `left` and `right` are the first rows of its P and W in the stacked P and W of all matrices.
     """
 
     begin: int
@@ -33,26 +34,27 @@ class Matrix:
 
     @property
     def end(self) -> int:
-        """Offset of its end."""
+        """The offset of the end of the matrix."""
         return self.begin + self.rows * self.columns
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Its elements as a matrix."""
+        """The elements of the matrix, [rows, columns]."""
         return flat[self.begin : self.end].view(self.rows, self.columns)
 
-    def left_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its rows of the stacked P."""
-        return every[self.left : self.left + self.rows]
+    def left_of(self, stacked: torch.Tensor) -> torch.Tensor:
+        """The rows of the matrix in the stacked P."""
+        return stacked[self.left : self.left + self.rows]
 
-    def right_of(self, every: torch.Tensor) -> torch.Tensor:
-        """Its rows of the stacked W."""
-        return every[self.right : self.right + self.columns]
+    def right_of(self, stacked: torch.Tensor) -> torch.Tensor:
+        """The rows of the matrix in the stacked W."""
+        return stacked[self.right : self.right + self.columns]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the total rows of P
-    and W.
+    """The matrices of a part, and the stretches between them (begin, end).
+
+    `left` and `right` are the total rows of P and W.
     """
 
     matrices: tuple[Matrix, ...]
@@ -77,9 +79,8 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
     begin = left = right = 0
     for shape in shapes:
         elements = math.prod(shape)
-        rows, columns = (
-            (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
-        )
+        rows = shape[0] if len(shape) > 1 and elements else 1
+        columns = elements // rows
         if rows * columns >= WORTH * rank * (rows + columns):
             matrices.append(Matrix(begin, rows, columns, left, right))
             left, right = left + rows, right + columns
@@ -92,7 +93,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
 
 
 def project(
-    made: Layout,
+    parts: Layout,
     part: torch.Tensor,
     comm: Communicator,
     state: State,
@@ -100,36 +101,37 @@ def project(
     *,
     feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's share plus residual, and what it sends first: P of all matrices, then the
-    stretches.
+    """This rank's share plus residual, and what it sends first.
+
+    It first sends P of all matrices, and then the stretches between them.
     """
     total, rank = carried(part, comm, state, feedback), basis.shape[1]
-    sent = room(made, rank, total.device)
-    left, others = apart(made, sent, rank)
-    if made.matrices:
-        owners = _owners(made, total.device, left=False)
+    sent = room(parts, rank, total.device)
+    left, others = apart(parts, sent, rank)
+    if parts.matrices:
+        owners = _owners(parts, total.device, left=False)
         turned = _times(basis, _orthonormal(basis, owners), owners)
-        for one in made.matrices:
-            torch.mm(one.of(total), one.right_of(turned), out=one.left_of(left))
-    if made.others:
-        torch.cat(made.stretches(total), out=others)
+        for matrix in parts.matrices:
+            torch.mm(matrix.of(total), matrix.right_of(turned), out=matrix.left_of(left))
+    if parts.others:
+        torch.cat(parts.stretches(total), out=others)
     return total, sent
 
 
-def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+def answer(parts: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
     """This rank's W of all matrices, from the sum of P over ranks in `sent`."""
-    right = torch.empty(made.right, rank, dtype=torch.float32, device=total.device)
-    if made.matrices:
-        left, owners = apart(made, sent, rank)[0], _owners(made, total.device, left=True)
+    right = torch.empty(parts.right, rank, dtype=torch.float32, device=total.device)
+    if parts.matrices:
+        left, owners = apart(parts, sent, rank)[0], _owners(parts, total.device, left=True)
         turns = _orthonormal(left, owners)
         inverted = _times(_times(left, turns, owners), turns.mT, owners)
-        for one in made.matrices:
-            torch.mm(one.of(total).T, one.left_of(inverted), out=one.right_of(right))
+        for matrix in parts.matrices:
+            torch.mm(matrix.of(total).T, matrix.left_of(inverted), out=matrix.right_of(right))
     return right
 
 
 def multiply(
-    made: Layout,
+    parts: Layout,
     sent: torch.Tensor,
     right: torch.Tensor,
     part: torch.Tensor,
@@ -142,10 +144,10 @@ def multiply(
 
     Returns whether `part` is not finite.
     """
-    left, others = apart(made, sent, right.shape[1])
+    left, others = apart(parts, sent, right.shape[1])
     result = torch.empty_like(total)
-    for one in made.matrices:
-        p, w, out = one.left_of(left), one.right_of(right), one.of(result)
+    for matrix in parts.matrices:
+        p, w, out = matrix.left_of(left), matrix.right_of(right), matrix.of(result)
         # Column by column, rounded after each operation: every host and the kernels get the same
         # bits.
         torch.mul(p[:, :1], w[:, 0], out=out)
@@ -153,59 +155,55 @@ def multiply(
             out.add_(p[:, column : column + 1] * w[:, column])
     if feedback:
         total.sub_(result, alpha=1 / size)
-    if made.others:
-        torch._foreach_copy_(
-            made.stretches(result), list(others.split([end - begin for begin, end in made.others]))
-        )
-        torch._foreach_zero_(made.stretches(total))
+    if parts.others:
+        lengths = [end - begin for begin, end in parts.others]
+        torch._foreach_copy_(parts.stretches(result), list(others.split(lengths)))
+        torch._foreach_zero_(parts.stretches(total))
     part.copy_(result)
     return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
 
 def next_basis(
-    made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+    parts: Layout, right: torch.Tensor, before: torch.Tensor, skipped: torch.Tensor
 ) -> torch.Tensor:
-    """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero)
-    and in skipped steps.
+    """The next basis: W.
+
+    It is the former basis in skipped steps, and for zero matrices, since a zero basis would stay
+    zero.
     """
-    if not made.matrices:
+    if not parts.matrices:
         return right
-    owners = _owners(made, right.device, left=False)
-    return torch.where((_sizes(right, owners) == 0)[owners.of, None] | wrong, before, right)
+    owners = _owners(parts, right.device, left=False)
+    return torch.where((_sizes(right, owners) == 0)[owners.of, None] | skipped, before, right)
 
 
-def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
-    """In a skipped step, reset `rest` to `before` (None: zeros), on the device."""
-    rest.copy_(torch.where(wrong, 0.0 if before is None else before, rest))
+def restore(residual: torch.Tensor, before: torch.Tensor | None, skipped: torch.Tensor) -> None:
+    """In a skipped step, reset `residual` to `before` (None: zeros), on the device."""
+    residual.copy_(torch.where(skipped, 0.0 if before is None else before, residual))
 
 
-def room(made: Layout, rank: int, device: torch.device) -> torch.Tensor:
+def room(parts: Layout, rank: int, device: torch.device) -> torch.Tensor:
     """A buffer for what is sent first."""
-    return torch.empty(
-        made.left * rank + sum(end - begin for begin, end in made.others),
-        dtype=torch.float32,
-        device=device,
-    )
+    others = sum(end - begin for begin, end in parts.others)
+    return torch.empty(parts.left * rank + others, dtype=torch.float32, device=device)
 
 
-def apart(made: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def apart(parts: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Split what is sent first into P of all matrices and the stretches."""
-    return sent[: made.left * rank].view(-1, rank), sent[made.left * rank :]
+    return sent[: parts.left * rank].view(-1, rank), sent[parts.left * rank :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """For the rows of the stacked P or W, on a device: the matrix of each row, and the last row
-    of each matrix.
-    """
+    """The rows of the stacked P or W: the matrix of each row, and the last row of each matrix."""
 
     of: torch.Tensor
     last: torch.Tensor
 
 
 @lru_cache(maxsize=1024)
-def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
-    lengths = torch.tensor([one.rows if left else one.columns for one in made.matrices])
+def _owners(parts: Layout, device: torch.device, *, left: bool) -> Owners:
+    lengths = torch.tensor([matrix.rows if left else matrix.columns for matrix in parts.matrices])
     return Owners(
         torch.arange(len(lengths)).repeat_interleave(lengths).to(device),
         (lengths.cumsum(0) - 1).to(device),
@@ -214,31 +212,34 @@ def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
 
 def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
     """The largest magnitude of each matrix."""
-    found = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
-    return found.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
+    largest = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
+    return largest.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
 
 
 def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal when
-    multiplied from the right.
+    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal.
 
-    From Cholesky factors of the Gram matrices, in fp64 because differences of their elements may be
-    small.
+    They are multiplied from the right. They are computed from Cholesky factors of the Gram
+    matrices, in fp64, because differences of their elements may be small.
     """
     sizes = _sizes(factors, owners).clamp(min=TINY)
     exact = factors.double() / sizes.double()[owners.of, None]
     sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
     grams = torch.cat([sums[:1], sums.diff(dim=0)])
-    # so that zero factors have a Cholesky factor too
+    # Zero factors get a mean of 1, so that they have a Cholesky factor too.
     mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
-    one = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-    return torch.linalg.solve_triangular(lower, one, upper=False).mT.float() / sizes[:, None, None]
+    identity = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+    return (
+        torch.linalg.solve_triangular(lower, identity, upper=False).mT.float()
+        / sizes[:, None, None]
+    )
 
 
 def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Multiply the rows of each factor by its own [rank, rank], in fp32 regardless of TF32
-    settings.
+    """Multiply the rows of each factor by its [rank, rank] matrix.
+
+    This is done in fp32 whatever the TF32 settings are.
     """
     return (factors[:, :, None] * small[owners.of]).sum(1)

@@ -1,18 +1,17 @@
 """Top-k: sends about a given share of the elements, those of the largest magnitude.
 
-The rest stays in the residual.
+The other elements stay in the residual.
 
 After DGC (arXiv 1712.01887: momentum correction, warm-up of the ratio) and Ok-Topk (PPoPP'22: a
 threshold that is reused instead of a selection in each step). The size of an exchange is fixed:
 surplus elements stay in the residual, and missing ones are padded with zeros. So neither ranks nor
 the host wait for a count.
 
-Packs positions and values of elements into a fixed number of bytes: 2 per position in a block of
-65536 elements, 2 or 4 per value.
-
-Layout: scale (fp32), number of entries of each block (int32), values, positions (uint16), zeros up
-to a multiple of ALIGNMENT. fp16 values are divided by the scale, so that none overflows. Entropy
-coding could save about 2 of 3.2 bytes (fp16, ratio 1 %), but decoding costs more than it saves.
+The positions and values of elements are packed into a blob with a fixed number of bytes: 2 per
+position in a block of 65536 elements, 2 or 4 per value. Its layout: scale (fp32), number of entries
+of each block (int32), values, positions (uint16), zeros up to a multiple of ALIGNMENT. fp16 values
+are divided by the scale, so that none overflows. Entropy coding could save about 2 of 3.2 bytes
+(fp16, ratio 1 %), but decoding costs more than it saves.
 """
 
 import math
@@ -43,7 +42,7 @@ _WIDTHS = {"fp32": 4, "fp16": 2}
 
 
 def size(room: int, length: int, fmt: str) -> int:
-    """Bytes for `room` entries of `length` elements."""
+    """Bytes of a blob with `room` entries of a part with `length` elements."""
     used = 4 + 4 * _blocks(length) + room * (_WIDTHS[fmt] + 2)
     return -(-used // ALIGNMENT) * ALIGNMENT
 
@@ -51,17 +50,16 @@ def size(room: int, length: int, fmt: str) -> int:
 def views(
     blob: torch.Tensor, room: int, length: int, fmt: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Views of a blob, or of rows of blobs: scale bits and counts (int32), values, positions
-    (uint16).
+    """Views of a blob, or of rows of blobs.
+
+    These are the scale's bits and the counts (int32), the values, and the positions (uint16).
     """
-    first = 4 + 4 * _blocks(length)
-    ends = first + room * _WIDTHS[fmt], first + room * (_WIDTHS[fmt] + 2)
-    head, sent, offsets = (
-        blob[..., :first],
-        blob[..., first : ends[0]],
-        blob[..., ends[0] : ends[1]],
-    )
-    return head.view(torch.int32), sent.view(_VALUES[fmt]), offsets.view(torch.uint16)
+    head_end = 4 + 4 * _blocks(length)
+    values_end = head_end + room * _WIDTHS[fmt]
+    head = blob[..., :head_end].view(torch.int32)
+    sent = blob[..., head_end:values_end].view(_VALUES[fmt])
+    offsets = blob[..., values_end : values_end + 2 * room].view(torch.uint16)
+    return head, sent, offsets
 
 
 def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str) -> torch.Tensor:
@@ -120,76 +118,74 @@ class TopK(Codec):
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         settings = self.settings
-        room = max(
-            1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel())
-        )
+        ratio = ratio_at(step, settings.ratio, settings.warmup_steps)
+        room = max(1, math.ceil(ratio * part.numel()))  # entries
         if kernels.usable(part) and not settings.momentum:
-            self._in_kernels(part, comm, state, step, room)
+            self._exchange_in_kernels(part, comm, state, step, room)
         else:
-            self._plain(part, comm, state, step, room)
+            self._exchange_in_torch(part, comm, state, step, room)
         return comm.ring((comm.size - 1) * size(room, part.numel(), settings.values))
 
-    def _in_kernels(
+    def _exchange_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
     ) -> None:
         from busbw.accel.codecs.kernels import topk, undo  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
-        blob, rest = topk.packed(
+        blob, unsent = topk.packed(
             part, residual, state, comm.size, room, step, values, feedback=feedback
         )
-        wrong = topk.add(comm.all_gather(blob), part, room, values)
+        skipped = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
-            undo.restore(rest, residual, wrong)
-            state[RESIDUAL] = rest
+            undo.restore(unsent, residual, skipped)
+            state[RESIDUAL] = unsent
 
-    def _plain(
+    def _exchange_in_torch(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
     ) -> None:
         settings = self.settings
         velocity = self._velocity(part, comm, state)
-        total = (
-            carried(part, comm, state, settings.feedback)
-            if velocity is None
-            else velocity + state.get(RESIDUAL, 0.0)
-        )  # momentum needs feedback
+        if velocity is None:
+            total = carried(part, comm, state, settings.feedback)
+        else:  # momentum needs feedback
+            total = velocity + state.get(RESIDUAL, 0.0)
         index, count = _select(total.abs(), room, step, state)
         blob = pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        # in sequence: the indices of a row differ, so the order of additions is fixed
+        # Row by row: the indices of a row differ, so the order of additions is fixed.
         for row in comm.all_gather(blob):
             result.index_add_(0, *unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
-        rests: State = {}
+        residuals: State = {}
         if settings.feedback:
-            # Includes rounding errors. Padding has value zero.
-            rests[RESIDUAL] = total.index_add_(
-                0, index, -values(blob, room, total.numel(), settings.values)
-            )
+            # What remains includes rounding errors. Padding has value zero.
+            received = values(blob, room, total.numel(), settings.values)
+            residuals[RESIDUAL] = total.index_add_(0, index, -received)
         if velocity is not None:
-            rests[VELOCITY] = _without(velocity, index, count)
-        keep(state, rests, part)
+            residuals[VELOCITY] = _clear_sent(velocity, index, count)
+        keep(state, residuals, part)
 
     def _velocity(
         self, part: torch.Tensor, comm: Communicator, state: State
     ) -> torch.Tensor | None:
-        """The velocity, which momentum correction sends instead of the gradient; None without
-        momentum.
+        """The velocity, which momentum correction sends in place of the gradient.
+
+        None without momentum.
         """
         if not self.settings.momentum:
             return None
-        before, own = state.get(VELOCITY), share(part, comm)
-        return own if before is None else before * self.settings.momentum + own
+        before, gradient = state.get(VELOCITY), share(part, comm)
+        return gradient if before is None else before * self.settings.momentum + gradient
 
 
-def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+def _clear_sent(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """The velocity, with zeros where it was sent."""
     nowhere = velocity.numel()
-    rest = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
-    rest.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
-    return velocity * rest[:nowhere]
+    mask = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
+    mask.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
+    return velocity * mask[:nowhere]
 
 
 def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
@@ -214,27 +210,27 @@ def _select(
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
     threshold = _threshold(magnitude, room, step, state)
-    index, found = positions(_reach(magnitude, threshold), room, step)
-    state[THRESHOLD] = threshold * _factor(found, room)
-    return index, found.clamp(max=room)
+    index, count = positions(_reach(magnitude, threshold), room, step)
+    state[THRESHOLD] = threshold * _factor(count, room)
+    return index, count.clamp(max=room)
 
 
 def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Up to `room` chosen positions in ascending order, padded with 0, and the total number of
-    chosen positions.
+    """Up to `room` chosen positions in ascending order, padded with 0.
 
-    If there are more than `room`, the selection starts at a position that depends on the step and
-    wraps around, so that no part is always left out.
+    Also returns the total number of chosen positions. If there are more than `room`, the selection
+    starts at a position that depends on the step and wraps around, so that no part is always left
+    out.
     """
     length = chosen.numel()
     begin = step * TURN % length
-    found = torch.count_nonzero(chosen)
-    # ascending from `begin` on, then -1
+    count = torch.count_nonzero(chosen)
+    # Ascending from `begin` on, padded with -1.
     turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)
-    number, taken = _numbers(turned), found.clamp(max=room)
+    number, kept = _numbers(turned), count.clamp(max=room)
     before_end = torch.count_nonzero((turned >= 0) & (turned < length - begin))
-    at = (number + before_end) % taken.clamp(min=1)  # positions after the wrap are the lowest
-    return torch.where(number < taken, (turned[at] + begin) % length, 0), found
+    at = (number + before_end) % kept.clamp(min=1)  # positions after the wrap are the lowest
+    return torch.where(number < kept, (turned[at] + begin) % length, 0), count
 
 
 def _reach(magnitude: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
@@ -249,18 +245,18 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
     strides = torch.arange(-(-magnitude.numel() // stride), device=magnitude.device)
     at = strides * stride + (strides * TURN + step * STEP_TURN) % 65_521 % stride
     sample = magnitude[at.clamp(max=magnitude.numel() - 1)]
-    wanted = max(1, min(sample.numel(), int(room * FILL / stride)))
-    threshold = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
+    target = max(1, min(sample.numel(), int(room * FILL / stride)))
+    threshold = torch.topk(sample, target).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
     if THRESHOLD not in state:
         return threshold
-    found = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
-    far = (found > FAR * room) | (FAR * found < FILL * room) | ~torch.isfinite(state[THRESHOLD])
+    count = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
+    far = (count > FAR * room) | (FAR * count < FILL * room) | ~torch.isfinite(state[THRESHOLD])
     return torch.where(far, threshold, state[THRESHOLD])
 
 
-def _factor(found: torch.Tensor, room: int) -> torch.Tensor:
-    """The factor for the next threshold if `found` elements reach this one."""
-    return ((found.float() + 1) / (room * FILL + 1)) ** CORRECTION
+def _factor(count: torch.Tensor, room: int) -> torch.Tensor:
+    """The factor for the next threshold if `count` elements reach this one."""
+    return ((count.float() + 1) / (room * FILL + 1)) ** CORRECTION
 
 
 def _numbers(index: torch.Tensor) -> torch.Tensor:

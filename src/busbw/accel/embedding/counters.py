@@ -1,4 +1,4 @@
-"""What a table counted, on its device; the host reads it without waiting."""
+"""The counters of a table: kept on its device, read by the host without waiting."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ import torch
     IN_PLACE,
     TAKEN,
 ) = range(12)
-LENGTH = 12  # TAKEN: places of the GPU taken from the lists of tier.py; not for users
+LENGTH = 12  # TAKEN: GPU places taken from the lists of store.Tier; internal
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Counters:
         demoted: rows that went from the GPU to host memory for them, or for new rows,
             `Layout.nbytes` each.
         in_place: rows that a lookup left in host memory, because its batch fills the GPU, or
-            ("lfu") all rows there were looked up more
-            often. Kernels read and write them there.
+            ("lfu") all rows on the GPU were looked up more often. Kernels read and write them in
+            host memory.
     """
 
     stored: int
@@ -64,8 +64,9 @@ class Counters:
 
 
 class Readback:
-    """Numbers of a device as they were some lookups ago, copied to pinned memory in stream
-    order.
+    """The counters of a table as they were some lookups ago.
+
+    They are copied to pinned memory in stream order.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -78,7 +79,7 @@ class Readback:
         self.unknown = 0  # ids of lookups whose effect on `numbers` is unknown
 
     def note(self, ids: int, counters: torch.Tensor, available: torch.Tensor) -> None:
-        """Queue a copy after a lookup of so many ids, unless one is pending."""
+        """Queue a copy after a lookup of `ids` ids, unless a copy is pending."""
         self.unknown += ids
         if self._pending:
             self._since += ids
@@ -96,5 +97,5 @@ class Readback:
             self.numbers, self.unknown, self._pending = self._room.tolist(), self._since, False
 
     def wait(self, counters: torch.Tensor, available: torch.Tensor) -> None:
-        """Take the present numbers, which waits for the device."""
+        """Read the present numbers. Waits for the device."""
         self.numbers, self.unknown, self._pending = [*counters.tolist(), int(available)], 0, False

@@ -33,15 +33,13 @@ def owners(ids: torch.Tensor, ranks: int) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of one batch: what this rank asks each owner for, and what each rank asks this one
-    for.
-    """
+    """The ids of one batch that this rank asks of each owner, and those asked of this rank."""
 
     ids: torch.Tensor  # distinct ids of this rank's batch, by owner
-    positions: torch.Tensor  # of each id of the batch, in `ids`
-    asked: list[int]  # ids asked of each rank
-    wanted: torch.Tensor  # ids that ranks want from this one; may repeat between ranks
-    counts: list[int]  # of `wanted`, by rank
+    positions: torch.Tensor  # the position in `ids` of each id of the batch
+    asked: list[int]  # number of ids asked of each rank
+    requested: torch.Tensor  # ids that ranks ask of this one; may repeat between ranks
+    counts: list[int]  # number of ids in `requested` of each rank
 
 
 class Exchange:
@@ -86,13 +84,13 @@ class Exchange:
             counts = torch.empty_like(asked)
             dist.all_to_all_single(counts, asked, group=self._group)
             both = torch.stack((asked, counts)).tolist()
-            wanted = self._mesh.world.all_to_all_uneven(distinct[order], both[0], both[1])
-        return Route(distinct[order], place[inverse], both[0], wanted, both[1])
+            requested = self._mesh.world.all_to_all_uneven(distinct[order], both[0], both[1])
+        return Route(distinct[order], place[inverse], both[0], requested, both[1])
 
     def rows_back(self, route: Route, rows: torch.Tensor, wire: str) -> torch.Tensor:
-        """Send the rows of `route.wanted` (fp32 [wanted, dim]) as `wire`.
+        """Send the rows of `route.requested` (fp32 [requested, dim]) in the format `wire`.
 
-        Returns those of `route.ids`.
+        Returns the rows of `route.ids`.
 
         Raises:
             BusbwError: the exchange failed.
@@ -101,9 +99,9 @@ class Exchange:
             return self._swap_values(rows, route.counts, route.asked, wire)
 
     def gradients_out(self, route: Route, gradients: torch.Tensor, wire: str) -> torch.Tensor:
-        """Send the gradients of `route.ids` (fp32 [ids, dim]) as `wire`.
+        """Send the gradients of `route.ids` (fp32 [ids, dim]) in the format `wire`.
 
-        Returns those of `route.wanted`.
+        Returns the gradients of `route.requested`.
 
         Raises:
             BusbwError: the exchange failed.
@@ -115,31 +113,33 @@ class Exchange:
         with self._explaining("gradients", lost):
             return self._swap_values(gradients, route.asked, route.counts, wire)
 
-    def first_of(self, found: int | None, device: torch.device) -> tuple[int, int | None]:
-        """The lowest rank that has `found` an id, and that id; (0, None) if no rank has.
+    def first_of(self, candidate: int | None, device: torch.device) -> tuple[int, int | None]:
+        """The lowest rank whose `candidate` is an id, and that id; (0, None) if all have None.
 
-        The same on every rank.
+        The result is the same on every rank.
 
         Raises:
             BusbwError: the exchange failed.
         """
-        own = torch.tensor([found is not None, found or 0], device=device, dtype=torch.int64)
+        answer = torch.tensor(
+            [candidate is not None, candidate or 0], device=device, dtype=torch.int64
+        )
         with self._explaining("gradients", "No row was updated"):
             every = torch.empty(2 * self.ranks, device=device, dtype=torch.int64)
-            dist.all_gather_into_tensor(every, own, group=self._group)
-            said = every.view(-1, 2).tolist()
-        return next(((rank, first) for rank, (has, first) in enumerate(said) if has), (0, None))
+            dist.all_gather_into_tensor(every, answer, group=self._group)
+            answers = every.view(-1, 2).tolist()
+        return next(((rank, first) for rank, (has, first) in enumerate(answers) if has), (0, None))
 
-    def gather(self, own: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """The objects of all ranks, in rank order.
 
         Raises:
             BusbwError: the exchange failed.
         """
-        every: list[T] = [own] * self.ranks
+        gathered: list[T] = [value] * self.ranks
         with self._explaining("results"):
-            dist.all_gather_object(every, own, group=self._group)
-        return every
+            dist.all_gather_object(gathered, value, group=self._group)
+        return gathered
 
     def name(self, rank: int) -> str:
         """A rank, for error messages."""
@@ -152,28 +152,23 @@ class Exchange:
         if wire == "fp32":
             return swap(values, out, back)
         # As bytes: not every backend of every version exchanges bf16.
-        return (
-            swap(values.to(torch.bfloat16).view(torch.uint8), out, back)
-            .view(torch.bfloat16)
-            .float()
-        )
+        sent = values.to(torch.bfloat16).view(torch.uint8)
+        return swap(sent, out, back).view(torch.bfloat16).float()
 
     @contextmanager
-    def _explaining(self, what: str, consequence: str = "") -> Iterator[None]:
+    def _explaining(self, payload: str, consequence: str = "") -> Iterator[None]:
         """Name the lost ranks when an exchange fails."""
         try:
             yield
         except RuntimeError as error:
             lost = self._heartbeat.lost()
-            who = (
-                f"lost: {', '.join(lost)}"
-                if lost
-                else "all ranks are alive, so one of them did not take part"
-            )
+            who = "all ranks are alive, so one of them did not take part"
+            if lost:
+                who = f"lost: {', '.join(lost)}"
             reason = str(error).splitlines()[0]
             message = (
-                f"busbw accel: the exchange of {what} of an embedding failed at rank {self.rank} of"
-                f" {self.ranks}; {who} ({reason})"
+                f"busbw accel: the exchange of {payload} of an embedding failed"
+                f" at rank {self.rank} of {self.ranks}; {who} ({reason})"
             )
             raise BusbwError(
                 f"{message}. {consequence}" if consequence else message,
@@ -188,12 +183,10 @@ _shared: dict[
 
 
 def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange:
-    """The exchange of all embeddings over these ranks, so that many tables need one communicator.
+    """The exchange that all embeddings over these ranks share, so they need one communicator.
 
-    See Exchange.
-
-    It is kept as long as the job: if it went with its last embedding, ranks could differ in whether
-    they have to make it.
+    For the arguments, see Exchange. The exchange is kept as long as the job: if it ended with its
+    last embedding, ranks could differ in whether they have to make it again.
 
     Raises:
         UsageError: this rank is not in the group.

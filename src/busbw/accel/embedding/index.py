@@ -12,7 +12,7 @@ import torch
 from busbw.accel.embedding.optimizers import mix
 from busbw.core.errors import UsageError
 
-# marks an entry as free; the id with this value has an entry of its own, behind the others
+# Marks an entry as free. The id with this value has its own entry, behind the others.
 EMPTY = -(1 << 63)
 LOAD = 0.75
 LEAST_SLOTS = 64
@@ -20,8 +20,9 @@ MOST_SLOTS = 1 << 30
 
 
 class Index:
-    """Entries on a device: `entries` is [slots + 1, 2] in int64, `words` the same memory as
-    [slots + 1, 4] in int32.
+    """The entries on a device.
+
+    `entries` is [slots + 1, 2] in int64, and `words` the same memory as [slots + 1, 4] in int32.
     """
 
     def __init__(self, slots: int, device: torch.device) -> None:
@@ -48,19 +49,17 @@ class Index:
         return self.words[:, 3]
 
     def stored(self) -> torch.Tensor:
-        """The slots with a row, in ascending order of ids, so that the order does not depend on
-        that of insertion.
-        """
+        """The slots with a row, in ascending order of ids, whatever the order of insertion was."""
         slots = (self.rows >= 0).nonzero().flatten()
         order: torch.Tensor = slots[self.ids[slots].argsort()]
         return order
 
 
 def slots_for(rows: int, batch: int) -> int:
-    """Slots, a power of two, such that so many rows and the ids of a batch fill at most half.
+    """The number of slots, a power of two, of which `rows` and `batch` ids fill at most half.
 
     Raises:
-        UsageError: they are more than 32-bit numbers of slots allow.
+        UsageError: it exceeds MOST_SLOTS.
     """
     slots = 1 << (max(LEAST_SLOTS, 2 * (rows + batch)) - 1).bit_length()
     if slots > MOST_SLOTS:
@@ -78,17 +77,17 @@ def _home(index: Index, ids: torch.Tensor) -> torch.Tensor:
 def probe(index: Index, ids: torch.Tensor, *, insert: bool) -> tuple[torch.Tensor, int]:
     """The slot of each id (-1: none), and how many entries were inserted. The ids are unique."""
     at, inserted = _home(index, ids), 0
-    found = torch.full_like(ids, -1)
+    slots = torch.full_like(ids, -1)
     pending = torch.arange(len(ids), device=ids.device)
     while pending.numel():
-        slot, wanted = at[pending], ids[pending]
-        free = (index.ids[slot] == EMPTY) & (wanted != EMPTY)
+        slot, keys = at[pending], ids[pending]
+        free = (index.ids[slot] == EMPTY) & (keys != EMPTY)
         if insert:
-            # one of several ids that want the same slot gets it
-            index.ids[slot[free]] = wanted[free]
-            inserted += int((free & (index.ids[slot] == wanted)).sum())
-        same = index.ids[slot] == wanted
-        found[pending[same]] = slot[same]
+            # Of several ids that hash to the same slot, one gets it.
+            index.ids[slot[free]] = keys[free]
+            inserted += int((free & (index.ids[slot] == keys)).sum())
+        same = index.ids[slot] == keys
+        slots[pending[same]] = slot[same]
         pending = pending[~same] if insert else pending[~same & ~free]
         at[pending] = (at[pending] + 1) & (index.slots - 1)
-    return found, inserted
+    return slots, inserted

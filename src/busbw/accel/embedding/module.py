@@ -51,6 +51,14 @@ POOLINGS = ("none", "sum", "mean")
 Update = Callable[[torch.Tensor], None]  # takes gradients
 
 
+def _check_arguments(dim: int, pooling: str, wire: str) -> None:
+    if dim < 1:
+        raise UsageError(f"dim is {dim}: a row has at least one value", "give a positive dim")
+    for name, value, choices in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
+        if value not in choices:
+            raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(choices)}")
+
+
 class DynamicEmbedding(nn.Module):
     """Rows of `dim` fp32 values by 64-bit id.
 
@@ -83,17 +91,18 @@ class DynamicEmbedding(nn.Module):
         check_finite: bool = True,
         timeout: timedelta | None = None,
     ) -> None:
-        """Collective, if torch.distributed is initialised: every rank of the group makes its
-        modules in the same order.
+        """Make the table of this rank.
+
+        Collective if torch.distributed is initialised: every rank of the group makes its modules in
+        the same order.
 
         Args:
             dim: values of a row.
-            settings: of the table of each rank, so that capacities add up.
+            settings: the settings of each rank's table, so that capacities add up.
             pooling: none, or the sum or mean of bags, as in nn.EmbeddingBag.
-            group: the ranks that share the rows; None: a new group of all ranks. A group that is
-                given must not be in use by another
-                thread during forward and backward.
-            device: of the table; None: the current GPU, or the CPU without one.
+            group: the ranks that share the rows; None: a new group of all ranks. Another thread
+                must not use this group during forward and backward.
+            device: the device of the table; None: the current GPU, or the CPU without one.
             wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds
                 each value by at most 2**-8 of it.
             average: divide gradients by the number of ranks.
@@ -105,26 +114,14 @@ class DynamicEmbedding(nn.Module):
             UsageError: an argument is invalid, or ranks differ in them.
         """
         super().__init__()
-        if dim < 1:
-            raise UsageError(f"dim is {dim}: a row has at least one value", "give a positive dim")
-        for name, value, known in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
-            if value not in known:
-                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(known)}")
-        self.dim, self.pooling, self.wire, self.average, self.check_finite = (
-            dim,
-            pooling,
-            wire,
-            average,
-            check_finite,
-        )
+        _check_arguments(dim, pooling, wire)
+        self.dim, self.pooling, self.wire = dim, pooling, wire
+        self.average, self.check_finite = average, check_finite
         self.settings = settings or TableSettings()
         self.lr = self.settings.lr
-        self._exchange = self._made_exchange(group, timeout)
-        self.table = Table(
-            dim,
-            self.settings,
-            torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
-        )
+        self._exchange = self._make_exchange(group, timeout)
+        default = "cuda" if torch.cuda.is_available() else "cpu"
+        self.table = Table(dim, self.settings, torch.device(device or default))
         self.device = self.table.device
         if self._exchange is not None:
             self._exchange.check_device(self.device)
@@ -177,37 +174,41 @@ class DynamicEmbedding(nn.Module):
 
         Raises:
             UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; this
-                table has rows already, or too
-                small a capacity. With an eviction, rows beyond the capacity are evicted instead.
+                table has rows already, or too small a capacity. With an eviction, rows beyond the
+                capacity are evicted instead.
         """
         saving.load(folder, self.table, self.dim, self.settings, self._exchange)
 
     def extra_repr(self) -> str:
-        """What print(model) shows."""
+        """The text that print(model) shows."""
         ranks = 1 if self._exchange is None else self._exchange.ranks
         return (
             f"{self.dim}, pooling={self.pooling}, optimizer={self.settings.optimizer},"
             f" ranks={ranks}, device={self.device}"
         )
 
-    def _made_exchange(
+    def _make_exchange(
         self, group: dist.ProcessGroup | None, timeout: timedelta | None
     ) -> Exchange | None:
-        """None: this rank is alone."""
+        """The exchange of the ranks that share the rows; None for a single rank."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
             return None
         exchange = shared(group, timeout)
-        own = {
+        arguments = {
             name: getattr(self, name)
             for name in ("dim", "wire", "average", "check_finite", "settings")
         }
-        every = exchange.gather(", ".join(f"{name}={value}" for name, value in own.items()))
-        differing = [rank for rank, given in enumerate(every) if given != every[0]]
+        descriptions = exchange.gather(
+            ", ".join(f"{name}={value}" for name, value in arguments.items())
+        )
+        differing = [
+            rank for rank, description in enumerate(descriptions) if description != descriptions[0]
+        ]
         if differing:
             names = ", ".join(map(str, differing))
             raise UsageError(
-                f"ranks {names} make another embedding than rank 0: {every[differing[0]]}; rank 0:"
-                f" {every[0]}",
+                f"ranks {names} make another embedding than rank 0:"
+                f" {descriptions[differing[0]]}; rank 0: {descriptions[0]}",
                 "make the same modules in the same order on every rank",
             )
         return exchange
@@ -223,40 +224,42 @@ class DynamicEmbedding(nn.Module):
                 )
         elif ids.dim() != (2 if offsets is None else 1):
             shape = list(ids.shape)
+            preposition = "without" if offsets is None else "with"
             raise UsageError(
-                f"ids of shape {shape} {'without' if offsets is None else 'with'} offsets are no"
-                " bags",
+                f"ids of shape {shape} {preposition} offsets are no bags",
                 "give ids of one dimension and offsets, or ids of two without",
             )
 
     def _look_up(
         self, ids: torch.Tensor, train: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None, Update]:
-        """Values, the position of each id in them (None: they are in the order of `ids`), and
-        what their gradients go to.
+        """Look up ids (int64 [n]).
+
+        Returns values, the position of each id in them (None: they are in the order of `ids`), and
+        the function that takes the gradients of the values.
         """
         exchange = self._exchange
         if exchange is None:
             values, update = self._read(ids, train)
 
-            def checked(gradients: torch.Tensor) -> None:
+            def check_and_update(gradients: torch.Tensor) -> None:
                 self._refuse_not_finite(ids, gradients)
                 update(gradients)
 
-            return values, None, checked
+            return values, None, check_and_update
         route = exchange.route(ids)
-        rows, update = self._read(route.wanted, train)
+        rows, update = self._read(route.requested, train)
 
-        def sent(gradients: torch.Tensor) -> None:
+        def send_gradients(gradients: torch.Tensor) -> None:
             self._refuse_not_finite(route.ids, gradients)
             if self.average:
                 gradients = gradients / exchange.ranks
             update(exchange.gradients_out(route, gradients, self.wire))
 
-        return exchange.rows_back(route, rows, self.wire), route.positions, sent
+        return exchange.rows_back(route, rows, self.wire), route.positions, send_gradients
 
     def _read(self, ids: torch.Tensor, train: bool) -> tuple[torch.Tensor, Update]:
-        """Rows of this rank's table, and what updates them."""
+        """Rows of this rank's table, and the function that takes their gradients."""
         table = self.table
         if not train:
             return table.rows(ids, train=False), lambda _: None
@@ -273,7 +276,7 @@ class DynamicEmbedding(nn.Module):
         if not self.check_finite:
             return
         bad = None
-        # the sum of finite fp32 values is finite in doubles
+        # The sum of finite fp32 values is finite in doubles.
         if not math.isfinite(gradients.sum(dtype=torch.float64).item()):
             bad = int(ids[(~gradients.isfinite()).any(1)][0])
         first, where = bad, ""

@@ -1,15 +1,13 @@
-"""The optimizers' rules for rows, and where a record keeps a row's states.
+"""A row with its optimizer states: their place in a record, initial values, and updates.
 
 A record is a row of fp32 with its states: weights, then each state with `dim` values, then one
 value per row-wise state. Parts start at multiples of 16 bytes, so that kernels move 16 bytes at a
 time.
 
-The hash of an id, and the initial values of its row, which depend on the seed, the id and the
-column alone.
-
-Both are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA
-2014). The kernels have the same code; uniform values have the same bits there, normal values differ
-by rounding.
+The initial values of a row depend only on the seed, the id and the column. They and the hash of an
+id are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014).
+The kernels have the same code: uniform values have the same bits there, and normal values differ by
+rounding.
 """
 
 import math
@@ -35,18 +33,18 @@ class Layout:
 
     @property
     def pitch(self) -> int:
-        """From the start of the weights to the start of the first state, and so on."""
+        """Elements from the start of the weights, or of a state, to the start of the next state."""
         return -(-self.dim // 4) * 4
 
     @property
     def tail(self) -> int:
-        """Where row-wise states start."""
+        """The element at which row-wise states start."""
         return self.pitch * (1 + len(self.states))
 
     @property
     def width(self) -> int:
         """Elements of a record."""
-        # 32 bytes: the unit in which GPUs access memory
+        # The 8 elements are 32 bytes, the unit in which GPUs access memory.
         return self.tail + (8 if self.rowwise else 0)
 
     @property
@@ -64,7 +62,7 @@ class Layout:
 
 
 def layout(settings: TableSettings, dim: int) -> Layout:
-    """The record of this optimizer."""
+    """The record of a row of `dim` values with the states of this optimizer."""
     return Layout(dim, _STATES[settings.optimizer], _ROWWISE.get(settings.optimizer, ()))
 
 
@@ -72,7 +70,7 @@ def layout(settings: TableSettings, dim: int) -> Layout:
 class Step:
     """The numbers of one update.
 
-    `step` counts from 1, for all rows together, and corrects the bias of moments as in
+    `step` counts the updates of the table from 1. It corrects the bias of moments, as in
     torch.optim.Adam.
     """
 
@@ -97,7 +95,7 @@ class Step:
 
 
 def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: Step) -> None:
-    """Apply the rule to records, [n, width], in place."""
+    """Apply the optimizer's rule to records [n, width], in place. `gradient`: [n, dim]."""
     settings, states, weight = step.settings, form.split(records), records[:, : form.dim]
     weight.mul_(step.decay)
     first, second = settings.betas
@@ -139,7 +137,7 @@ def mix(word: torch.Tensor) -> torch.Tensor:
 
 @cache
 def key_of(seed: int) -> int:
-    """What is XORed to an id before it starts the generator of its row."""
+    """The number that is XORed with an id to seed the generator of its row."""
     return int(mix(torch.tensor([signed(seed * GAMMA + 1)]))[0])
 
 

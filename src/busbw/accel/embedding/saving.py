@@ -46,24 +46,19 @@ def save(
     """See DynamicEmbedding.save."""
     target = Path(folder)
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
-    own = _begun(target) if rank == 0 else ("", "")
-    name, error = own if exchange is None else exchange.gather(own)[0]
-    mine = Written(error=error)
+    begun = _begin_save(target) if rank == 0 else ("", "")
+    name, error = begun if exchange is None else exchange.gather(begun)[0]
+    written = Written(error=error)
     if not error:
         try:
-            mine = _write_shard(target / name, table, rank, ranks, dim)
-        except (
-            BusbwError,
-            OSError,
-            RuntimeError,
-        ) as reason:  # torch's own errors are RuntimeErrors
-            mine = Written(error=str(reason))
-    every = [mine] if exchange is None else exchange.gather(mine)
-    failed = [one.error for one in every]
+            written = _write_shard(target / name, table, rank, ranks, dim)
+        except (BusbwError, OSError, RuntimeError) as reason:  # torch raises RuntimeErrors
+            written = Written(error=str(reason))
+    shards = [written] if exchange is None else exchange.gather(written)
+    failed = [shard.error for shard in shards]
     if rank == 0 and not any(failed):
-        failed[0] = _commit(
-            target, name, every, {"dim": dim, "optimizer": settings.optimizer, "step": table.step}
-        )
+        facts = {"dim": dim, "optimizer": settings.optimizer, "step": table.step}
+        failed[0] = _commit(target, name, shards, facts)
     if rank == 0 and any(failed) and name:
         shutil.rmtree(target / name, ignore_errors=True)
     _raise_first(target, failed if exchange is None else exchange.gather(failed)[0])
@@ -87,19 +82,19 @@ def load(
         manifest = _read_manifest(Path(folder), dim, settings)
         expected = sum(manifest["rows"])
         for chunk in _read_shards(Path(folder), manifest, rank, ranks):
-            mine = owners(chunk["ids"], ranks) == rank
-            rows += int(mine.sum())
-            table.load({name: values[mine] for name, values in chunk.items()})
+            owned = owners(chunk["ids"], ranks) == rank
+            rows += int(owned.sum())
+            table.load({name: values[owned] for name, values in chunk.items()})
         table.step = manifest["step"]
     except BusbwError as failed:
         error, hint = failed.message, failed.hint
     except RuntimeError as failed:  # of torch, for example without memory
         error, hint = str(failed).splitlines()[0], "load into a new DynamicEmbedding"
-    every = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
-    for other, (reason, advice, _) in enumerate(every):
+    reports = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
+    for other, (reason, advice, _) in enumerate(reports):
         if reason:
             raise UsageError(reason if ranks == 1 else f"rank {other}: {reason}", advice)
-    loaded = sum(rows for _, _, rows in every)
+    loaded = sum(rows for _, _, rows in reports)
     if loaded != expected:
         raise UsageError(
             f"the checkpoint {folder} has {expected} rows, and {loaded} were read",
@@ -107,11 +102,11 @@ def load(
         )
 
 
-def _begun(target: Path) -> tuple[str, str]:
-    """The name of the folder of a new save, made by rank 0, and why it could not be made."""
+def _begin_save(target: Path) -> tuple[str, str]:
+    """Make the folder of a new save. Returns its name, and why it could not be made."""
     try:
         target.mkdir(parents=True, exist_ok=True)
-        name = f"save-{max(_saves(target), default=0) + 1:06d}"
+        name = f"save-{max(_list_saves(target), default=0) + 1:06d}"
         (target / name).mkdir()
     except OSError as error:
         return "", f"{target} cannot be written: {error.strerror or error}"
@@ -125,74 +120,76 @@ def _write_shard(folder: Path, table: Table, rank: int, ranks: int, dim: int) ->
         )
     rows = parts = 0
     for chunk in table.export(max(1, PART_BYTES // (4 * dim * _STATES))):
-        # torch.save writes all that a view is a part of.
+        # torch.save would write the whole storage of a view.
         state = {
             name: values.clone() if values.untyped_storage().nbytes() > values.nbytes else values
             for name, values in chunk.items()
         }
-        checkpoint.save(state, folder / _part(rank, ranks, parts), PART_KIND)
+        checkpoint.save(state, folder / _part_name(rank, ranks, parts), PART_KIND)
         rows, parts = rows + len(chunk["ids"]), parts + 1
     return Written(rows, parts)
 
 
-def _commit(target: Path, name: str, every: list[Written], facts: Mapping[str, Any]) -> str:
-    """Make the new save the checkpoint and delete the others. Returns why it could not."""
-    ranks = len(every)
-    missing = [
-        path.name
-        for rank, one in enumerate(every)
-        for path in (target / name / _part(rank, ranks, part) for part in range(one.parts))
-        if not path.is_file()
-    ]
+def _commit(target: Path, name: str, shards: list[Written], facts: Mapping[str, Any]) -> str:
+    """Make the new save the checkpoint, and delete the others. Returns why that failed, or ''."""
+    ranks = len(shards)
+    missing = []
+    for rank, shard in enumerate(shards):
+        names = [_part_name(rank, ranks, part) for part in range(shard.parts)]
+        missing += [part for part in names if not (target / name / part).is_file()]
     if missing:
         return (
             f"rank 0 does not see {missing[0]} in {target / name}: the folder is not shared by all"
             " ranks"
         )
-    shards = {
+    facts_of_shards = {
         "ranks": ranks,
-        "rows": [one.rows for one in every],
-        "parts": [one.parts for one in every],
+        "rows": [shard.rows for shard in shards],
+        "parts": [shard.parts for shard in shards],
     }
     try:
-        checkpoint.save({"save": name, **facts, **shards}, target / MANIFEST, KIND)
+        checkpoint.save({"save": name, **facts, **facts_of_shards}, target / MANIFEST, KIND)
     except BusbwError as error:
         return str(error)
-    for save in _saves(target).values():
+    for save in _list_saves(target).values():
         if save.name != name:
             shutil.rmtree(save, ignore_errors=True)
     return ""
 
 
 def _raise_first(target: Path, errors: list[str]) -> None:
-    """The first error, by rank; nothing without any."""
+    """Raise the first error, in the order of ranks, if there is one."""
     rank, error = next(((rank, error) for rank, error in enumerate(errors) if error), (0, ""))
     if not error:
         return
     who = f"rank {rank}: " if len(errors) > 1 else ""
-    kept = (
-        f"; the checkpoint that was in {target} is unchanged"
-        if (target / MANIFEST).exists()
-        else ""
-    )
+    unchanged = ""
+    if (target / MANIFEST).exists():
+        unchanged = f"; the checkpoint that was in {target} is unchanged"
     raise BusbwError(
-        f"the embedding was not saved: {who}{error}{kept}", f"df -h {target} shows the free space"
+        f"the embedding was not saved: {who}{error}{unchanged}",
+        f"df -h {target} shows the free space",
     )
 
 
-def _saves(target: Path) -> dict[int, Path]:
+def _list_saves(target: Path) -> dict[int, Path]:
     """The folders of saves, by number."""
-    found = ((one.name.removeprefix("save-"), one) for one in target.glob("save-*"))
-    return {int(number): one for number, one in found if number.isdigit()}
+    saves = {}
+    for folder in target.glob("save-*"):
+        number = folder.name.removeprefix("save-")
+        if number.isdigit():
+            saves[int(number)] = folder
+    return saves
 
 
 def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[str, Any]:
     manifest = checkpoint.load(target / MANIFEST, KIND)
-    for name, here in (("dim", dim), ("optimizer", settings.optimizer)):
-        if manifest[name] != here:
+    for name, expected in (("dim", dim), ("optimizer", settings.optimizer)):
+        if manifest[name] != expected:
             raise UsageError(
-                f"the checkpoint {target} has {name} {manifest[name]}, and the table has {here}",
-                f"make the embedding with {name} {here}",
+                f"the checkpoint {target} has {name} {manifest[name]},"
+                f" and the table has {expected}",
+                f"make the embedding with {name} {expected}",
             )
     return manifest
 
@@ -200,14 +197,15 @@ def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[s
 def _read_shards(
     target: Path, manifest: Mapping[str, Any], rank: int, ranks: int
 ) -> Iterator[Mapping[str, torch.Tensor]]:
-    """The chunks that may have rows of this rank: those of its own shard, if as many ranks have
-    saved, otherwise all.
+    """The chunks that may have rows of this rank.
+
+    These are the chunks of its own shard if as many ranks have saved, and otherwise all.
     """
     before = manifest["ranks"]
     for shard in [rank] if before == ranks else range(before):
         rows = 0
         for part in range(manifest["parts"][shard]):
-            path = target / manifest["save"] / _part(shard, before, part)
+            path = target / manifest["save"] / _part_name(shard, before, part)
             if not path.exists():
                 raise UsageError(
                     f"{path.name} is missing in {path.parent}",
@@ -224,5 +222,5 @@ def _read_shards(
             )
 
 
-def _part(rank: int, ranks: int, part: int) -> str:
+def _part_name(rank: int, ranks: int, part: int) -> str:
     return f"shard-{rank:05d}-of-{ranks:05d}.part-{part:05d}"

@@ -1,5 +1,5 @@
-"""The settings of a table: how many rows, their first values, the optimizer, and which ids have
-rows.
+"""The settings of a table: its size, the initial values of rows, the optimizer, and which ids
+have rows.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,15 @@ class TableSettings:
     """The settings of a table.
 
     Attributes:
-        capacity: the most rows; None: until memory is full, or as many as gpu_bytes and host_bytes
-            hold.
+        capacity: the maximum number of rows; None: until memory is full, or as many as gpu_bytes
+            and host_bytes hold.
         initial: rows that are allocated at first.
         gpu_bytes: GPU memory for rows with their states, allocated at once; None: no limit, and no
-            rows in host memory. Further rows are in
-            pinned host memory. A lookup brings its rows to the GPU, and those with the lowest
-                scores make room ("none": those not looked
-            up for the longest time). Only for tables on GPUs that Triton compiles for. The index
-                stays on the GPU: 44 to 76 bytes per row.
-        host_bytes: host memory for rows, of each rank. It is allocated and pinned as the table
+            rows in host memory. Further rows are in pinned host memory. A lookup brings its rows to
+            the GPU, and rows with the lowest scores make room (with eviction "none": those not
+            looked up for the longest time). Only for tables on GPUs that Triton compiles for. The
+            index stays on the GPU: 44 to 76 bytes per row.
+        host_bytes: host memory for the rows of each rank. It is allocated and pinned as the table
             grows; `initial` rows at once.
         init: initial values: "uniform" in [-init_scale, init_scale), "normal" with this standard
             deviation, or "zeros".
@@ -34,11 +33,10 @@ class TableSettings:
         optimizer: "sgd", "adam", "rowwise_adam" or "rowwise_adagrad" (one second moment per row).
         betas: decay of the first and second moment.
         weight_decay: decoupled (as in AdamW), and applied only to the rows of an update.
-        eviction: which rows make room in a full table: "lfu", with the fewest lookups; "lru", not
-            looked up for the longest time; "none":
-            new ids are refused.
-        admission: lookups of an id in training before it gets a row. See embedding/index.py for the
-            memory that counts them.
+        eviction: which rows make room in a full table: "lfu": those with the fewest lookups;
+            "lru": those not looked up for the longest time; "none": none, and new ids are refused.
+        admission: the lookup of an id in training at which it gets a row. See embedding/index.py
+            for the memory that counts lookups.
         deterministic: sum the gradients of repeated ids in the order of the ids, which needs a sort
             per lookup on GPUs.
         strict: raise an error where ids are refused or gradients are not finite. Otherwise both are
@@ -63,9 +61,14 @@ class TableSettings:
     strict: bool = False
 
     def __post_init__(self) -> None:  # noqa: D105
-        for name, known in {"init": INITS, "optimizer": OPTIMIZERS, "eviction": EVICTIONS}.items():
-            if (value := getattr(self, name)) not in known:
-                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(known)}")
+        for name, choices in {
+            "init": INITS,
+            "optimizer": OPTIMIZERS,
+            "eviction": EVICTIONS,
+        }.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(choices)}")
         for name, value, least in (
             ("capacity", self.capacity, 1),
             ("initial", self.initial, 1),

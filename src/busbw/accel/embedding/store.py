@@ -1,16 +1,15 @@
-"""The records of a table, in blocks that never move: growth allocates one more block and copies no
-record.
+"""Where the records of a table are: in blocks of GPU memory, and in host memory.
 
-A row's number gives its segment, and a segment its place in memory. Kernels find it as an offset
-from the first block, in units of 16 bytes, since blocks are allocations of their own. If rows may
-be in host memory, each row is a segment, so that two rows can swap places.
+`Store` has the records in blocks that never move: growth allocates one more block and copies no
+record. A row's number gives its segment, and a segment its place in memory. Kernels find it as an
+offset from the first block, in units of 16 bytes, since blocks are separate allocations. If rows
+may be in host memory, each row is a segment, so that two rows can swap places.
 
-Rows in host memory: which rows are on the GPU, and which of them make room.
-
-A row is in one place: on the GPU or in host memory. A lookup swaps its rows that are in host memory
-with rows on the GPU that were not used lately: a kernel reads and writes pinned memory through its
-address on the GPU, both ways at the same time. Rows that find no room are used where they are, so
-that a small GPU part costs time only.
+`Tier` knows which rows are on the GPU, and which of them make room. A row is in one place: on the
+GPU or in host memory. A lookup swaps its rows in host memory with rows on the GPU that were not
+used lately: a kernel reads and writes pinned memory through its address on the GPU, in both
+directions at the same time. Rows without room on the GPU are used where they are, so that a small
+GPU part only costs time.
 """
 
 import weakref
@@ -22,12 +21,13 @@ from busbw.accel.offloading import host_memory
 from busbw.accel.offloading.host_memory import Slab
 from busbw.core.errors import NoMeasurement, UsageError
 
-SHARE = 16  # a list has at least this fraction of the places: it needs a pass over all scores
+# A list has at least 1/SHARE of the places, since making it needs a pass over all scores.
+SHARE = 16
 
 
 class Tier:
-    """The places of the GPU: the row in each, the lookup that last used it, and a list of those
-    that make room next.
+    """The places on the GPU: the row in each, the lookup that last used it, and a list of the
+    places that make room next.
     """
 
     def __init__(self, places: int, device: torch.device) -> None:
@@ -35,10 +35,10 @@ class Tier:
         self.owner = torch.arange(places, dtype=torch.int32, device=device)
         self.used = torch.zeros(places, dtype=torch.int32, device=device)
         self.victims = torch.empty(0, dtype=torch.int64, device=device)
-        self.listed = 0  # the lookup of the list
-        # what had been taken when it was made
+        self.listed = 0  # the lookup for which the list was made
+        # The counter TAKEN when the list was made.
         self.begin = torch.zeros((), dtype=torch.int64, device=device)
-        self._taken = 0  # the same as the host knew it: at most as much
+        self._taken = 0  # the same counter as the host knew it, which may lag behind
 
     def list_victims(
         self, scores: torch.Tensor | None, counter: torch.Tensor, lookup: int, ids: int, taken: int
@@ -48,17 +48,17 @@ class Tier:
         Does not wait for the device.
 
         Args:
-            scores: of all rows, for eviction; None: rows that were not used lately make room.
-            counter: TAKEN, on the device.
-            lookup: its number.
-            ids: its length.
-            taken: the counter as far as the host knows it.
+            scores: the scores of all rows; None: rows that were not used lately make room.
+            counter: the counter TAKEN, on the device.
+            lookup: the number of the lookup.
+            ids: its number of ids.
+            taken: the counter TAKEN as the host knows it.
         """
         if len(self.victims) and 2 * (taken - self._taken) < len(self.victims):
             return
         count = min(self.places, max(self.places // SHARE, 2 * ids))
         score = self.used if scores is None else scores[self.owner.long()]
-        is_long = 4 * count > self.places  # then it matters which are taken first
+        is_long = 4 * count > self.places  # then the order matters
         self.victims = torch.topk(score, count, largest=False, sorted=is_long).indices
         self.begin.copy_(counter)
         self.listed, self._taken = lookup, taken
@@ -67,9 +67,9 @@ class Tier:
 def places_of(
     settings: TableSettings, record: int, device: torch.device, usable: bool
 ) -> tuple[int | None, int | None]:
-    """The rows on the GPU (None: all), and the capacity of the table.
+    """The number of rows on the GPU (None: all), and the capacity of the table.
 
-    `record`: bytes of a row; `usable`: there are kernels.
+    `record`: bytes of a row with its states. `usable`: whether there are kernels for the device.
 
     Raises:
         UsageError: the table is not on a GPU with kernels, or the rows of the capacity do not fit.
@@ -109,8 +109,8 @@ def places_of(
 
 
 SEGMENT = 4096  # rows of a segment, a power of two
-GROWTH = 32  # a growth adds at least this fraction of the rows
-UNIT = 4  # elements of 16 bytes
+GROWTH = 32  # a growth adds at least 1/GROWTH of the rows
+UNIT = 4  # fp32 elements in 16 bytes
 
 
 class Store:
@@ -119,8 +119,10 @@ class Store:
     """
 
     def __init__(self, width: int, device: torch.device, near: int | None = None) -> None:
-        """`near`: so many rows are on the device and further ones in host memory, pinned for a
-        GPU; None: all on the device.
+        """`width`: elements of a record.
+
+        `near`: the number of rows on the device; further rows are in host memory, pinned for a GPU.
+        None: all rows are on the device.
         """
         self.width, self.device, self.near = width, device, near
         self.segment = SEGMENT if near is None else 1
@@ -151,10 +153,10 @@ class Store:
         return 4 * self.width * self.rows
 
     def step_for(self, needed: int, capacity: int | None) -> int:
-        """Rows to add, so that at least `needed` more exist, as far as the capacity allows."""
+        """The number of rows to add for `needed` more rows, as far as the capacity allows."""
         least = self.near or 1 if self.rows == 0 else self.rows // GROWTH
-        whole = -(-max(needed, least, 1) // SEGMENT) * SEGMENT
-        return whole if capacity is None else min(whole, capacity - self.rows)
+        rows = -(-max(needed, least, 1) // SEGMENT) * SEGMENT
+        return rows if capacity is None else min(rows, capacity - self.rows)
 
     def grow(self, rows: int) -> None:
         """Add rows, all free.
@@ -167,24 +169,18 @@ class Store:
         before, after = self.rows, self.rows + rows
         slabs: list[Slab] = []
         try:
-            blocks = self._blocks_of(rows, slabs)
+            blocks = self._allocate_blocks(rows, slabs)
             # Rows are taken from the end of the stack: the lowest first.
-            free = torch.cat(
-                [
-                    torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device),
-                    self.free,
-                ]
-            )
-            score = torch.cat(
-                [self.score, torch.zeros(rows, dtype=torch.int32, device=self.device)]
-            )
+            added = torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device)
+            free = torch.cat([added, self.free])
+            scores = torch.zeros(rows, dtype=torch.int32, device=self.device)
+            score = torch.cat([self.score, scores])
             base = (self.blocks + blocks)[0].data_ptr()
-            offsets = torch.cat(
-                [self.offsets, *(self._offsets_of(block, base) for block in blocks)]
-            )
+            added_offsets = [self._offsets_of(block, base) for block in blocks]
+            offsets = torch.cat([self.offsets, *added_offsets])
         except (torch.OutOfMemoryError, RuntimeError) as error:
             _unpin(slabs, self.device)
-            raise self._no_room(rows, error) from error
+            raise self._memory_error(rows, error) from error
         for block in blocks:
             self._first.append(before)
             before += len(block)
@@ -193,13 +189,15 @@ class Store:
         self.offsets, self.free, self.score, self.rows = offsets, free, score, after
         self.available += rows
 
-    def _blocks_of(self, rows: int, slabs: list[Slab]) -> list[torch.Tensor]:
-        """New blocks, and the slabs that they are in."""
+    def _allocate_blocks(self, rows: int, slabs: list[Slab]) -> list[torch.Tensor]:
+        """Allocate blocks for `rows` more rows; slabs of host memory are appended to `slabs`."""
         near = rows if self.near is None else max(0, min(rows, self.near - self.rows))
-        blocks = (
-            [torch.empty(near, self.width, dtype=torch.float32, device=self.device)] if near else []
-        )
-        if far := rows - near:
+        far = rows - near
+        blocks = []
+        if near:
+            block = torch.empty(near, self.width, dtype=torch.float32, device=self.device)
+            blocks.append(block)
+        if far:
             size = 4 * self.width * far
             host_memory.require(
                 size,
@@ -214,36 +212,40 @@ class Store:
         first = (block.data_ptr() - base) // (4 * UNIT)
         return first + self.units * torch.arange(0, len(block), self.segment, device=self.device)
 
-    def _no_room(self, rows: int, error: Exception) -> NoMeasurement:
-        wanted, have = 4 * self.width * rows, self.nbytes
+    def _memory_error(self, rows: int, error: Exception) -> NoMeasurement:
+        needed, have = 4 * self.width * rows, self.nbytes
         return NoMeasurement(
-            f"no memory for {rows} more rows ({wanted} B) of a table with {self.rows} ({have} B) on"
+            f"no memory for {rows} more rows ({needed} B) of a table with {self.rows} ({have} B) on"
             f" {self.device}: {error}",
             "give the table a capacity and an eviction, gpu_bytes and host_bytes, or more ranks",
         )
 
     def read(self, rows: torch.Tensor) -> torch.Tensor:
         """The records of rows, [n, width]."""
-        made = torch.empty(len(rows), self.width, device=self.device)
-        for block, inside, at in self._parts(rows):
-            made[inside] = block[at]
-        return made
+        records = torch.empty(len(rows), self.width, device=self.device)
+        for block, inside, at in self._split_by_block(rows):
+            records[inside] = block[at]
+        return records
 
     def write(self, rows: torch.Tensor, records: torch.Tensor) -> None:
         """Replace the records of rows, which are unique."""
-        for block, inside, at in self._parts(rows):
+        for block, inside, at in self._split_by_block(rows):
             block[at] = records[inside]
 
-    def _parts(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """For each block with some of the rows: the block, positions in `rows`, and rows within
-        the block.
+    def _split_by_block(
+        self, rows: torch.Tensor
+    ) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Split rows by block.
+
+        For each block that has some of them: the block, their positions in `rows`, and their rows
+        within the block.
         """
         firsts = torch.tensor(self._first, device=rows.device)
-        number = torch.bucketize(rows.long(), firsts, right=True) - 1
+        numbers = torch.bucketize(rows.long(), firsts, right=True) - 1
         parts = []
-        for one in number.unique().tolist():
-            inside = (number == one).nonzero().flatten()
-            parts.append((self.blocks[one], inside, rows[inside].long() - self._first[one]))
+        for number in numbers.unique().tolist():
+            inside = (numbers == number).nonzero().flatten()
+            parts.append((self.blocks[number], inside, rows[inside].long() - self._first[number]))
         return parts
 
 

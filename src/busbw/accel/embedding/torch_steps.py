@@ -1,13 +1,10 @@
-"""The steps of a lookup and an update in plain torch; parts.Steps documents them.
+"""The steps of a lookup and an update, in plain torch.
 
-What the steps of a lookup and an update work on. plain.py has them in torch, kernels/ in
-Triton.
+`Steps` documents the steps, and `Parts` is the memory that they work on. The folder kernels has the
+same steps in Triton. Two more steps are the same for both:
 
-A new index for a table whose index is full. Rows do not move.
-
-Eviction: ids with the lowest scores lose their rows, which are then free.
-
-Their entries stay in the index.
+* `rebuild` makes a new index when the index is full. Rows do not move.
+* `evict` takes the rows of the ids with the lowest scores. Their entries stay in the index.
 """
 
 from dataclasses import dataclass
@@ -30,7 +27,7 @@ MOST_SIGHTINGS = 1 << 30
 class Parts:
     """The memory of a table, and its settings.
 
-    `counters`: see counters.py; `tier`: None without rows in host memory.
+    `counters`: see counters.py. `tier`: None if no rows are in host memory.
     """
 
     settings: TableSettings
@@ -42,28 +39,26 @@ class Parts:
 
 
 class Steps(Protocol):
-    """The steps.
+    """The steps of lookups and updates.
 
-    A batch holds what `find` and `place` learned of the ids of one lookup; only these steps know
+    A batch holds the results of `find` and `place` for the ids of one lookup. Only these steps know
     its type.
     """
 
     def find(self, parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Any:
         """Find the entries of ids, which may repeat, and group the positions of equal ids.
 
-        Marks entries with `epoch` or more.
-
-        `insert`: make entries for new ids, without rows.
+        Marks the entries with `epoch` or more. `insert`: make entries without rows for new ids.
         """
 
     def wanting(self, parts: Parts, batch: Any, admission: int) -> int:
-        """How many ids would get a row. Waits for the device."""
+        """The number of ids of a batch that would get a row. Waits for the device."""
 
     def place(self, parts: Parts, batch: Any, *, admission: int | None, stamp: int) -> None:
-        """Look up the rows of a batch, and give rows to ids with enough lookups while rows are
-        free.
+        """Look up the rows of a batch, and give free rows to ids with enough lookups.
 
-        `admission` None: to none. `stamp`: the score of these rows for LRU.
+        `admission`: the lookups that are enough; None: no id gets a row. `stamp`: the score of
+        these rows for LRU.
         """
 
     def rows_of(self, batch: Any) -> torch.Tensor:
@@ -73,7 +68,7 @@ class Steps(Protocol):
         """The rows of a batch, [n, dim]; new rows are written first."""
 
     def peek(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        """The rows of ids, without any change but of counters."""
+        """The rows of ids, [n, dim]. Changes nothing but counters."""
 
     def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: Step) -> None:
         """Sum the gradients of each row, and apply the optimizer's rule."""
@@ -90,8 +85,10 @@ class Steps(Protocol):
 
 @dataclass(slots=True)
 class Batch:
-    """The unique ids of a lookup, the unique id of each position, how often each occurs, their
-    slots (-1: none) and rows (-1: none).
+    """One lookup.
+
+    `ids` are unique, and `inverse` has the index in them of each position. For each unique id:
+    `counts`, its occurrences; `slots` and `rows` (-1: none); `new`, whether it just got its row.
     """
 
     ids: torch.Tensor
@@ -120,7 +117,7 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
 
 
 def _sightings(parts: Parts, batch: Batch) -> torch.Tensor:
-    """Lookups of each id with those of this batch; 0 where it has a row."""
+    """The lookups of each id, including those of this batch; 0 for an id with a row."""
     row = parts.index.rows[batch.slots].long()
     return torch.where(row < 0, (-1 - row + batch.counts).clamp(max=MOST_SIGHTINGS), 0)
 
@@ -141,28 +138,28 @@ def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> N
 
 
 def _give_rows(parts: Parts, batch: Batch, admission: int) -> None:
-    index, store, seen = parts.index, parts.store, _sightings(parts, batch)
-    wanted = (seen >= admission).nonzero().flatten()
+    index, store, sightings = parts.index, parts.store, _sightings(parts, batch)
+    admitted = (sightings >= admission).nonzero().flatten()
     free = int(store.available)
-    given = wanted[:free]
-    batch.rows[given] = store.free[free - len(given) : free].flip(0).long()
-    batch.new[given] = True
-    store.available -= len(given)
-    index.rows[batch.slots] = torch.where(batch.rows < 0, -1 - seen, batch.rows).int()
-    without = int((batch.rows < 0).sum())
-    for at, count in ((counted.INSERTED, len(given)), (counted.REFUSED, len(wanted) - len(given))):
-        parts.counters[at] += count
-    parts.counters[counted.NOT_ADMITTED] += without - (len(wanted) - len(given))
+    placed = admitted[:free]
+    batch.rows[placed] = store.free[free - len(placed) : free].flip(0).long()
+    batch.new[placed] = True
+    store.available -= len(placed)
+    index.rows[batch.slots] = torch.where(batch.rows < 0, -1 - sightings, batch.rows).int()
+    without, refused = int((batch.rows < 0).sum()), len(admitted) - len(placed)
+    parts.counters[counted.INSERTED] += len(placed)
+    parts.counters[counted.REFUSED] += refused
+    parts.counters[counted.NOT_ADMITTED] += without - refused
 
 
 def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
-    """The scores of rows that were looked up."""
+    """Update the scores of the rows that were looked up."""
     stored, score = batch.rows >= 0, parts.store.score
     rows = batch.rows[stored]
     if parts.settings.eviction == "lru":
         score[rows] = stamp
     elif parts.settings.eviction == "lfu":
-        # sums stay below 2**31
+        # Sums stay below 2**31.
         before = torch.where(batch.new[stored], 0, score[rows]).clamp(max=MOST_SIGHTINGS)
         score[rows] = before + batch.counts[stored].int()
 
@@ -172,12 +169,12 @@ def rows_of(batch: Batch) -> torch.Tensor:
 
 
 def values(parts: Parts, batch: Batch) -> torch.Tensor:
-    made = _values_of(parts, batch.ids, torch.where(batch.new, -1, batch.rows))
+    rows = _values_of(parts, batch.ids, torch.where(batch.new, -1, batch.rows))
     if bool(batch.new.any()):
-        records = made.new_zeros(int(batch.new.sum()), parts.form.width)
-        records[:, : parts.form.dim] = made[batch.new]
+        records = rows.new_zeros(int(batch.new.sum()), parts.form.width)
+        records[:, : parts.form.dim] = rows[batch.new]
         parts.store.write(batch.rows[batch.new], records)
-    return made[batch.inverse]
+    return rows[batch.inverse]
 
 
 def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
@@ -190,10 +187,10 @@ def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
 
 def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     settings, dim, absent = parts.settings, parts.form.dim, rows < 0
-    made = torch.empty(len(ids), dim, device=ids.device)
-    made[absent] = initial(ids[absent], dim, settings.init, settings.init_scale, settings.seed)
-    made[~absent] = parts.store.read(rows[~absent])[:, :dim]
-    return made
+    result = torch.empty(len(ids), dim, device=ids.device)
+    result[absent] = initial(ids[absent], dim, settings.init, settings.init_scale, settings.seed)
+    result[~absent] = parts.store.read(rows[~absent])[:, :dim]
+    return result
 
 
 def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
@@ -221,53 +218,52 @@ def fill(index: Index, ids: torch.Tensor, rows: torch.Tensor) -> None:
     index.rows[slots] = rows
 
 
-def rebuilt(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[Index, int]:
-    """An index with room for a batch of so many ids, and how many ids were forgotten before they
-    got a row.
+def rebuild(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[Index, int]:
+    """A new index with room for `batch` more ids.
 
-    Waits for the device.
+    Returns it, and the number of ids that were forgotten before they got a row. Waits for the
+    device.
 
-    `counting`: keep ids without a row for their lookups so far, those with the most, as far as they
-    fill at most half of the index.
+    `counting`: keep ids without a row, for their lookups so far. Those with the most lookups are
+    kept, as long as the entries fill at most half of the index.
 
     Raises:
-        NoMeasurement: no memory for it; the old one is as it was.
+        NoMeasurement: no memory for it. The old index is unchanged.
     """
     rows = index.rows
     slots = max(index.slots, slots_for(int((rows >= 0).sum()), batch))
     lookups = torch.where(rows < 0, -1 - rows, 0) if counting else torch.zeros_like(rows)
-    # at least so many lookups; most ids without a row have one
+    # The lookups of an id that is kept. The index fills mainly with ids of a single lookup.
     least = 1 if slots > index.slots else 2
     while int(((rows >= 0) | (lookups >= least)).sum()) + batch > slots / 2:
         least *= 2
-    kept = (rows >= 0) | (lookups >= least)
+    keep = (rows >= 0) | (lookups >= least)
     try:
-        made = Index(slots, index.entries.device)
+        fresh = Index(slots, index.entries.device)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         raise NoMeasurement(
             f"no memory for an index of {slots} slots ({16 * slots} B) beside that of"
             f" {index.slots}: {error}",
             "give the table a capacity and an eviction, or more ranks",
         ) from error
-    chosen = kept.nonzero().flatten()
+    chosen = keep.nonzero().flatten()
     normal = chosen[index.ids[chosen] != EMPTY]  # the entry behind the others has its own place
-    steps.fill(made, index.ids[normal], rows[normal])
-    if bool(kept[-1]):
-        made.rows[-1] = rows[-1]
-    return made, int((~kept & (lookups > 0)).sum())
+    steps.fill(fresh, index.ids[normal], rows[normal])
+    if bool(keep[-1]):
+        fresh.rows[-1] = rows[-1]
+    return fresh, int((~keep & (lookups > 0)).sum())
 
 
 FREE = -1  # the score of a row that was evicted
-# an eviction frees at least this fraction of the capacity, since it scans the whole index
+# An eviction frees at least 1/SHARE of the rows, since it scans the whole index.
 SHARE = 16
 
 
 def evict(parts: Parts, needed: int, epoch: int) -> None:
     """Free at least `needed` more rows, or as many as there are.
 
-    Rows whose entries are marked with `epoch` or more stay.
-
-    Among equal scores the lowest ids are evicted. Waits for the device.
+    Rows whose entries are marked with `epoch` or more stay. Among equal scores the lowest ids are
+    evicted. Waits for the device.
     """
     index, store = parts.index, parts.store
     slots = ((index.rows >= 0) & (index.marks < epoch)).nonzero().flatten()
@@ -287,8 +283,8 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
 
 def _lowest(score: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
     """Positions of the `count` lowest scores, with ties by id. Sorts only the ties."""
-    # kthvalue runs on a single multiprocessor
-    most = score.topk(count, largest=False, sorted=False).values.max()
-    sure = (score < most).nonzero().flatten()
-    ties = (score == most).nonzero().flatten()
-    return torch.cat([sure, ties[ids[ties].argsort()[: count - len(sure)]]])
+    # Not kthvalue, which runs on a single multiprocessor of a GPU.
+    limit = score.topk(count, largest=False, sorted=False).values.max()
+    below = (score < limit).nonzero().flatten()
+    ties = (score == limit).nonzero().flatten()
+    return torch.cat([below, ties[ids[ties].argsort()[: count - len(below)]]])

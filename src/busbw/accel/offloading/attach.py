@@ -34,79 +34,95 @@ def offload(
     skip_nonfinite: bool = False,
     exchange: Settings | None = None,
 ) -> OffloadedAdamW:
-    """Replace an AdamW by one whose fp32 weights and moments live in host memory: 14 bytes per
-    parameter there, instead of 12 on the GPU.
+    """Replace an AdamW by one whose fp32 weights and moments are in host memory.
 
-    The model's parameters become bf16. Use the result as the optimizer: backward(), step(),
-    zero_grad(), LR schedulers. Gradients are taken during backward, and parameters have none
-    afterwards: clip by `max_norm`, not by clip_grad_norm_. Weights are updated while backward and
-    the next forward run; a module waits for its own. A parameter must be used only while its unit
-    runs: a member of a ModuleList or Sequential, a module given to fully_shard, or else the whole
-    model.
+    They take 14 bytes per parameter there, instead of 12 on the GPU. The model's parameters become
+    bf16. Use the result as the optimizer: backward(), step(), zero_grad(), LR schedulers. Gradients
+    are taken during backward, so clip by `max_norm`, not by clip_grad_norm_. Weights are updated
+    while backward and the next forward run, and a module waits for its own. A parameter must only
+    be used while its unit runs: a member of a ModuleList or Sequential, a module given to
+    fully_shard, or else the whole model.
 
     `model` is on its device: plain, or in bf16 and wrapped in DistributedDataParallel or sharded by
-    fully_shard without an offload policy. `max_norm`, `gpu_share`, `stream_weights`, `threads`,
-    `skip_nonfinite`: see OffloadSettings. `exchange`: how gradients are averaged under
-    DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed.
+    fully_shard without an offload policy. `exchange`: how gradients are averaged under
+    DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed. For
+    the other settings, see OffloadSettings.
 
     Raises:
-        UsageError: the optimizer is no plain AdamW of all trained parameters, or a setting is
-            invalid.
+        UsageError: the optimizer is no AdamW of all trained parameters, or a setting is invalid.
         NoMeasurement: host memory is too small or cannot be pinned; nothing has been changed then.
     """
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
-    if inner is not model and any(
-        one.requires_grad and one.dtype != torch.bfloat16 for one in inner.parameters()
-    ):
+    _check_combination(inner, stream_weights, exchange, wrapped=inner is not model)
+    units = divide(inner)
+    parameters = _collect_parameters(inner, optimizer, units)
+    choose(parameters, gpu_share)
+    device = parameters[0].local.device
+    groups = [_without_kernels(group) for group in optimizer.param_groups]
+    replacement = OffloadedAdamW(groups, parameters, units[0], device, settings)
+    replacement.defaults = dict(optimizer.defaults)  # some schedulers read them
+    _convert_to_bf16(inner, parameters)
+    if optimizer.state:
+        replacement.load_state_dict(optimizer.state_dict())
+    if isinstance(model, DistributedDataParallel):
+        replacement.at_end([_attach_to_ddp(model, replacement, exchange or Settings()).close])
+    else:
+        _remove_at_end(replacement, [_hook_gradient(replacement, item) for item in parameters])
+    _hook_weights(inner, replacement, units)
+    return replacement
+
+
+def _hook_weights(model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
+    """Add the hooks that bring weights in time, and take those that are loaded."""
+    stream_weights = optimizer.settings.stream_weights
+    if stream_weights:
+        optimizer.at_end([Streamer(model, optimizer, units).close])
+    else:
+        _remove_at_end(optimizer, _hook_forwards(optimizer, units))
+    _remove_at_end(optimizer, _hook_state_dicts(model, optimizer, adopt=not stream_weights))
+
+
+def _remove_at_end(optimizer: OffloadedAdamW, handles: list[Any]) -> None:
+    """Remove hooks when the optimizer is closed."""
+    optimizer.at_end([handle.remove for handle in handles])
+
+
+def _check_combination(
+    model: nn.Module, stream_weights: bool, exchange: Settings | None, *, wrapped: bool
+) -> None:
+    """Check settings against the kind of model. `wrapped`: in DistributedDataParallel."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if wrapped and any(parameter.dtype != torch.bfloat16 for parameter in trained):
         raise UsageError(
             "the model in DistributedDataParallel is not in bf16",
             "convert it with model.bfloat16() before it is wrapped",
         )
-    if stream_weights and inner is not model:
+    if wrapped and stream_weights:
         raise UsageError(
             "stream_weights does not work under DistributedDataParallel",
             "shard the model by fully_shard, or leave it out",
         )
-    if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
+    if stream_weights and _has_shards(model):
         raise UsageError(
             "stream_weights does not work with fully_shard, which frees weights itself",
             "leave out one of them",
         )
-    if exchange is not None and inner is model:
+    if exchange is not None and not wrapped:
         raise UsageError(
             "exchange is for DistributedDataParallel, and the model is not wrapped in it",
             "leave out exchange",
         )
-    units = divide(inner)
-    parameters = _parameters(inner, optimizer, units)
-    choose(parameters, gpu_share)
-    device = parameters[0].local.device
-    groups = [
-        {key: value for key, value in group.items() if key not in ("foreach", "fused")}
-        for group in optimizer.param_groups
-    ]
-    made = OffloadedAdamW(groups, parameters, units[0], device, settings)
-    made.defaults = dict(optimizer.defaults)  # some schedulers read them
-    _narrow(inner, parameters)
-    if optimizer.state:
-        made.load_state_dict(optimizer.state_dict())
-    if isinstance(model, DistributedDataParallel):
-        made.at_end([_under_ddp(model, made, exchange or Settings()).close])
-    else:
-        made.at_end(
-            [
-                one.parameter.register_post_accumulate_grad_hook(_collector(made, one)).remove
-                for one in parameters
-            ]
-        )
-    if stream_weights:
-        made.at_end([Streamer(inner, made, units).close])
-    else:
-        made.at_end([handle.remove for handle in _waits(made, units)])
-    made.at_end([handle.remove for handle in _loads(inner, made, adopt=not stream_weights)])
-    return made
+
+
+def _without_kernels(group: dict[str, Any]) -> dict[str, Any]:
+    """A parameter group without the options that select AdamW's kernels."""
+    return {key: value for key, value in group.items() if key not in ("foreach", "fused")}
+
+
+def _has_shards(model: nn.Module) -> bool:
+    return any(isinstance(module, FSDPModule) for module in model.modules())
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -118,20 +134,18 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     used = [name for group in optimizer.param_groups for name in _UNSUPPORTED if group.get(name)]
     if used:
         raise UsageError(f"offload does not support AdamW's {used[0]}", f"leave out {used[0]}")
-    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    given_ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [
         name
         for name, parameter in model.named_parameters()
-        if parameter.requires_grad and id(parameter) not in given
+        if parameter.requires_grad and id(parameter) not in given_ids
     ]
-    strange = given - {id(parameter) for parameter in model.parameters()}
-    if missing or strange:
-        what = (
-            f"{missing[0]} is not among the optimizer's parameters"
-            if missing
-            else f"{len(strange)} parameters are not of the model"
-        )
-        raise UsageError(what, "make the optimizer of all trained parameters of the model")
+    foreign = given_ids - {id(parameter) for parameter in model.parameters()}
+    if missing or foreign:
+        problem = f"{len(foreign)} parameters are not of the model"
+        if missing:
+            problem = f"{missing[0]} is not among the optimizer's parameters"
+        raise UsageError(problem, "make the optimizer of all trained parameters of the model")
     if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
         raise UsageError(
             "a scheduler was made of the given AdamW and would not reach the new one",
@@ -139,7 +153,7 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         )
     _check_parameters(model)
     narrow = all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
-    if not narrow and any(isinstance(module, FSDPModule) for module in model.modules()):
+    if not narrow and _has_shards(model):
         raise UsageError(
             "the sharded model is not in bf16",
             "convert it with model.bfloat16() before fully_shard",
@@ -174,7 +188,7 @@ def _check_parameters(model: nn.Module) -> None:
             )
 
 
-def _parameters(
+def _collect_parameters(
     model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]
 ) -> list[Offloaded]:
     """The optimizer's parameters that are trained, in the order of the model."""
@@ -184,143 +198,152 @@ def _parameters(
         for parameter in group["params"]
     }
     belongs = owners(units)
-    found: list[Offloaded] = []
+    result: list[Offloaded] = []
     for name, parameter in model.named_parameters():
         if id(parameter) in group_of and parameter.requires_grad:
             unit = belongs[id(parameter)]
-            one = Offloaded(
-                name, parameter, group_of[id(parameter)], len(found), unit, local_part(parameter)
+            offloaded = Offloaded(
+                name, parameter, group_of[id(parameter)], len(result), unit, local_part(parameter)
             )
-            unit.parameters.append(one)
-            found.append(one)
-    if not found:
+            unit.parameters.append(offloaded)
+            result.append(offloaded)
+    if not result:
         raise UsageError("the model has no trained parameters", "offload a model that trains")
-    return found
+    return result
 
 
-def _narrow(model: nn.Module, parameters: list[Offloaded]) -> None:
-    """Make all parameters bf16 on the device, frozen ones too.
+def _convert_to_bf16(model: nn.Module, parameters: list[Offloaded]) -> None:
+    """Convert all parameters to bf16 on the device, frozen ones too.
 
-    The fp32 values of trained ones have been copied.
+    The fp32 values of the trained ones were copied before.
     """
     for parameter in model.parameters():
         if parameter.dtype in (torch.float16, torch.float32, torch.float64):
             parameter.data = parameter.data.to(torch.bfloat16)
-    for one in parameters:
-        one.local = local_part(one.parameter)
+    for offloaded in parameters:
+        offloaded.local = local_part(offloaded.parameter)
 
 
-def _loads(model: nn.Module, made: OffloadedAdamW, *, adopt: bool) -> list[Any]:
-    """A state_dict of the model, or of a module in it, waits for its weights; what is loaded
-    into it is trained on.
+def _hook_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: bool) -> list[Any]:
+    """Make each state_dict of the model, or of a module in it, wait for its weights.
+
+    `adopt`: training continues from weights that are loaded into a module. Returns the handles of
+    the hooks.
     """
-    by_id = {id(one.parameter): one for one in made.parameters}
+    by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     handles: list[Any] = []
     for module in model.modules():
-        own = {
-            name: by_id[id(one)]
-            for name, one in module.named_parameters(recurse=False)
-            if id(one) in by_id
+        by_name = {
+            name: by_id[id(parameter)]
+            for name, parameter in module.named_parameters(recurse=False)
+            if id(parameter) in by_id
         }
-        if own:
-            handles.append(
-                module.register_state_dict_pre_hook(
-                    lambda *_, own=own: made.ready(list(own.values()))
-                )
-            )
-            if adopt:
-                handles.append(
-                    module.register_load_state_dict_post_hook(
-                        lambda module, _, own=own: _adopt(made, module, own)
-                    )
-                )
+        if not by_name:
+            continue
+
+        def wait(*_: object, by_name: dict[str, Offloaded] = by_name) -> None:
+            optimizer.ready(list(by_name.values()))
+
+        def take(module: nn.Module, _: Any, by_name: dict[str, Offloaded] = by_name) -> None:
+            _adopt(optimizer, module, by_name)
+
+        handles.append(module.register_state_dict_pre_hook(wait))
+        if adopt:
+            handles.append(module.register_load_state_dict_post_hook(take))
     return handles
 
 
-def _adopt(made: OffloadedAdamW, module: nn.Module, own: dict[str, Offloaded]) -> None:
-    for name, one in own.items():
-        if not isinstance(one.parameter, DTensor) and getattr(module, name) is not one.parameter:
+def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offloaded]) -> None:
+    for name, offloaded in by_name.items():
+        parameter = offloaded.parameter
+        if not isinstance(parameter, DTensor) and getattr(module, name) is not parameter:
             raise UsageError(
-                f"load_state_dict replaced the parameter {one.name}",
+                f"load_state_dict replaced the parameter {offloaded.name}",
                 "load without assign=True, or load before offload",
             )
-    made.adopt(list(own.values()))
+    optimizer.adopt(list(by_name.values()))
 
 
-def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
-    """Takes the gradient of a parameter once it is complete.
+def _hook_gradient(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
+    """Take the gradient of a parameter once it is complete. Returns the handle of the hook.
 
-    Python does not see what such a hook refers to: with the optimizer or the module in it, all of
-    them would stay for ever.
+    Python's garbage collector does not see what such a hook refers to. If it referred to the
+    optimizer or the module, they would never be freed.
     """
-    reference, index = weakref.ref(made), one.index
+    reference, index = weakref.ref(optimizer), offloaded.index
 
     def hook(parameter: torch.Tensor) -> None:
-        optimizer, gradient = reference(), parameter.grad
-        if optimizer is None or gradient is None:
+        live, gradient = reference(), parameter.grad
+        if live is None or gradient is None:
             return
-        one = optimizer.parameters[index]
-        if optimizer.accumulates:
-            optimizer.accumulated(one)
+        offloaded = live.parameters[index]
+        if live.accumulates:
+            live.accumulated(offloaded)
             return
         parameter.grad = None
-        optimizer.collect(one, local_part(gradient))
+        live.collect(offloaded, local_part(gradient))
 
-    return hook
+    return offloaded.parameter.register_post_accumulate_grad_hook(hook)
 
 
-def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
-    """Before a unit runs, its weights must have come. Comes before what fully_shard does there."""
+def _hook_forwards(optimizer: OffloadedAdamW, units: list[Unit]) -> list[Any]:
+    """Make each unit wait for its weights before it runs. Returns the handles of the hooks.
 
-    def before(unit: Unit) -> Any:
+    The hooks run before those of fully_shard.
+    """
+
+    def wait_before(unit: Unit) -> Any:
         @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
-            made.ready([one for needed in _gathered_with(unit, units) for one in needed.parameters])
+            needed: list[Offloaded] = []
+            for gathered in _gathered_with(unit, units):
+                needed += gathered.parameters
+            optimizer.ready(needed)
 
         return hook
 
     return [
-        unit.module.register_forward_pre_hook(before(unit), prepend=True)
+        unit.module.register_forward_pre_hook(wait_before(unit), prepend=True)
         for unit in units
         if unit.parameters or not unit.order
     ]
 
 
 def _gathered_with(unit: Unit, units: list[Unit]) -> list[Unit]:
-    """The units whose weights are read when this one runs: fully_shard gathers those of several
-    modules at once, and prefetches others.
+    """The units whose weights are read when this one runs.
+
+    fully_shard may gather the weights of several modules at once, and prefetch those of others.
     """
     if not isinstance(unit.module, FSDPModule):
         return [unit]
     state = unit.module._get_fsdp_state()
     states = [state, *state._states_to_forward_prefetch]
     return [
-        one
-        for one in units
-        if isinstance(one.module, FSDPModule) and one.module._get_fsdp_state() in states
+        other
+        for other in units
+        if isinstance(other.module, FSDPModule) and other.module._get_fsdp_state() in states
     ]
 
 
-def _under_ddp(
-    model: DistributedDataParallel, made: OffloadedAdamW, exchange: Settings
+def _attach_to_ddp(
+    model: DistributedDataParallel, optimizer: OffloadedAdamW, exchange: Settings
 ) -> Attached:
-    """Take gradients when their bucket has been averaged."""
-    by_id = {id(one.parameter): one for one in made.parameters}
+    """Take the gradients of a bucket when they have been averaged over the ranks."""
+    by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     attached = prepare(model, exchange)
 
     def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         parameters = bucket.parameters()
 
-        def averaged(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-            flat = done.value()
-            for parameter, gradient in zip(
-                parameters, flat.split([one.numel() for one in parameters]), strict=True
-            ):
-                made.collect(by_id[id(parameter)], gradient, borrowed=True)
+        def collect(average: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            flat = average.value()
+            gradients = flat.split([parameter.numel() for parameter in parameters])
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                optimizer.collect(by_id[id(parameter)], gradient, borrowed=True)
             return flat
 
-        return attached.exchange(bucket).then(averaged)
+        return attached.exchange(bucket).then(collect)
 
     model.register_comm_hook(None, hook)
     return attached

@@ -1,4 +1,4 @@
-"""Copies between a GPU and its host in streams of their own. On a CPU they are plain copies."""
+"""Copies between a GPU and its host, in separate streams. On a CPU they are plain copies."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ IN_FLIGHT = 1 << 30  # bytes: several layers, so that the GPU always has work
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes and seconds of the copies one way.
+    """Bytes and seconds of the copies in one direction.
 
-    Copies of one direction do not overlap, so seconds add up.
+    They do not overlap, so their seconds add up.
     """
 
     bytes: int = 0
@@ -22,7 +22,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A place in the work of a stream: a CUDA event; None on a CPU."""
+    """A point in the work of a stream: a CUDA event; None on a CPU."""
 
     event: Any
 
@@ -31,25 +31,25 @@ class Copied:
     """A copy that was started."""
 
     def __init__(self, begun: Any, ended: Any) -> None:
-        """CUDA events around it; None on a CPU, where it is done."""
+        """`begun`, `ended`: CUDA events around the copy; None on a CPU, where it has ended."""
         self._begun, self._ended = begun, ended
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Whether the copy has ended."""
         return self._ended is None or bool(self._ended.query())
 
     def wait(self) -> None:
-        """Block this thread until it has ended."""
+        """Block this thread until the copy has ended."""
         if self._ended is not None:
             self._ended.synchronize()
 
     def hold_stream(self) -> None:
-        """What the current stream is given from now on begins after it."""
+        """Make later work of the current stream begin after the copy."""
         if self._ended is not None:
             torch.cuda.current_stream().wait_event(self._ended)
 
     def seconds(self) -> float:
-        """Its duration; only after its end."""
+        """The duration of the copy, which must have ended."""
         return 0.0 if self._ended is None else float(self._begun.elapsed_time(self._ended)) / 1e3
 
 
@@ -60,37 +60,39 @@ class Lane:
         self.device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.traffic = Traffic()
-        self._flying: deque[tuple[Copied, int]] = deque()
+        self._in_flight: deque[tuple[Copied, int]] = deque()
 
     def throttle(self) -> None:
-        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far
-        ahead of the GPU would fill its memory.
+        """Block this thread while more than IN_FLIGHT bytes wait to be copied.
+
+        A program that is far ahead of the GPU would fill its memory.
         """
-        while self._flying and self._flying[0][0].done():
-            self._flying.popleft()
-        while sum(size for _, size in self._flying) > IN_FLIGHT:
-            copied, _ = self._flying.popleft()
+        while self._in_flight and self._in_flight[0][0].done():
+            self._in_flight.popleft()
+        while sum(size for _, size in self._in_flight) > IN_FLIGHT:
+            copied, _ = self._in_flight.popleft()
             copied.wait()
 
     def after_current(self) -> None:
-        """Later copies begin after what the current stream has been given so far."""
+        """Make later copies begin after the work of the current stream so far."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self.device))
 
     def moment(self) -> Moment:
-        """What the current stream has been given so far."""
-        return Moment(
-            None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
-        )
+        """The end of the work of the current stream so far."""
+        if self._stream is None:
+            return Moment(None)
+        return Moment(torch.cuda.current_stream(self.device).record_event())
 
     def after(self, moment: Moment) -> None:
-        """Later copies begin after a moment of another stream."""
+        """Make later copies begin after a moment of another stream."""
         if self._stream is not None:
             self._stream.wait_event(moment.event)
 
-    def rest(self) -> None:
-        """Block this thread, without keeping a core busy, until the current stream has done what
-        it has been given so far.
+    def wait_for_current(self) -> None:
+        """Block this thread until the current stream has done its work so far.
+
+        Does not keep a core busy.
         """
         if self._stream is not None:
             event = torch.cuda.Event(blocking=True)
@@ -103,7 +105,7 @@ class Lane:
             self._stream.synchronize()
 
     def hold_current(self) -> None:
-        """What the current stream is given from now on begins after all copies so far."""
+        """Make later work of the current stream begin after all copies so far."""
         if self._stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self._stream)
 
@@ -121,7 +123,7 @@ class Lane:
         copied = Copied(begun, ended)
         if source.is_cuda:
             source.record_stream(self._stream)
-            self._flying.append((copied, to.nbytes))
+            self._in_flight.append((copied, to.nbytes))
         return copied
 
     def measured(self, copied: Copied) -> None:

@@ -6,17 +6,19 @@ from busbw.accel.host_adam import Rule
 from busbw.accel.offloading.placement import Offloaded
 
 
-def update(one: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor) -> None:
-    """Update weight and moments by a flat bf16 gradient, in pieces, so that little memory is needed
-    for its fp32 form.
+def update(
+    offloaded: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor
+) -> None:
+    """Update weight and moments by a flat bf16 gradient.
 
-    `found_inf`: 1.0 skips the update and 0.0 does it, without the host waiting for the value.
+    It is done in pieces, so that the fp32 form of the gradient needs little memory. `found_inf`:
+    1.0 skips the update, 0.0 makes it; the host does not wait for the value.
     """
-    states = one.states
+    states = offloaded.states
     assert states is not None
-    # torch.tensor would copy it, behind the weights on their way up
+    # torch.tensor would copy the number to the device, behind the weights on their way up.
     step = torch.full((), float(rule.step), device=gradient.device)
-    for part in one.pieces():
+    for part in offloaded.pieces():
         wide = gradient[part].float()
         if rule.scale != 1:
             wide *= rule.scale
@@ -36,4 +38,4 @@ def update(one: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.
             maximize=False,
             found_inf=found_inf,
         )
-        one.local[part].copy_(states.weight[part])
+        offloaded.local[part].copy_(states.weight[part])

@@ -1,4 +1,4 @@
-"""Host memory for the states: mapped and touched at once, pinned where a GPU copies from or to it.
+"""Host memory for states: mapped and touched at once, and pinned where a GPU copies from or to it.
 
 PyTorch's own pinned memory is not used: it rounds each block up to a power of two, and
 cudaHostAlloc takes ten times as long as pinning memory that has been touched
@@ -18,7 +18,8 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.gpt_shape import HOST_RESERVE
 
 LINE = 64  # bytes; tensors start at a cache line
-_CGROUPS = (  # version 2, version 1: limit, use, details
+# Of version 2 and version 1: the files of the limit, the use, and its details.
+_CGROUPS = (
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
     (
         "sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -29,8 +30,9 @@ _CGROUPS = (  # version 2, version 1: limit, use, details
 
 
 def available(root: Path = Path("/")) -> int:
-    """Bytes that this process can still use: free and reclaimable memory of the host, or of its
-    container if that is less.
+    """Bytes that this process can still use.
+
+    These are the free and the reclaimable memory of the host, or of its container if that is less.
     """
     text = (root / "proc/meminfo").read_text()
     free = next(
@@ -42,10 +44,8 @@ def available(root: Path = Path("/")) -> int:
             reclaimable = [
                 int(line.split()[1]) for line in lines if line.startswith("inactive_file ")
             ]
-            free = min(
-                free,
-                int((root / limit).read_text()) - int((root / used).read_text()) + sum(reclaimable),
-            )
+            unused = int((root / limit).read_text()) - int((root / used).read_text())
+            free = min(free, unused + sum(reclaimable))
     return free
 
 
@@ -54,14 +54,14 @@ def usable() -> int:
     return max(0, available() - HOST_RESERVE)
 
 
-def require(needed: int, what: str, hint: str) -> None:
+def require(needed: int, purpose: str, hint: str) -> None:
     """Raise NoMeasurement unless `needed` bytes are usable."""
     if needed > usable():
         amounts = (
             f"{needed / 1e9:.2f} GB of host memory, and {usable() / 1e9:.2f} of the available"
             f" {available() / 1e9:.2f} are usable"
         )
-        raise NoMeasurement(f"{what} need {amounts}", hint)
+        raise NoMeasurement(f"{purpose} need {amounts}", hint)
 
 
 class Slab:
@@ -84,7 +84,7 @@ class Slab:
                 f"{nbytes / 1e9:.1f} GB of host memory cannot be mapped: {error.strerror}",
                 "ulimit -v, free -g",
             ) from error
-        # a DataLoader's processes would keep a copy of each page that is then updated
+        # Forked processes, as of a DataLoader, would keep a copy of each page that is updated.
         self._map.madvise(mmap.MADV_DONTFORK)
         with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
@@ -102,7 +102,7 @@ class Slab:
                 f"{amount}: CUDA error {int(code)} ({code})",
                 "ulimit -l unlimited, or docker run --ulimit memlock=-1",
             )
-        # CUDA would take memory that is unmapped and mapped again for pinned
+        # CUDA would take memory that is unmapped and mapped again for pinned memory.
         self._unpin = weakref.finalize(self, _unpin, self._bytes)
         self._unpin.atexit = False
 
@@ -115,16 +115,16 @@ class Slab:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of the block."""
         return int(self._bytes.numel())
 
     @property
     def pinned_bytes(self) -> int:
-        """Its size while it is pinned, else 0."""
+        """Bytes of the block while it is pinned, else 0."""
         return self.size if self._unpin is not None and self._unpin.alive else 0
 
     def close(self) -> None:
-        """Unpin it. The memory itself is freed with the last tensor."""
+        """Unpin the block. Its memory is freed with the last tensor."""
         if self._unpin is not None:
             self._unpin()
 

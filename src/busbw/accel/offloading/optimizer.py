@@ -25,9 +25,9 @@ KIND = "busbw.accel.offload"
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Where the time went, summed over `steps`.
+    """Bytes and seconds of copies and updates, summed over `steps`.
 
-    Copies and updates overlap with the GPU's work; the program waited `waited_s` for them.
+    They overlap with the work of the GPU; the program waited `waited_s` for them.
     """
 
     steps: int
@@ -65,34 +65,35 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._borrowed = self._accumulates = False
         self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
-        mine = {id(one.parameter) for one in parameters}
-        self._frozen = [one for group in groups for one in group["params"] if id(one) not in mine]
+        offloaded_ids = {id(offloaded.parameter) for offloaded in parameters}
+        listed = [parameter for group in groups for parameter in group["params"]]
+        self._frozen = [parameter for parameter in listed if id(parameter) not in offloaded_ids]
         self._at_end: list[Callable[[], object]] = []
-        # also at the end of the program, which must not end below a running thread
+        # Also at the end of the program, which must not end while the thread runs.
         weakref.finalize(self, self.worker.close)
 
     @torch.no_grad()
-    def collect(self, one: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False) -> None:
-        """Take the gradient of a parameter, flat and complete.
+    def collect(
+        self, offloaded: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False
+    ) -> None:
+        """Take the gradient of a parameter, flat and complete. Threads of autograd call it.
 
-        `borrowed`: its memory is used again by the next backward.
-
-        Threads of autograd call it.
+        `borrowed`: the next backward uses its memory again.
         """
-        # its unit does not run, but it is used: from now on it is needed as early as the root
-        if not one.unit.called:
-            one.unit.parameters.remove(one)
-            self._root.parameters.append(one)
-            one.unit = self._root
-        self._accumulated.pop(one.index, None)
+        # The unit did not run, but its parameter is used: the root needs it from now on.
+        if not offloaded.unit.called:
+            offloaded.unit.parameters.remove(offloaded)
+            self._root.parameters.append(offloaded)
+            offloaded.unit = self._root
+        self._accumulated.pop(offloaded.index, None)
         self._borrowed |= borrowed
-        self.schedule.collect(one, gradient)
+        self.schedule.collect(offloaded, gradient)
 
-    def _rule(self, one: Offloaded, scale: float) -> Rule:
-        group = self.param_groups[one.group]
+    def _rule(self, offloaded: Offloaded, scale: float) -> Rule:
+        group = self.param_groups[offloaded.group]
         first, second = map(float, group["betas"])
         return Rule(
-            one.step + 1,
+            offloaded.step + 1,
             float(group["lr"]),
             (first, second),
             group["eps"],
@@ -137,18 +138,17 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:
-        """End a step. Updates may go on until the modules that need them run.
+        """End a step. Updates may continue until the modules that need them run.
 
         Raises:
             BusbwError: a gradient is not finite, or updates failed. With max_norm nothing has been
-                updated then; without it all other
-                parameters have been.
+                updated then; without it all other parameters have been.
         """
         if closure is not None:
             raise UsageError(
                 "an offloaded AdamW takes no closure", "call it after backward, without arguments"
             )
-        if any(one.requires_grad for one in self._frozen):
+        if any(parameter.requires_grad for parameter in self._frozen):
             raise UsageError(
                 "a parameter that was frozen when offload was called requires a gradient",
                 "unfreeze parameters before offload",
@@ -158,36 +158,38 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.schedule.end()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop accumulated gradients and, with max_norm, those that came since the last step,
-        for example before a backward failed.
+        """Drop accumulated gradients and, with max_norm, those that came since the last step.
+
+        For example, a backward that failed may have left some.
         """
         self._return_borrowed()
         self._accumulated.clear()
         self.schedule.forget()
         super().zero_grad(set_to_none)
 
-    def accumulated(self, one: Offloaded) -> None:
-        """A gradient has been added up on the device, where it stays until another backward or
-        the end of the step.
+    def accumulated(self, offloaded: Offloaded) -> None:
+        """Note that a gradient was added up on the device.
+
+        It stays there until another backward or the end of the step.
         """
-        self._accumulated[one.index] = one
+        self._accumulated[offloaded.index] = offloaded
 
     def _collect_accumulated(self) -> None:
         """Take the gradients of parameters that the last backward did not use."""
-        for one in self._accumulated.values():
-            gradient, one.parameter.grad = one.parameter.grad, None
+        for offloaded in self._accumulated.values():
+            gradient, offloaded.parameter.grad = offloaded.parameter.grad, None
             if gradient is not None:
-                self.schedule.collect(one, local_part(gradient))
+                self.schedule.collect(offloaded, local_part(gradient))
         self._accumulated.clear()
 
     def _return_borrowed(self) -> None:
-        """Later work of the current stream may use the memory of borrowed gradients again."""
+        """Allow later work of the current stream to use the memory of borrowed gradients again."""
         if self._borrowed:
             self.down.hold_current()
             self._borrowed = False
 
     def times(self) -> StepTimes:
-        """Where the time went so far."""
+        """Bytes and seconds of copies and updates so far."""
         down, up = self.down.traffic, self.up.traffic
         return StepTimes(
             self.schedule.steps,
@@ -208,27 +210,27 @@ class OffloadedAdamW(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of torch.optim.AdamW, which can load it; of a sharded model this rank's part.
+        """The steps and moments, in the form of torch.optim.AdamW, which can load them.
 
-        Tensors share memory with the states.
+        Of a sharded model it is this rank's part. Tensors share memory with the states.
         """
         self.ready()
         return saving.state_dict(self.parameters, self.param_groups)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what this or torch.optim.AdamW has saved.
+        """Load a state_dict of an offloaded AdamW or of torch.optim.AdamW.
 
         Weights are not part of it: see load_weights.
 
         Raises:
-            UsageError: it is of another model.
+            UsageError: the state is of another model.
         """
         self.ready()
         saving.load_state_dict(self.parameters, self.param_groups, state_dict)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights by name; of a sharded model this rank's part.
+        """The fp32 weights by name, of a sharded model this rank's part.
 
         They share memory with the states.
         """
@@ -247,17 +249,17 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def adopt(self, parameters: Sequence[Offloaded] | None = None) -> None:
-        """Take the weights that the model, or these parameters of it, have now.
+        """Continue from the weights that the model, or these parameters of it, have now.
 
-        After load_state_dict this has been done.
+        The load_state_dict of the model calls it.
         """
         self.ready(parameters)
-        for one in self.parameters if parameters is None else parameters:
-            assert one.states is not None
-            one.states.weight.copy_(one.local)
+        for offloaded in self.parameters if parameters is None else parameters:
+            assert offloaded.states is not None
+            offloaded.states.weight.copy_(offloaded.local)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write states and weights in one file; of a sharded model this rank's part.
+        """Write states and weights in one file, of a sharded model this rank's part.
 
         See busbw.accel.checkpoint.save.
         """
@@ -265,16 +267,17 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue from a file that `save` wrote. See busbw.accel.checkpoint.load."""
-        found = checkpoint.load(path, KIND)
-        self.load_state_dict(found["optimizer"])
-        self.load_weights(found["weights"])
+        content = checkpoint.load(path, KIND)
+        self.load_state_dict(content["optimizer"])
+        self.load_weights(content["weights"])
 
     def close(self) -> None:
-        """End the updates, and let go of the model, which keeps its bf16 weights on the device,
-        and of pinned memory.
+        """End the updates, and release the model and pinned memory.
+
+        The model keeps its bf16 weights on the device.
         """
         try:
-            self.schedule.forget()  # streamed weights take the place of their gradients again
+            self.schedule.forget()  # streamed weights replace their gradients in the slots again
             self.ready()
         finally:
             self.worker.close()
@@ -285,5 +288,5 @@ class OffloadedAdamW(torch.optim.Optimizer):
             self.placement.close()
 
     def at_end(self, calls: Sequence[Callable[[], object]]) -> None:
-        """What `close` calls after the updates."""
+        """Add functions that `close` calls after the updates."""
         self._at_end += calls

@@ -1,7 +1,7 @@
-"""Where the states of each parameter live, and what memory they need.
+"""Where the states of each parameter are, and the memory that they need.
 
-Divides a model into units, whose weights are needed at the same time, and its parameters into
-pieces, which are updated one by one.
+A model is divided into units, whose weights are needed at the same time. A parameter is divided
+into pieces, which are updated one by one.
 """
 
 import math
@@ -37,12 +37,12 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class Offloaded:
-    """One parameter.
+    """One parameter, of which a sharded model has a part on each rank.
 
-    `local` is its bf16 data on the device, flat; of a sharded one this rank's part.
-
-    `states` are fp32: in host memory, or on the device if `on_device`. `slot` is bf16 in host
-    memory: the gradient until the update, and then the new weights. `step` counts updates.
+    `local` is this rank's bf16 data on the device, flat. `states` are fp32: in host memory, or on
+    the device if `on_device`. `slot` is bf16 in host memory: it has the gradient until the update,
+    and then the new weights. `step` counts updates. `group` is the index of the optimizer's
+    parameter group, and `index` that of the parameter.
     """
 
     name: str
@@ -69,27 +69,26 @@ class Offloaded:
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """The data on this rank, flat: of a DTensor its shard. Shares memory with the tensor."""
+    """The data on this rank, flat (of a DTensor: its shard). Shares memory with the tensor."""
     part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    # unlike detach, data has a version counter of its own: backward accepts writes to it
+    # Unlike that of detach(), the version counter of `data` is separate: backward accepts writes.
     return part.data.view(-1)
 
 
 def divide(model: nn.Module) -> list[Unit]:
     """The units in the order of their definition, the root first.
 
-    A parameter belongs to the innermost unit that contains it.
-
     Units are the modules that fully_shard was called on, or else the members of the outermost
-    ModuleList and Sequential modules. The root is what is left.
+    ModuleList and Sequential modules. A parameter belongs to the innermost unit that contains it,
+    or else to the root.
     """
     sharded = [
         module
         for module in model.modules()
         if isinstance(module, FSDPModule) and module is not model
     ]
-    found = sharded or list(_members(model))
-    return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(found, 1))]
+    modules = sharded or list(_members(model))
+    return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(modules, 1))]
 
 
 def _members(module: nn.Module) -> Iterator[nn.Module]:
@@ -101,31 +100,33 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def owners(units: list[Unit]) -> dict[int, Unit]:
-    """The unit of each parameter, by its id.
+    """The unit of each parameter, by the id() of the parameter.
 
-    What several units share is needed as early as the root's.
+    Parameters that several units share belong to the root, since they are needed as early.
     """
-    found: dict[int, Unit] = {}
+    by_parameter: dict[int, Unit] = {}
     shared: set[int] = set()
     for unit in units:  # outer units come first
         for key in map(id, unit.module.parameters()):
-            before = found.get(key, units[0])
+            before = by_parameter.get(key, units[0])
             if before is not units[0] and unit.module not in set(before.module.modules()):
                 shared.add(key)
-            found[key] = unit
-    return found | dict.fromkeys(shared, units[0])
+            by_parameter[key] = unit
+    return by_parameter | dict.fromkeys(shared, units[0])
 
 
 def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
-    """Mark the parameters whose states stay on the device: those that the forward needs first,
-    since their gradients come last.
+    """Mark the parameters whose states stay on the device, at most `gpu_share` of all elements.
+
+    These are the ones that the forward needs first, since their gradients come last.
     """
-    total, kept = sum(one.count for one in parameters), 0
-    for one in sorted(parameters, key=lambda one: (one.unit.order, one.index)):
-        if kept + one.count > gpu_share * total + 0.5:
+    total, kept_elements = sum(offloaded.count for offloaded in parameters), 0
+    in_order = sorted(parameters, key=lambda item: (item.unit.order, item.index))
+    for offloaded in in_order:
+        if kept_elements + offloaded.count > gpu_share * total + 0.5:
             continue
-        one.on_device = True
-        kept += one.count
+        offloaded.on_device = True
+        kept_elements += offloaded.count
 
 
 class Staging:
@@ -133,15 +134,8 @@ class Staging:
 
     def __init__(self, parameters: Sequence[Offloaded], lane: Lane) -> None:
         self._lane, self._turn = lane, 0
-        largest = max(
-            (
-                part.stop - part.start
-                for one in parameters
-                if not one.on_device
-                for part in one.pieces()
-            ),
-            default=0,
-        )
+        counts = [offloaded.count for offloaded in parameters if not offloaded.on_device]
+        largest = min(PIECE, max(counts, default=0))  # elements of a piece
         self._slab = Slab(STAGING_BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
         self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(STAGING_BUFFERS)]
         self._copies: list[Copied | None] = [None] * STAGING_BUFFERS
@@ -156,7 +150,7 @@ class Staging:
         return self._buffers[self._turn][:count]
 
     def send(self, to: torch.Tensor) -> Copied:
-        """Start to copy what was put into the buffer to the device."""
+        """Start to copy the weights in the buffer to the device."""
         copied = self._lane.copy(to, self._buffers[self._turn][: to.numel()])
         self._copies[self._turn] = copied
         return copied
@@ -170,40 +164,44 @@ class Staging:
 
 
 class Placement:
-    """The memory of all states, with the values that the parameters have."""
+    """The memory of all states, which begin with the values of the parameters."""
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
-        """Allocate and fill it; parameters become bf16 on `device`.
+        """Allocate the states, and fill them. `device`: of the states that are not on the host.
 
         Raises:
             NoMeasurement: host memory is too small or cannot be pinned. Nothing has been allocated
                 or changed then.
         """
-        down = [one for one in parameters if not one.on_device]
-        count = sum(one.count for one in down)
-        if count:
+        counts = [offloaded.count for offloaded in parameters if not offloaded.on_device]
+        if sum(counts):
             host_memory.require(
-                count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters)
+                sum(counts) * HOST_BYTES,
+                f"the states of {sum(counts)} parameters",
+                _remedy(parameters),
             )
-        self.slots = Slab(sum(padded(2 * one.count) for one in down), pinned=device.type == "cuda")
-        self.states = Slab(sum(3 * padded(4 * one.count) for one in down), pinned=False)
-        for one in parameters:
-            self._fill(one, device)
+        slot_bytes = sum(padded(2 * count) for count in counts)
+        state_bytes = sum(3 * padded(4 * count) for count in counts)
+        self.slots = Slab(slot_bytes, pinned=device.type == "cuda")
+        self.states = Slab(state_bytes, pinned=False)
+        for offloaded in parameters:
+            self._fill(offloaded, device)
 
-    def _fill(self, one: Offloaded, device: torch.device) -> None:
-        whole = one.local
-        if one.on_device:
-            weight = whole.to(device, torch.float32, copy=True)
-            one.states = States(weight, torch.zeros_like(weight), torch.zeros_like(weight))
+    def _fill(self, offloaded: Offloaded, device: torch.device) -> None:
+        values = offloaded.local
+        if offloaded.on_device:
+            weight = values.to(device, torch.float32, copy=True)
+            offloaded.states = States(weight, torch.zeros_like(weight), torch.zeros_like(weight))
             return
-        one.states = States(*(self.states.take(one.count, torch.float32) for _ in range(3)))
-        one.slot = self.slots.take(one.count, torch.bfloat16)
-        if whole.dtype == torch.bfloat16:
-            one.slot.copy_(whole)
-            one.states.weight.copy_(one.slot)
+        count = offloaded.count
+        offloaded.states = States(*(self.states.take(count, torch.float32) for _ in range(3)))
+        offloaded.slot = self.slots.take(offloaded.count, torch.bfloat16)
+        if values.dtype == torch.bfloat16:
+            offloaded.slot.copy_(values)
+            offloaded.states.weight.copy_(offloaded.slot)
         else:
-            one.states.weight.copy_(whole)
-            one.slot.copy_(one.states.weight)
+            offloaded.states.weight.copy_(values)
+            offloaded.slot.copy_(offloaded.states.weight)
 
     def close(self) -> None:
         """Unpin the slots."""
@@ -211,10 +209,10 @@ class Placement:
 
 
 def _remedy(parameters: Sequence[Offloaded]) -> str:
-    """Says which share would have to stay on the GPU for the rest to fit."""
-    total = sum(one.count for one in parameters)
-    most = host_memory.usable() / HOST_BYTES
-    share = math.ceil((1 - most / total) * 100) / 100
+    """A hint: the share of the states that must stay on the GPU so that the others fit."""
+    total = sum(offloaded.count for offloaded in parameters)
+    affordable = host_memory.usable() / HOST_BYTES
+    share = math.ceil((1 - affordable / total) * 100) / 100
     return (
         f"keep states on the GPU: gpu_share={share:.2f} needs"
         f" {share * total * STATE_BYTES / 1e9:.1f} GB there; free -g shows host memory"

@@ -1,14 +1,15 @@
 """When updates begin: at once, or when the norm of all gradients is known.
 
-With clipping an update depends on the norm of all gradients, which is known after backward only.
-After CERTAIN steps that clipped nothing, updates begin during backward as if this one did not
-either. If it does, they are replaced: the update is undone, which restores weights and moments to
-within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by
-itself, or far above the last one of its parameter, waits: it would leave too few digits of the
-moments to restore them. Each of these decisions depends on values that all replicas have, so that
-they stay the same bits.
+With clipping, an update depends on the norm of all gradients, which is known only after backward.
+After CERTAIN steps that clipped nothing, updates begin during backward, as if this step clipped
+nothing either. If it clips, they are replaced: each update is undone, which restores weights and
+moments to within fp32 rounding, and made again with scaled gradients. A gradient waits if it alone
+is above the limit, or if it is far above the last one of its parameter: it would leave too few
+digits of the moments to restore them. Each of these decisions depends on values that all replicas
+have, so the replicas keep the same bits.
 
-The norms of the gradients: of each parameter as it arrives, and of all of them together.
+`Norms` has the norm of each gradient as it arrives, and that of all of them together. `Schedule`
+decides.
 """
 
 import math
@@ -30,52 +31,52 @@ EPSILON = 1e-6  # of clip_grad_norm_
 
 
 class Norms:
-    """One number for each parameter, on the device and, for updates on the CPU, on the host.
+    """The norm of each gradient: on the device and, for updates on the CPU, on the host.
 
-    It keeps no parameter: the thread of the updates has it, and would keep the model and its
-    optimizer for ever.
+    It does not refer to parameters: the thread of the updates refers to it, and would keep the
+    model and its optimizer for ever.
     """
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
-        self._here = torch.zeros(len(parameters), device=device)
+        self._on_device = torch.zeros(len(parameters), device=device)
         self._host = torch.zeros(len(parameters), pin_memory=device.type == "cuda")
-        self.last = [0.0] * len(parameters)  # on the host, of the last step
-        self._groups = {one.index: _groups(one.parameter) for one in parameters}
+        self.last = [0.0] * len(parameters)  # norms of the last step
+        self._groups = {offloaded.index: _groups(offloaded.parameter) for offloaded in parameters}
 
-    def measure(self, one: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
+    def measure(self, offloaded: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
         """The norm of a gradient, on the device."""
-        place = self._here[one.index]
-        place.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
-        return place
+        norm = self._on_device[offloaded.index]
+        norm.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
+        return norm
 
-    def send(self, one: Offloaded, lane: Lane) -> None:
-        """Copy it to the host ahead of the gradient."""
-        lane.copy(self._host[one.index : one.index + 1], self._here[one.index : one.index + 1])
+    def send(self, offloaded: Offloaded, lane: Lane) -> None:
+        """Copy the norm of a gradient to the host, ahead of the gradient."""
+        part = slice(offloaded.index, offloaded.index + 1)
+        lane.copy(self._host[part], self._on_device[part])
 
-    def arrived(self, one: Offloaded) -> float:
+    def arrived(self, offloaded: Offloaded) -> float:
         """The norm of a gradient that has arrived on the host."""
-        return float(self._host[one.index])
+        return float(self._host[offloaded.index])
 
-    def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
-        """The norm of these gradients over all ranks that share the model, and which of them are
-        not finite here.
+    def total(self, received: Sequence[Offloaded]) -> tuple[float, list[str]]:
+        """The norm of these gradients over all ranks that share the model.
 
-        Waits for the device.
+        Also returns the names of the parameters whose gradient is not finite on this rank. Waits
+        for the device.
         """
-        self.last = values = self._here.tolist()
-        square = sum(values[one.index] ** 2 for one in came if not self._groups[one.index])
-        sharded = sorted(
-            (one for one in came if self._groups[one.index]), key=lambda one: one.index
-        )
-        for groups in dict.fromkeys(self._groups[one.index] for one in sharded):
-            mine = sum(
-                values[one.index] ** 2 for one in sharded if self._groups[one.index] == groups
-            )
-            part = torch.full((), mine, dtype=torch.float64, device=self._here.device)
+        self.last = norms = self._on_device.tolist()
+        unsharded = [item.index for item in received if not self._groups[item.index]]
+        sharded = sorted(item.index for item in received if self._groups[item.index])
+        square = sum(norms[index] ** 2 for index in unsharded)
+        for groups in dict.fromkeys(self._groups[index] for index in sharded):
+            members = [index for index in sharded if self._groups[index] == groups]
+            own_square = sum(norms[index] ** 2 for index in members)
+            part = torch.full((), own_square, dtype=torch.float64, device=self._on_device.device)
             for group in groups:
                 dist.all_reduce(part, group=group)
             square += float(part)
-        return math.sqrt(square), [one.name for one in came if not math.isfinite(values[one.index])]
+        not_finite = [item.name for item in received if not math.isfinite(norms[item.index])]
+        return math.sqrt(square), not_finite
 
 
 def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
@@ -91,25 +92,26 @@ def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
 
 
 CERTAIN = 8  # steps
-# times the last norm of a parameter: squared and times 1 - beta2 = 0.001, this adds no more than a
-# tenth to the second moment
+# A gradient of up to SPIKE times the last norm of its parameter does not wait: squared and times
+# 1 - beta2 = 0.001, it adds no more than a tenth to the second moment.
 SPIKE = 10
-RuleOf = Callable[[Offloaded, float], Rule]
+RuleOf = Callable[[Offloaded, float], Rule]  # parameter, factor of its gradient
 
 
 class Schedule:
-    """The gradients of one step after the other."""
+    """Takes the gradients of each step, and decides when they update the states."""
 
     def __init__(
         self, settings: OffloadSettings, norms: Norms, down: Lane, rule_of: RuleOf
     ) -> None:
-        """`rule_of`: the next update of a parameter, by gradients that are scaled by a factor."""
+        """`rule_of`: returns the next rule of a parameter, for a factor of its gradient."""
         self.settings, self._norms, self._down, self._rule_of = settings, norms, down, rule_of
         self.worker: Worker | None = None
         self.steps, self.skipped, self.norm = 0, 0, 0.0
         self._unclipped = 0
-        self._came: dict[int, Offloaded] = {}
-        self._kept: dict[int, torch.Tensor] = {}  # gradients that wait on the device for the norm
+        self._received: dict[int, Offloaded] = {}
+        # Gradients that wait on the device for the norm of all.
+        self._kept_gradients: dict[int, torch.Tensor] = {}
         self._pieces: list[Piece] = []
         self._begun: dict[int, Rule] = {}  # of updates that began in this step
 
@@ -125,50 +127,51 @@ class Schedule:
         """Whether gradients on the host wait for the end of the step."""
         return bool(self._pieces) and not self.begins_early
 
-    def collect(self, one: Offloaded, gradient: torch.Tensor) -> None:
+    def collect(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
         """Take a gradient, flat and complete."""
-        if one.index in self._came:
+        if offloaded.index in self._received:
             raise UsageError(
-                f"{one.name} got a second gradient before optimizer.step()",
+                f"{offloaded.name} got a second gradient before optimizer.step()",
                 "call step() after each backward, or accumulate: `with optimizer.accumulate():`"
                 " around all but the last backward; with max_norm, zero_grad() leaves out the"
                 " gradients of a backward that failed",
             )
-        self._came[one.index] = one
-        norm = self._norms.measure(one, gradient)
-        if one.on_device and self.settings.max_norm is None:
-            device_states.update(one, gradient, self._begin(one), (~norm.isfinite()).float())
-        elif one.on_device:
-            self._kept[one.index] = gradient
+        self._received[offloaded.index] = offloaded
+        norm = self._norms.measure(offloaded, gradient)
+        if offloaded.on_device and self.settings.max_norm is None:
+            rule, found_inf = self._begin_early(offloaded), (~norm.isfinite()).float()
+            device_states.update(offloaded, gradient, rule, found_inf)
+        elif offloaded.on_device:
+            self._kept_gradients[offloaded.index] = gradient
         else:
-            self._send(one, gradient)
+            self._send(offloaded, gradient)
 
-    def _begin(self, one: Offloaded) -> Rule:
+    def _begin_early(self, offloaded: Offloaded) -> Rule:
         """The rule of an update that begins before the end of the step."""
-        rule = self._begun[one.index] = self._rule_of(one, 1.0)
+        rule = self._begun[offloaded.index] = self._rule_of(offloaded, 1.0)
         return rule
 
-    def _send(self, one: Offloaded, gradient: torch.Tensor) -> None:
-        assert one.slot is not None
+    def _send(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
+        assert offloaded.slot is not None
         assert self.worker is not None
-        self.worker.wait([one])  # its slot is free
+        self.worker.wait([offloaded])  # its slot is free
         self._down.throttle()
         self._down.after_current()
-        self._norms.send(one, self._down)
-        rules = [self._begin(one)] if self.begins_early else []
+        self._norms.send(offloaded, self._down)
+        rules = [self._begin_early(offloaded)] if self.begins_early else []
         limit = math.inf
         if self.begins_early and self.settings.max_norm is not None:
-            limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
+            limit = min(self.settings.max_norm, SPIKE * self._norms.last[offloaded.index])
         pieces = [
             Piece(
-                (one.unit.order, one.index, part.start),
-                one,
+                (offloaded.unit.order, offloaded.index, part.start),
+                offloaded,
                 part,
-                self._down.copy(one.slot[part], gradient[part]),
+                self._down.copy(offloaded.slot[part], gradient[part]),
                 list(rules),
                 limit,
             )
-            for part in one.pieces()
+            for part in offloaded.pieces()
         ]
         if rules:
             self.worker.submit(pieces)
@@ -181,21 +184,23 @@ class Schedule:
             BusbwError: a gradient is not finite.
             UsageError: without max_norm, a learning rate changed after the updates began.
         """
-        came, self._came = list(self._came.values()), {}
+        received, self._received = list(self._received.values()), {}
         pieces, self._pieces = self._pieces, []
-        kept, self._kept = self._kept, {}
+        kept_gradients, self._kept_gradients = self._kept_gradients, {}
         begun, self._begun = self._begun, {}
-        if not came:
+        if not received:
             return
-        self._down.rest()
-        self.norm, wrong = self._norms.total(came)
+        self._down.wait_for_current()
+        self.norm, not_finite = self._norms.total(received)
         self.steps += 1
-        # if not wrong here, but on another rank, the norm is not finite
-        finite = self.norm < math.inf and not wrong
+        # A gradient that is not finite on another rank makes the norm so.
+        finite = self.norm < math.inf and not not_finite
         limit = self.settings.max_norm
         if limit is None:
-            changed = [one.name for one in came if begun[one.index] != self._rule_of(one, 1.0)]
-            self._count(came, wrong)
+            changed = [
+                item.name for item in received if begun[item.index] != self._rule_of(item, 1.0)
+            ]
+            self._count(received, not_finite)
             if changed:
                 raise UsageError(
                     f"the learning rate or another number of {changed[0]}'s group changed between"
@@ -203,53 +208,54 @@ class Schedule:
                     "change it before backward: without max_norm updates begin then",
                 )
         elif finite:
-            self._make(pieces, kept, came, begun, min(1.0, limit / (self.norm + EPSILON)))
-            self._count(came, [])
+            scale = min(1.0, limit / (self.norm + EPSILON))
+            self._make(pieces, kept_gradients, received, begun, scale)
+            self._count(received, [])
         else:
             self._drop(pieces)
         if not finite:
-            self._report(wrong, len(came))
+            self._report(not_finite, len(received))
 
     def forget(self) -> None:
-        """With max_norm, leave out the gradients that came since the last step.
+        """With max_norm, drop the gradients that came since the last step.
 
-        Without it, their updates have begun for good.
+        Without max_norm, their updates have begun and are not undone.
         """
-        if self._came and self.settings.max_norm is not None:
+        if self._received and self.settings.max_norm is not None:
             pieces, self._pieces = self._pieces, []
-            self._came, self._kept, self._begun = {}, {}, {}
+            self._received, self._kept_gradients, self._begun = {}, {}, {}
             self._drop(pieces)
 
     def _make(
         self,
         pieces: list[Piece],
-        kept: dict[int, torch.Tensor],
-        came: list[Offloaded],
+        kept_gradients: dict[int, torch.Tensor],
+        received: list[Offloaded],
         begun: dict[int, Rule],
         scale: float,
     ) -> None:
-        """Make the updates of a step with all its gradients scaled, if they have not been made
-        so.
+        """Make the updates of a step with its gradients scaled, unless they have been made so.
+
+        `begun`: the rules of the updates that began before, by the index of the parameter.
         """
         assert self.worker is not None
-        early, rules = self.begins_early, {one.index: self._rule_of(one, scale) for one in came}
-        never = torch.zeros((), device=self._down.device)
-        for one in came:
-            if one.index in kept:
-                device_states.update(one, kept[one.index], rules[one.index], never)
+        early = self.begins_early
+        rules = {item.index: self._rule_of(item, scale) for item in received}
+        found_inf = torch.zeros((), device=self._down.device)
+        for offloaded in received:
+            if offloaded.index in kept_gradients:
+                gradient = kept_gradients[offloaded.index]
+                device_states.update(offloaded, gradient, rules[offloaded.index], found_inf)
         if not early:
             for piece in pieces:
-                piece.rules.append(rules[piece.one.index])
+                piece.rules.append(rules[piece.offloaded.index])
             self.worker.submit(pieces)
         else:
             for piece in pieces:
-                one = piece.one
-                # else it has this update
-                if (
-                    begun[one.index] != rules[one.index]
-                    or not self._norms.last[one.index] <= piece.limit
-                ):
-                    self.worker.revise(piece, rules[one.index])
+                index = piece.offloaded.index
+                waits = not self._norms.last[index] <= piece.limit
+                if waits or begun[index] != rules[index]:
+                    self.worker.revise(piece, rules[index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
     def _drop(self, pieces: list[Piece]) -> None:
@@ -264,26 +270,22 @@ class Schedule:
             self.worker.submit(pieces)
         self._unclipped = 0
 
-    def _count(self, came: list[Offloaded], wrong: list[str]) -> None:
-        for one in came:
-            one.step += one.name not in wrong
+    def _count(self, received: list[Offloaded], not_finite: list[str]) -> None:
+        for offloaded in received:
+            offloaded.step += offloaded.name not in not_finite
 
-    def _report(self, wrong: list[str], came: int) -> None:
+    def _report(self, not_finite: list[str], count: int) -> None:
         if self.settings.skip_nonfinite:
             self.skipped += 1
             return
-        names = (
-            ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-            if wrong
-            else "some of another rank"
-        )
-        done = (
-            "nothing was updated"
-            if self.settings.max_norm is not None
-            else f"the other {came - len(wrong)} parameters were updated"
-        )
+        names = ", ".join(not_finite[:3]) if not_finite else "some of another rank"
+        if len(not_finite) > 3:
+            names += f" and {len(not_finite) - 3} more"
+        consequence = "nothing was updated"
+        if self.settings.max_norm is None:
+            consequence = f"the other {count - len(not_finite)} parameters were updated"
         raise BusbwError(
-            f"gradients are not finite in step {self.steps}: {names}; {done}",
+            f"gradients are not finite in step {self.steps}: {names}; {consequence}",
             "load the last checkpoint, lower the learning rate, or use max_norm with"
             " skip_nonfinite=True",
         )

@@ -7,13 +7,14 @@ from busbw.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class OffloadSettings:
-    """`max_norm` clips gradients to this norm as clip_grad_norm_ does; None does not clip, and
-    updates begin during backward.
+    """The settings of an offloaded optimizer.
 
-    `gpu_share`: the share of the parameters whose states stay on the GPU. `stream_weights`: also
-    keep the weights on the host, and copy those of each unit when it runs. `threads`: of the
-    updates; 0 takes the cores of this process, at most 16. `skip_nonfinite`: leave out a step in
-    which a gradient is not finite, instead of raising; needs max_norm.
+    `max_norm`: the norm to which gradients are clipped, as by clip_grad_norm_; None does not clip,
+    and updates begin during backward. `gpu_share`: the share of the parameters whose states stay on
+    the GPU. `stream_weights`: keep the weights on the host too, and copy those of each unit to the
+    device when it runs. `threads`: the threads of updates; 0 takes the cores of this process, at
+    most 16. `skip_nonfinite`: skip a step in which a gradient is not finite, instead of raising;
+    needs max_norm.
     """
 
     max_norm: float | None

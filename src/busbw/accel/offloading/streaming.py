@@ -1,5 +1,6 @@
-"""Keeps weights on the host too, and brings those of each unit to the device when it runs, one
-unit ahead.
+"""Keeps the weights on the host too, and copies those of each unit to the device when it runs.
+
+The copies are one unit ahead.
 """
 
 import weakref
@@ -16,61 +17,62 @@ from busbw.core.errors import UsageError
 
 
 class Streamed:
-    """The weights of one unit: on the host, in `slot` of each parameter, and on the device while
-    `here`.
+    """The weights of one unit.
+
+    They are on the host, in `slot` of each parameter, and also on the device while `on_device`.
     """
 
     def __init__(self, unit: Unit, optimizer: OffloadedAdamW) -> None:
         self.unit, self._optimizer = unit, optimizer
-        self.parameters = [one for one in unit.parameters if not one.on_device]
-        self.here = True
+        self.parameters = [offloaded for offloaded in unit.parameters if not offloaded.on_device]
+        self.on_device = True
         self._room: Moment | None = None
         self._copied: Copied | None = None
-        self._left = 0  # gradients that the backward has not brought
+        self._missing = 0  # parameters whose gradient has not come
 
     def reserve(self) -> None:
-        """Allocate the device's memory, ordered with the work of the current stream."""
-        if self.here or self._room is not None:
+        """Allocate memory on the device, ordered with the work of the current stream."""
+        if self.on_device or self._room is not None:
             return
-        for one in self.parameters:
-            one.local.untyped_storage().resize_(one.count * one.local.itemsize)
+        for offloaded in self.parameters:
+            offloaded.local.untyped_storage().resize_(offloaded.count * offloaded.local.itemsize)
         self._room = self._optimizer.up.moment()
 
     def fetch(self) -> None:
         """Start the copies to the device, once the updates of these weights have ended."""
-        if self.here:
+        if self.on_device:
             return
         self.reserve()
         assert self._room is not None
         self._optimizer.ready(self.parameters)
         self._optimizer.up.after(self._room)
-        for one in self.parameters:
-            for part in one.pieces():
-                assert one.slot is not None
-                self._copied = self._optimizer.up.copy(one.local[part], one.slot[part])
-        self._room, self.here, self._left = None, True, len(self.parameters)
+        for offloaded in self.parameters:
+            for part in offloaded.pieces():
+                assert offloaded.slot is not None
+                self._copied = self._optimizer.up.copy(offloaded.local[part], offloaded.slot[part])
+        self._room, self.on_device, self._missing = None, True, len(self.parameters)
 
     def use(self) -> None:
-        """The current stream continues when the weights are there."""
+        """Make the current stream wait until the weights are on the device."""
         self.fetch()
         if self._copied is not None:
             self._copied.hold_stream()
 
     def release(self) -> None:
-        """Free the device's memory.
+        """Free the memory on the device.
 
-        What takes it next waits for a copy that may still write to it.
+        The current stream first waits for a copy that may still write to it.
         """
         if self._copied is not None:
             self._copied.hold_stream()
-        for one in self.parameters:
-            one.local.untyped_storage().resize_(0)
-        self._room, self._copied, self.here = None, None, False
+        for offloaded in self.parameters:
+            offloaded.local.untyped_storage().resize_(0)
+        self._room, self._copied, self.on_device = None, None, False
 
     def gradient_came(self) -> None:
-        """One of its parameters has its gradient; after the last one the weights are not needed."""
-        self._left -= 1
-        if self._left == 0:
+        """Count a gradient of the unit; after the last one the weights are released."""
+        self._missing -= 1
+        if self._missing == 0:
             self.release()
 
 
@@ -82,31 +84,33 @@ class Streamer:
 
     def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
         self._optimizer, self._root = optimizer, units[0]
-        self._streamed = [
-            Streamed(unit, optimizer)
-            for unit in units[1:]
-            if any(not one.on_device for one in unit.parameters)
-        ]
+        units_with_weights = [Streamed(unit, optimizer) for unit in units[1:]]
+        self._streamed = [streamed for streamed in units_with_weights if streamed.parameters]
         self._handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
-        for number, one in enumerate(self._streamed):
-            self._watch(number, one)
-        for one in self._streamed:
-            for parameter in one.parameters:
-                _own_storage(parameter)
-            one.release()
+        for number, streamed in enumerate(self._streamed):
+            self._watch(number, streamed)
+        for streamed in self._streamed:
+            for offloaded in streamed.parameters:
+                _own_storage(offloaded)
+            streamed.release()
         self._on_host = {
-            id(one.parameter): one for one in optimizer.parameters if one.slot is not None
+            id(offloaded.parameter): offloaded
+            for offloaded in optimizer.parameters
+            if offloaded.slot is not None
         }
+
+        def add_weights(*arguments: Any) -> None:  # not a method: torch sets an attribute on it
+            self._add_weights(*arguments)
+
         for module in model.modules():
-            if any(id(one) in self._on_host for one in module.parameters(recurse=False)):
-                self._handles.append(
-                    module.register_state_dict_post_hook(lambda *given: self._add_weights(*given))
-                )
+            parameters = module.parameters(recurse=False)
+            if any(id(parameter) in self._on_host for parameter in parameters):
+                self._handles.append(module.register_state_dict_post_hook(add_weights))
                 self._handles.append(module.register_load_state_dict_pre_hook(_refuse))
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
 
     def close(self) -> None:
-        """Bring all weights to the device, to stay there."""
+        """Copy all weights to the device, where they stay."""
         for handle in self._handles:
             handle.remove()
         self._raise_root()
@@ -114,23 +118,27 @@ class Streamer:
             unit.use()
         self._optimizer.up.finish()
 
-    def _watch(self, number: int, one: Streamed) -> None:
-        module = one.unit.module
-        self._handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
+    def _watch(self, number: int, streamed: Streamed) -> None:
+        module = streamed.unit.module
+        self._handles.append(
+            module.register_forward_pre_hook(lambda *_: self._before_forward(number))
+        )
         self._handles.append(
             module.register_forward_hook(
-                lambda _module, _inputs, output: self._after(number, output)
+                lambda _module, _inputs, output: self._after_forward(number, output)
             )
         )
-        for parameter in one.parameters:
+        for parameter in streamed.parameters:
             self._handles.append(
-                parameter.parameter.register_post_accumulate_grad_hook(_gradient_of(one))
+                parameter.parameter.register_post_accumulate_grad_hook(_gradient_of(streamed))
             )
 
     @torch.compiler.disable
     def _begin(self, *_: object) -> None:
-        """A forward of the model: the root's weights go up, and nothing is left from a backward
-        that did not end.
+        """Begin a forward of the model.
+
+        Copies the root's weights to the device, and releases those that a backward that did not end
+        has left there.
         """
         if self._optimizer.schedule.unfinished:
             raise UsageError(
@@ -146,82 +154,81 @@ class Streamer:
         self._optimizer.ready(self._root.parameters)
         copied = None
         self._optimizer.up.after_current()
-        for one in self._root.parameters:
-            if not one.on_device:
-                assert one.slot is not None
-                copied = self._optimizer.up.copy(one.local, one.slot)
+        for offloaded in self._root.parameters:
+            if not offloaded.on_device:
+                assert offloaded.slot is not None
+                copied = self._optimizer.up.copy(offloaded.local, offloaded.slot)
         if copied is not None:
             copied.hold_stream()
 
     @torch.compiler.disable
-    def _before(self, number: int) -> None:
-        mine = self._streamed[number]
-        mine.unit.called = True
-        mine.use()
+    def _before_forward(self, number: int) -> None:
+        streamed = self._streamed[number]
+        streamed.unit.called = True
+        streamed.use()
         if not _in_backward() and number + 1 < len(self._streamed):
             self._streamed[number + 1].reserve()
 
     @torch.compiler.disable
-    def _after(self, number: int, output: Any) -> None:
-        if _in_backward():  # recomputed: backward goes on with these weights
+    def _after_forward(self, number: int, output: Any) -> None:
+        if _in_backward():  # recomputed: backward continues with these weights
             return
         last = number + 1 == len(self._streamed)
         tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad]
         for tensor in tensors:
-            tensor.register_hook(lambda _gradient: self._back(number))
+            tensor.register_hook(lambda _gradient: self._begin_backward(number))
         if not last:
             self._streamed[number + 1].fetch()
         if not (last and tensors):  # backward begins with the last one
             self._streamed[number].release()
 
-    def _back(self, number: int) -> None:
-        """The backward of a unit begins."""
+    def _begin_backward(self, number: int) -> None:
+        """Begin the backward of a unit."""
         self._streamed[number].use()
         if number:
             self._streamed[number - 1].fetch()
 
     def _add_weights(
-        self, module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]
+        self,
+        module: nn.Module,
+        state_dict: dict[str, Any],
+        prefix: str,
+        _metadata: Mapping[str, Any],
     ) -> None:
         """Give a state_dict the module's weights on the host in place of the empty ones."""
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            one = self._on_host.get(id(parameter))
-            if (
-                one is not None
-                and one.slot is not None
-                and one.states is not None
-                and prefix + name in found
-            ):
-                # it may hold a gradient
-                narrow = (
-                    one.states.weight.bfloat16()
-                    if self._optimizer.schedule.unfinished
-                    else one.slot
-                )
-                found[prefix + name] = narrow.view(one.parameter.shape)
+            offloaded = self._on_host.get(id(parameter))
+            if offloaded is None or prefix + name not in state_dict:
+                continue
+            assert offloaded.slot is not None
+            assert offloaded.states is not None
+            narrow = offloaded.slot
+            if self._optimizer.schedule.unfinished:  # the slot may hold a gradient
+                narrow = offloaded.states.weight.bfloat16()
+            state_dict[prefix + name] = narrow.view(offloaded.parameter.shape)
 
 
-def _gradient_of(one: Streamed) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the module: Python does not see what hooks of a parameter refer
-    to.
+def _gradient_of(streamed: Streamed) -> Callable[[torch.Tensor], None]:
+    """A hook that counts the gradient of a parameter.
+
+    It does not refer to the module: Python's garbage collector does not see what the hooks of a
+    parameter refer to.
     """
-    reference = weakref.ref(one)
+    reference = weakref.ref(streamed)
 
     def hook(_: torch.Tensor) -> None:
-        streamed = reference()
-        if streamed is not None:
-            streamed.gradient_came()
+        live = reference()
+        if live is not None:
+            live.gradient_came()
 
     return hook
 
 
-def _own_storage(one: Offloaded) -> None:
-    """Give a parameter that shares its storage with other tensors one of its own, which can be
-    freed.
-    """
-    if one.local.untyped_storage().nbytes() != one.count * one.local.itemsize:
-        one.parameter.data = one.parameter.data.clone()
-        one.local = local_part(one.parameter)
+def _own_storage(offloaded: Offloaded) -> None:
+    """Give a parameter that shares its storage with other tensors a separate one, to be freed."""
+    if offloaded.local.untyped_storage().nbytes() != offloaded.count * offloaded.local.itemsize:
+        offloaded.parameter.data = offloaded.parameter.data.clone()
+        offloaded.local = local_part(offloaded.parameter)
 
 
 def _tensors(output: Any) -> list[torch.Tensor]:
@@ -229,11 +236,9 @@ def _tensors(output: Any) -> list[torch.Tensor]:
         return [output]
     if isinstance(output, Mapping):
         output = list(output.values())
-    return (
-        [tensor for part in output for tensor in _tensors(part)]
-        if isinstance(output, list | tuple)
-        else []
-    )
+    if not isinstance(output, list | tuple):
+        return []
+    return [tensor for part in output for tensor in _tensors(part)]
 
 
 def _in_backward() -> bool:

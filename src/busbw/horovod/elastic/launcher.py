@@ -1,11 +1,11 @@
-"""The launcher of an elastic job: starts workers on slots, forms worlds of those that are ready,
-and replaces lost ones.
+"""The launcher of an elastic job.
 
-A world is a set of workers that train together. It ends when one of its workers is lost, or when
-rank 0 is told to make room for changes; each worker then asks for the next one.
+It starts workers on the slots of this host, forms worlds of those that are ready, and replaces lost
+ones. A world is a set of workers that train together. It ends when one of its workers is lost, or
+when the launcher asks rank 0 to make room for changes. Each worker then asks for the next world.
 
-The slots of this host: a fixed number, or the answers of a host discovery script, which is
-run every second.
+The number of slots is fixed, or it is the answer of a host discovery script, which runs every
+second.
 """
 
 import contextlib
@@ -30,16 +30,17 @@ PERIOD_S, SCRIPT_LIMIT_S = 1.0, 30.0
 
 
 def parse(text: str, default_slots: int, source: str) -> int:
-    """The number of slots in a script's output: lines of `host:slots`, or of `host` with
-    `default_slots`.
+    """The number of slots in a script's output.
 
-    A host may have 0 slots.
+    Its lines are `host:slots`, or `host` for `default_slots`. A host may have 0 slots.
 
     Raises UsageError for a line that is not a host, and for another host.
     """
     slots = 0
-    for line in (line.strip() for line in text.splitlines()):
-        for host in hosts.parse_hosts(line) if line and not line.endswith(":0") else ():
+    for line in map(str.strip, text.splitlines()):
+        if not line or line.endswith(":0"):
+            continue
+        for host in hosts.parse_hosts(line):
             if not remote.is_local(host.name):
                 raise UsageError(
                     f"{source}: {host.name} is not this host, and the workers of an elastic job run"
@@ -55,54 +56,57 @@ class Script:
     """Runs a discovery script from a thread. `slots()` is its last valid answer."""
 
     def __init__(self, command: str, default_slots: int) -> None:
-        """Runs it once. `command`: a file, or words as in a shell.
+        """Run the script once. `command`: a file, or words as in a shell.
 
         Raises UsageError if that fails.
         """
         self._source, self._default = f"--host-discovery-script {command}", default_slots
         try:
-            self._words = (
-                [str(Path(command).absolute())] if Path(command).is_file() else shlex.split(command)
-            )
+            if Path(command).is_file():
+                self._words = [str(Path(command).absolute())]
+            else:
+                self._words = shlex.split(command)
         except ValueError as error:
             raise UsageError(f"{self._source}: {error}", "write words as in a shell") from error
-        self._slots = self._ask()
+        self._slots = self._run_script()
         self._stopped = threading.Event()
         threading.Thread(target=self._repeat, name="host discovery", daemon=True).start()
 
     def slots(self) -> int:
-        """Slots of this host."""
+        """The number of slots of this host."""
         return self._slots
 
     def stop(self) -> None:
         """Stop running the script."""
         self._stopped.set()
 
-    def _ask(self) -> int:
-        (done,) = remote.run(["localhost"], self._words, SCRIPT_LIMIT_S)
-        if done.problem:
+    def _run_script(self) -> int:
+        (answer,) = remote.run(["localhost"], self._words, SCRIPT_LIMIT_S)
+        if answer.problem:
             raise UsageError(
-                f"{self._source}: {done.problem}",
+                f"{self._source}: {answer.problem}",
                 "make it executable, and let it print one line per host: localhost:4",
             )
-        return parse(done.out.decode(errors="replace"), self._default, self._source)
+        return parse(answer.out.decode(errors="replace"), self._default, self._source)
 
     def _repeat(self) -> None:
-        said = ""
+        reported = ""
         while not self._stopped.wait(PERIOD_S):
             try:
-                self._slots = self._ask()
-                said = ""
+                self._slots = self._run_script()
+                reported = ""
             except BusbwError as error:  # the last answer stays valid
-                if str(error) != said:
-                    said = str(error)
-                    sys.stderr.write(f"busbw horovodrun: {said}; {self._slots} slots stay in use\n")
+                if str(error) != reported:
+                    reported = str(error)
+                    sys.stderr.write(
+                        f"busbw horovodrun: {reported}; {self._slots} slots stay in use\n"
+                    )
 
 
 class Slots:
-    """Slots that workers may use.
+    """The slots that workers may use.
 
-    A slot whose worker failed is out of use, for ever or for a growing time.
+    A slot whose worker has failed is out of use, for ever or for a time that grows.
     """
 
     def __init__(self, count: Callable[[], int], cooldown_s: tuple[int, int] | None) -> None:
@@ -112,7 +116,7 @@ class Slots:
         self._until_s: dict[int, float] = {}
 
     def fail(self, slot: int, now_s: float) -> None:
-        """A worker has failed."""
+        """Take a slot out of use, since its worker has failed."""
         self._failures[slot] = self._failures.get(slot, 0) + 1
         self._until_s[slot] = float("inf")
         if self._cooldown_s is not None:
@@ -134,14 +138,14 @@ class Limits:
     """How many workers train together, and how long or often the job may wait or change."""
 
     first: int  # workers of the first world
-    least: int  # of the later ones
-    most: int
+    least: int  # workers of a later world, at least
+    most: int  # workers of a world, at most
     timeout_s: float  # for too few slots, and for a worker that does not answer
     resets: int | None  # worlds after the first; None: no limit
 
 
 class Launcher:
-    """One job. `run` returns its exit code. `end` must be called after it, also if it fails."""
+    """One job. `run` returns its exit code. `end` must be called after `run`, also if it fails."""
 
     def __init__(
         self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits
@@ -149,8 +153,8 @@ class Launcher:
         self._argv, self._environ, self._slots, self._limits = argv, environ, slots, limits
         self._workers: list[Worker] = []
         self._worlds = 0
-        self._told = False  # rank 0 knows that the workers should change
-        self._code = 0  # of the last worker that failed
+        self._change_sent = False  # rank 0 knows that the workers should change
+        self._code = 0  # exit code of the last worker that failed
         self._finished_s: float | None = None  # when the first worker ended with 0
         self._short_s: float | None = None  # since when workers are too few
 
@@ -163,18 +167,19 @@ class Launcher:
         """
         while True:
             self._reap()
-            if self._lost() or (self._finished_s is not None and not self._workers):
+            if self._has_lost_state() or (self._finished_s is not None and not self._workers):
                 return self._code
             if self._finished_s is not None:
                 self._finish(self._finished_s)
             else:
-                self._fit()
-                self._form()
+                self._start_workers()
+                self._form_world()
             self._listen()
 
     def _reap(self) -> None:
-        """Take note of workers that have ended."""
-        for worker in [one for one in self._workers if one.process.poll() is not None]:
+        """Remove workers that have ended."""
+        ended = [worker for worker in self._workers if worker.process.poll() is not None]
+        for worker in ended:
             self._workers.remove(worker)
             worker.close()
             code = worker.process.returncode
@@ -186,30 +191,30 @@ class Launcher:
             else:
                 self._code = code if code > 0 else 128 - code
                 self._slots.fail(worker.slot, time.monotonic())
-                how = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
-                _say(f"{worker} {how}")
+                ending = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
+                _print(f"{worker} {ending}")
 
-    def _lost(self) -> bool:
+    def _has_lost_state(self) -> bool:
         """Whether all workers that had the state of the training have failed.
 
-        New ones would begin again.
+        New workers would begin the training again.
         """
-        left = [
+        remaining = [
             worker
             for worker in self._workers
             if worker.state is not State.LEAVING and (worker.rank >= 0 or not self._worlds)
         ]
-        return self._code != 0 and self._finished_s is None and not left
+        return self._code != 0 and self._finished_s is None and not remaining
 
-    def _fit(self) -> None:
+    def _start_workers(self) -> None:
         """Start workers on free slots."""
-        staying = self._staying()
-        taken = {worker.slot for worker in self._workers}
-        free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in taken]
+        staying = self._staying_workers()
+        occupied = {worker.slot for worker in self._workers}
+        free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in occupied]
         for slot in free[: max(0, self._limits.most - len(staying))]:
             self._workers.append(processes.start(self._argv, self._environ, slot))
 
-    def _staying(self) -> list[Worker]:
+    def _staying_workers(self) -> list[Worker]:
         count = self._slots.count()
         return [
             worker
@@ -217,11 +222,12 @@ class Launcher:
             if worker.slot < count and worker.state is not State.LEAVING
         ]
 
-    def _form(self) -> None:
-        """Form a world if all workers that count are ready, or tell rank 0 to make room for
-        changes.
+    def _form_world(self) -> None:
+        """Form a world if all workers on slots are ready.
+
+        While a world runs, ask rank 0 to make room for changes instead.
         """
-        staying, now_s = self._staying(), time.monotonic()
+        staying, now_s = self._staying_workers(), time.monotonic()
         ready = [worker for worker in staying if worker.state is State.READY]
         running = [worker for worker in self._workers if worker.state is State.RUNNING]
         coming = [
@@ -231,11 +237,11 @@ class Launcher:
         ]
         if running:
             leaving = any(worker not in staying for worker in running)
-            if (leaving or ready) and not coming and not self._told:
+            if (leaving or ready) and not coming and not self._change_sent:
                 for worker in running:
                     if worker.rank == 0:
                         processes.send(worker.link, processes.CHANGED)
-                        self._told = True
+                        self._change_sent = True
             self._stop_silent(running)
             return
         least = self._limits.least if self._worlds else self._limits.first
@@ -248,8 +254,9 @@ class Launcher:
             self._start_world(members[: self._limits.most])
 
     def _wait_for_slots(self, ready: int, least: int, waited_s: float) -> None:
-        """Workers that are ready keep the state of the training meanwhile, even those without a
-        slot.
+        """Wait for more workers, up to a limit.
+
+        Workers that are ready keep the state of the training meanwhile, even those without a slot.
         """
         if waited_s > self._limits.timeout_s:
             slots, limit_s = self._slots.count(), self._limits.timeout_s
@@ -260,16 +267,19 @@ class Launcher:
             )
 
     def _stop_silent(self, running: Sequence[Worker]) -> None:
-        """Kill workers that do not ask for a new world although others of theirs have waited
-        long for it.
+        """Kill workers that do not ask for a new world.
+
+        Others of their world have asked for it, and have waited for the limit.
         """
         waiting = (
             worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0
         )
         waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
-            for worker in (one for one in running if not one.killed):
-                _say(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
+            for worker in running:
+                if worker.killed:
+                    continue
+                _print(f"{worker} did not join a new world within {self._limits.timeout_s:g} s")
                 worker.signal(signal.SIGKILL)
                 worker.killed = True
 
@@ -280,13 +290,11 @@ class Launcher:
                 "give a larger --reset-limit",
             )
         self._worlds += 1
-        self._told, self._short_s = False, None
+        self._change_sent, self._short_s = False, None
         store = os.memfd_create("busbw-horovod")
         slots = ", ".join(str(worker.slot) for worker in members)
-        _say(
-            f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on"
-            f" slot{'s' * (len(members) > 1)} {slots}"
-        )
+        plural = "s" if len(members) > 1 else ""
+        _print(f"world {self._worlds}: {len(members)} rank{plural} on slot{plural} {slots}")
         for worker in self._workers:
             if worker.state is State.READY and worker not in members:
                 worker.leave()
@@ -303,7 +311,7 @@ class Launcher:
         os.close(store)
 
     def _finish(self, since_s: float) -> None:
-        """A worker has done its work: the others may end theirs, and none joins a new world."""
+        """Let the workers end, since one has done its work. No worker joins a new world."""
         for worker in self._workers:
             if worker.state is State.READY:
                 worker.leave()
@@ -333,17 +341,17 @@ class Launcher:
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
         end_s = time.monotonic() + END_LIMIT_S
-        while (
-            any(worker.process.poll() is None for worker in self._workers)
-            and time.monotonic() < end_s
-        ):
+        while time.monotonic() < end_s and self._is_running():
             time.sleep(TICK_S / 10)
         for worker in self._workers:
             worker.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.process.wait(END_LIMIT_S)
 
+    def _is_running(self) -> bool:
+        return any(worker.process.poll() is None for worker in self._workers)
 
-def _say(text: str) -> None:
+
+def _print(text: str) -> None:
     sys.stderr.write(f"busbw horovodrun: {text}\n")
     sys.stderr.flush()

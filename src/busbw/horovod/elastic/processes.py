@@ -1,11 +1,8 @@
-"""The launcher's side of a worker: its process and its connection.
+"""The processes of an elastic job and the messages between them.
 
-Messages between the launcher of an elastic job and its workers: lines of JSON over a socket pair
-that the worker inherits.
-
-Nothing listens, so no other process can connect.
-
-A worker's side of an elastic job: it asks the launcher for its rank in the next world.
+Messages are lines of JSON over a socket pair that a worker inherits. Nothing listens, so no other
+process can connect. `Worker` is the launcher's side: the process of a worker and its connection.
+`join` and `changed` are the worker's side, which asks the launcher for its rank in the next world.
 """
 
 import contextlib
@@ -28,8 +25,8 @@ from busbw.host.process import die_with_parent
 
 VARIABLE = "BUSBW_ELASTIC_SOCKET"  # the number of the worker's descriptor
 
-# A worker waits for a world. The launcher answers with a world or asks it to leave. It tells rank 0
-# that the workers should change.
+# READY: a worker waits for a world. The launcher answers with WORLD, or with LEAVE if the worker is
+# to end. CHANGED: the launcher informs rank 0 that the workers should change.
 READY, WORLD, LEAVE, CHANGED = "ready", "world", "leave", "changed"
 _CHUNK = 1 << 16
 
@@ -47,7 +44,7 @@ class Reader:
     """Reads messages from a connection."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._rest = connection, b""
+        self._connection, self._buffer = connection, b""
         self.files: list[int] = []  # descriptors that have arrived
 
     def read(self) -> list[dict[str, Any]] | None:
@@ -59,12 +56,12 @@ class Reader:
         if not data:
             return None
         self.files += files
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
 
 class State(Enum):
-    """What a worker does."""
+    """The states of a worker."""
 
     STARTING = "starting"
     READY = "ready"  # it waits for a world
@@ -81,33 +78,32 @@ class Worker:
     link: socket.socket
     reader: Reader
     state: State = State.STARTING
-    since_s: float = field(default_factory=time.monotonic)  # of the state
+    since_s: float = field(default_factory=time.monotonic)  # when the state began
     rank: int = -1  # in the current world
-    killed: bool = False  # by the launcher, and it will end soon
+    killed: bool = False  # the launcher has killed it, and it will end soon
 
     def __str__(self) -> str:
-        """As messages name it."""
-        return f"the worker on slot {self.slot}" + (
-            f" (rank {self.rank})" if self.rank >= 0 else ""
-        )
+        """The name of the worker in messages."""
+        rank = f" (rank {self.rank})" if self.rank >= 0 else ""
+        return f"the worker on slot {self.slot}{rank}"
 
     def become(self, state: State) -> None:
         """Change the state."""
         self.state, self.since_s = state, time.monotonic()
 
     def leave(self) -> None:
-        """Ask it to end."""
+        """Ask the worker to end."""
         send(self.link, LEAVE)
         self.become(State.LEAVING)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker and all processes of its group."""
-        # it may have changed its user
+        # PermissionError: it has changed its user.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
-        """Remove what an ended worker leaves behind."""
+        """Kill the remaining processes of an ended worker, and close its connection."""
         self.signal(signal.SIGKILL)
         self.link.close()
 
@@ -117,9 +113,9 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
 
     Raises UsageError if the program cannot be run.
     """
-    ours, theirs = socket.socketpair()
+    own_end, child_end = socket.socketpair()
     try:
-        descriptor = theirs.fileno()
+        descriptor = child_end.fileno()
         process = subprocess.Popen(
             argv,
             env={**environ, "HOROVOD_ELASTIC": "1", VARIABLE: str(descriptor)},
@@ -129,13 +125,13 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
             preexec_fn=die_with_parent,  # also before it listens to the launcher
         )
     except OSError as error:
-        ours.close()
+        own_end.close()
         raise UsageError(
             f"{argv[0]} cannot be run: {error.strerror}", "busbw horovodrun -np 2 python train.py"
         ) from error
     finally:
-        theirs.close()
-    return Worker(slot, process, ours, Reader(ours))
+        child_end.close()
+    return Worker(slot, process, own_end, Reader(own_end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +168,21 @@ class _Launcher:
 
     def _listen(self) -> None:
         reader = Reader(self._socket)
-        while (received := reader.read()) is not None:
+        while True:
+            received = reader.read()
+            if received is None:
+                break
             for message in received:
                 kind = message.pop("kind")
                 if kind == CHANGED:
                     self.changed.set()
                 else:
-                    # here, since a message about the new world may follow at once
+                    # Cleared here, since a message about the new world may follow at once.
                     self.changed.clear()
-                    self._worlds.put(
-                        World(**message, store=reader.files.pop(0)) if kind == WORLD else None
-                    )
+                    world = None
+                    if kind == WORLD:
+                        world = World(**message, store=reader.files.pop(0))
+                    self._worlds.put(world)
         with contextlib.suppress(OSError):  # the launcher may have been the reader
             sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
             sys.stderr.flush()
@@ -203,7 +203,7 @@ def join() -> World | None:
     None: the job is not elastic.
 
     Raises:
-        SystemExit: the launcher needs this worker no more.
+        SystemExit: the launcher does not need this worker any more.
     """
     launcher = _connection()
     if launcher is None:
@@ -219,14 +219,14 @@ def join() -> World | None:
 
 
 def changed() -> bool:
-    """Whether the launcher has asked for a new world. It tells rank 0 only."""
+    """Whether the launcher has asked for a new world. It only asks rank 0."""
     launcher = _connection()
     return launcher is not None and launcher.changed.is_set()
 
 
 def _connection() -> _Launcher | None:
     global _launcher
-    descriptor = os.environ.pop(VARIABLE, "")  # it is not for children
+    descriptor = os.environ.pop(VARIABLE, "")  # children must not inherit it
     if descriptor:
         _launcher = _Launcher(int(descriptor))
     return _launcher

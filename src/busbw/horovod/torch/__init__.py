@@ -1,5 +1,6 @@
-"""`import busbw.horovod.torch as hvd`: Horovod's PyTorch API, with its names, signatures and
-meanings, over torch.distributed.
+"""`import busbw.horovod.torch as hvd`: Horovod's PyTorch API over torch.distributed.
+
+Names, signatures and meanings are those of Horovod.
 """
 
 from typing import TYPE_CHECKING, Any

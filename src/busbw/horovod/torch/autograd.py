@@ -10,8 +10,9 @@ from busbw.horovod.torch.requests import Kind
 
 
 class Collective(torch.autograd.Function):  # type: ignore[misc]
-    """One call on one or several tensors; an all-to-all's result is followed by the rows
-    received from each rank.
+    """One call on one or several tensors.
+
+    The result of an all-to-all is followed by the number of rows received from each rank.
     """
 
     @staticmethod
@@ -36,9 +37,9 @@ class Collective(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _run(call: Call, kind: Kind, grads: list[torch.Tensor], **arguments: Any) -> list[torch.Tensor]:
-    """Another operation over the same set, which is differentiable too."""
-    made = Call(kind=kind, grouped=call.grouped, process_set=call.process_set, **arguments)
-    result = Collective.apply(made, *grads)
+    """Run another operation over the same process set, which is differentiable too."""
+    operation = Call(kind=kind, grouped=call.grouped, process_set=call.process_set, **arguments)
+    result = Collective.apply(operation, *grads)
     return list(result) if call.grouped else [result]
 
 
@@ -49,14 +50,14 @@ def _of_allreduce(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 
 def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    """This rank's rows of the average."""
+    """This rank's rows of the average over ranks."""
     reduced = _run(call, Kind.ALLREDUCE, grads, op=requests.Average)
-    own = [torch.tensor([number], dtype=torch.int64) for number in ctx.rows]
-    rows = _run(call, Kind.ALLGATHER, own)
+    counts = [torch.tensor([count], dtype=torch.int64) for count in ctx.rows]
+    rows = _run(call, Kind.ALLGATHER, counts)
     me = call.process_set.rank()
     return [
-        grad.narrow(0, int(every[:me].sum()), number)
-        for grad, every, number in zip(reduced, rows, ctx.rows, strict=True)
+        grad.narrow(0, int(rank_counts[:me].sum()), count)
+        for grad, rank_counts, count in zip(reduced, rows, ctx.rows, strict=True)
     ]
 
 
@@ -67,20 +68,21 @@ def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 
 def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    made = Call(
+    operation = Call(
         kind=Kind.ALLTOALL, splits=ctx.received, tells_splits=True, process_set=call.process_set
     )
-    back, _ = Collective.apply(made, grads[0])
-    left = ctx.rows[0] - back.shape[0]  # rows that were not sent
-    return [torch.cat([back, back.new_zeros(left, *back.shape[1:])]) if left else back]
+    back, _ = Collective.apply(operation, grads[0])
+    unsent = ctx.rows[0] - back.shape[0]  # rows that were not sent
+    if not unsent:
+        return [back]
+    return [torch.cat([back, back.new_zeros(unsent, *back.shape[1:])])]
 
 
 def _of_reducescatter(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Gathered; for a sum, times the number of ranks."""
+    """The gathered gradients; those of a sum times the number of ranks."""
     ranks = call.process_set.size() if call.op == requests.Sum else 1
-    return _run(
-        call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads]
-    )
+    factor = ranks * call.prescale * call.postscale
+    return _run(call, Kind.ALLGATHER, [grad * factor for grad in grads])
 
 
 _BACKWARD = {

@@ -1,4 +1,4 @@
-"""Which libraries operations use: Gloo and NCCL, never MPI."""
+"""Tells scripts which libraries operations use: Gloo and NCCL, never MPI."""
 
 import torch
 import torch.distributed as dist
@@ -29,7 +29,7 @@ gloo_built = gloo_enabled
 
 
 def nccl_built() -> int:
-    """NCCL's version as 10000 x major + 100 x minor + patch, where torch has NCCL; else 0."""
+    """NCCL's version as 10000 x major + 100 x minor + patch; 0 if torch has no NCCL."""
     if not dist.is_nccl_available() or not cuda_built():
         return 0
     major, minor, patch = torch.cuda.nccl.version()

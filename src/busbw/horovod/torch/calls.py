@@ -28,7 +28,7 @@ class Call:
     op: int = requests.Sum
     root: int = -1
     splits: Splits = None
-    # the result of an all-to-all includes the row counts received from each rank
+    # The result of an all-to-all includes the number of rows received from each rank.
     tells_splits: bool = False
     prescale: float = 1.0
     postscale: float = 1.0
@@ -60,30 +60,24 @@ def reduction(op: int | None, average: bool | None) -> int:
 
 
 def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
-    """Submit an operation. Returns its handle number; a failed call uses one up too.
+    """Submit an operation. Returns its handle number. A call that fails uses up a number too.
 
     Raises:
         Refused: invalid arguments, or a name that is still in use.
         HorovodInternalError: tensors of several devices, or the job has ended.
     """
-    here, number = context.current(), context.handles.number()
-    for tensor in tensors:
-        _check(tensor, call)
-    if not tensors:
-        raise Refused(f"{call.kind} without a tensor", "give at least one")
-    # Horovod's own type of error
-    if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:
-        raise HorovodInternalError(
-            f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
-        )
+    current, number = context.current(), context.handles.number()
+    _check_all(tensors, call)
     set_id = call.process_set.number()
     if not call.process_set.included():
         raise Refused(
-            f"rank {here.info.rank} is not in {call.process_set}",
+            f"rank {current.info.rank} is not in {call.process_set}",
             "check process_set.included() first",
         )
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
+    averages = call.op == requests.Average and set_id == 0
+    gradient = call.gradient and averages and current.worker is not None
     request = Request(
         kind=call.kind,
         name=f"{prefix}.{call.name or f'noname.{number}'}",
@@ -95,24 +89,18 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         root=call.root,
         prescale=call.prescale,
         postscale=call.postscale,
-        gradient=call.gradient
-        and here.worker is not None
-        and call.op == requests.Average
-        and set_id == 0,
+        gradient=gradient,
     )
     outputs: Sequence[torch.Tensor] = ()
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
     splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
-    counts_on = (
-        (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu"))
-        if call.tells_splits
-        else None
+    operation = Operation(
+        request, inputs, outputs, splits, _device_of_counts(call), inputs[0].device, call.grouped
     )
-    made = Operation(request, inputs, outputs, splits, counts_on, inputs[0].device, call.grouped)
     if call.in_place:
-        made.given = tensors
-    return _submit(here, number, made)
+        operation.returned = tensors
+    return _submit(current, number, operation)
 
 
 def control(
@@ -122,17 +110,37 @@ def control(
     root: int = -1,
 ) -> Any:
     """Run an operation without tensors on all ranks and return its result."""
-    here, number = context.current(), context.handles.number()
+    current, number = context.current(), context.handles.number()
     request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
-    return context.handles.synchronize(_submit(here, number, Operation(request)))
+    return context.handles.synchronize(_submit(current, number, Operation(request)))
 
 
-def _submit(here: context.Context, number: int, operation: Operation) -> int:
+def _submit(current: context.Context, number: int, operation: Operation) -> int:
     if operation.device.type == "cuda":
         operation.begun = torch.cuda.Event()
         operation.begun.record(torch.cuda.current_stream(operation.device))
-    here.controller.submit(operation)
+    current.controller.submit(operation)
     return context.handles.hold(number, operation.handle)
+
+
+def _device_of_counts(call: Call) -> torch.device | None:
+    """The device of the row counts that an all-to-all returns; None: it does not return them."""
+    if not call.tells_splits:
+        return None
+    return call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")
+
+
+def _check_all(tensors: Sequence[torch.Tensor], call: Call) -> None:
+    for tensor in tensors:
+        _check(tensor, call)
+    if not tensors:
+        raise Refused(f"{call.kind} without a tensor", "give at least one")
+    devices = {str(tensor.device): None for tensor in tensors}
+    if len(devices) > 1:
+        # Horovod raises an error of this type.
+        raise HorovodInternalError(
+            f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
+        )
 
 
 def _check(tensor: Any, call: Call) -> None:
@@ -166,13 +174,13 @@ def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
                 f"{rows} rows cannot be divided evenly among {ranks} ranks", "give splits"
             )
         return [rows // ranks] * ranks
-    given = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
-    if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 1:
+    counts = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
+    if counts.is_floating_point() or counts.dtype == torch.bool or counts.dim() != 1:
         raise Refused(
-            f"splits are {given.dtype} in {given.dim()} dimensions",
+            f"splits are {counts.dtype} in {counts.dim()} dimensions",
             "give one whole number for each rank",
         )
-    splits = [int(number) for number in given.tolist()]
+    splits = [int(number) for number in counts.tolist()]
     if len(splits) != ranks or min(splits) < 0 or sum(splits) > rows:
         raise Refused(
             f"splits {splits} of {rows} rows over {ranks} ranks",

@@ -1,5 +1,6 @@
-"""How each operation runs over a torch.distributed group, using element types that the backend
-can send.
+"""How each operation runs over a torch.distributed group.
+
+Data is sent as element types that the backend supports.
 """
 
 import math
@@ -17,27 +18,26 @@ def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> t
 
     Works in place if the backend supports the type, else on a copy.
     """
-    requests.scaled_(flat, request.prescale)
+    requests.scale_(flat, request.prescale)
     sent = flat.to(requests.CARRIERS.get(flat.dtype, flat.dtype))
     if sent.numel():
         dist.all_reduce(sent, op=requests.TORCH_OPS[request.op], group=group)
-    requests.scaled_(sent, requests.postscale(request.op, request.postscale, group.size()))
+    requests.scale_(sent, requests.postscale(request.op, request.postscale, group.size()))
     return sent.to(flat.dtype)
 
 
 def allgather(tensor: torch.Tensor, rows: Sequence[int], group: dist.ProcessGroup) -> torch.Tensor:
-    """The ranks' tensors concatenated along dimension 0. `rows`: the first dimension of each."""
-    most, rest = max(rows), tensor.shape[1:]
-    mine = torch.nn.functional.pad(
-        _as_bytes(tensor), (0, (most - tensor.shape[0]) * _row_bytes(tensor))
-    )
-    every = mine.new_empty(len(rows) * mine.numel())
-    if every.numel():
-        dist.all_gather_into_tensor(every, mine, group=group)
-    whole = every.view(tensor.dtype).view(len(rows), most, *rest)
-    if min(rows) == most:
-        return whole.flatten(0, 1)
-    return torch.cat([part[:number] for part, number in zip(whole, rows, strict=True)])
+    """The tensors of all ranks, concatenated along dimension 0. `rows`: their first dimensions."""
+    largest, shape = max(rows), tensor.shape[1:]
+    padding = (largest - tensor.shape[0]) * _row_bytes(tensor)
+    padded = torch.nn.functional.pad(_as_bytes(tensor), (0, padding))
+    gathered = padded.new_empty(len(rows) * padded.numel())
+    if gathered.numel():
+        dist.all_gather_into_tensor(gathered, padded, group=group)
+    parts = gathered.view(tensor.dtype).view(len(rows), largest, *shape)
+    if min(rows) == largest:
+        return parts.flatten(0, 1)
+    return torch.cat([part[:number] for part, number in zip(parts, rows, strict=True)])
 
 
 def broadcast_(tensor: torch.Tensor, root: int, group: dist.ProcessGroup) -> None:
@@ -70,38 +70,39 @@ def alltoall(
 def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
     """This rank's rows of the reduction.
 
-    If they do not divide evenly, the first ranks get one more.
+    If rows do not divide evenly, the first ranks get one more.
     """
     ranks, me = group.size(), group.rank()
     base, extra = divmod(tensor.shape[0], ranks)
     rows = [base + (rank < extra) for rank in range(ranks)]
-    sent = requests.scaled_(tensor.clone(), request.prescale).to(
-        requests.CARRIERS.get(tensor.dtype, tensor.dtype)
-    )
+    scaled = requests.scale_(tensor.clone(), request.prescale)
+    sent = scaled.to(requests.CARRIERS.get(tensor.dtype, tensor.dtype))
     if extra:
-        whole = [
-            (part, part.new_zeros(base + 1 - part.shape[0], *part.shape[1:]))
-            for part in sent.split(rows)
-        ]
-        sent = torch.cat([tensor for pair in whole for tensor in pair])
+        padded = []
+        for part in sent.split(rows):
+            padded += [part, part.new_zeros(base + 1 - part.shape[0], *part.shape[1:])]
+        sent = torch.cat(padded)
     out = sent.new_empty(sent.shape[0] // ranks, *tensor.shape[1:])
     if out.numel():
         dist.reduce_scatter_tensor(out, sent, op=requests.TORCH_OPS[request.op], group=group)
-    requests.scaled_(out, requests.postscale(request.op, request.postscale, ranks))
+    requests.scale_(out, requests.postscale(request.op, request.postscale, ranks))
     return out[: rows[me]].to(tensor.dtype).contiguous()
 
 
 def rows_of(answer: Response, number: int, members: Sequence[int]) -> list[int]:
-    """The first dimension of tensor `number` of each rank."""
+    """The first dimension of tensor `number` of each member."""
     return [answer.requests[rank].shapes[number][0] for rank in members]
 
 
-def fused(
+def reduce_fused(
     tensors: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
     reduce: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    """Reduce tensors of one type as one. A single tensor is copied only to its output."""
+    """Reduce tensors of one type as a single flat tensor, into `outputs`.
+
+    A single tensor is copied only to its output.
+    """
     if len(tensors) == 1:
         if outputs[0] is not tensors[0]:
             outputs[0].copy_(tensors[0])
@@ -111,9 +112,8 @@ def fused(
             flat.copy_(reduced)
         return
     reduced = reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]))
-    for output, part in zip(
-        outputs, reduced.split([output.numel() for output in outputs]), strict=True
-    ):
+    parts = reduced.split([output.numel() for output in outputs])
+    for output, part in zip(outputs, parts, strict=True):
         output.copy_(part.view_as(output))
 
 

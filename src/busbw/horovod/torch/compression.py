@@ -23,11 +23,11 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """As it is."""
+    """Sends tensors as they are."""
 
 
 class FP16Compressor(Compressor):
-    """Floating point as half precision; integers as they are."""
+    """Sends floating-point numbers in half precision, and integers as they are."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:

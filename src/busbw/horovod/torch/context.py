@@ -1,7 +1,6 @@
-"""The state of a process between `init` and `shutdown`, and the functions that scripts use to
-query it.
+"""The state of a process between `init` and `shutdown`, and the functions of scripts to query it.
 
-Process sets: subsets of ranks, for the `process_set` argument of operations.
+Process sets are subsets of ranks, for the `process_set` argument of operations.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +27,9 @@ class Context:
     executor: Executor
     timeline: Timeline
     worker: CommWorker | None
-    local_sizes: tuple[int, ...]  # of the host of each rank
-    # destroyed one by one at shutdown; None: all of torch.distributed is ours
+    local_sizes: tuple[int, ...]  # for each rank: the number of ranks on its host
+    # Groups that `shutdown` destroys; None: `init` initialized torch.distributed, and `shutdown`
+    # destroys all of it.
     groups: list[dist.ProcessGroup] | None
 
 
@@ -49,7 +49,7 @@ def current() -> Context:
 
 
 def replace(context: Context | None) -> Context | None:
-    """Make this the process's context; the one before."""
+    """Make this the process's context. Returns the former one."""
     global _context
     before, _context = _context, context
     return before
@@ -61,7 +61,7 @@ def is_initialized() -> bool:
 
 
 def size() -> int:
-    """Ranks of the job."""
+    """The number of ranks of the job."""
     return current().info.size
 
 
@@ -71,7 +71,7 @@ def rank() -> int:
 
 
 def local_size() -> int:
-    """Ranks of this host."""
+    """The number of ranks on this host."""
     return current().info.local_size
 
 
@@ -81,12 +81,12 @@ def local_rank() -> int:
 
 
 def cross_size() -> int:
-    """Hosts that have a process with this local rank."""
+    """The number of hosts that have a process with this local rank."""
     return current().info.cross_size
 
 
 def cross_rank() -> int:
-    """This host's index among them."""
+    """This host's index among the hosts that have a process with this local rank."""
     return current().info.cross_rank
 
 
@@ -110,9 +110,7 @@ class ProcessSet:
         Raises:
             Refused: no ranks.
         """
-        if not isinstance(ranks_or_comm, Iterable) or any(
-            not isinstance(rank, int) for rank in ranks_or_comm
-        ):
+        if not isinstance(ranks_or_comm, Iterable) or not _are_numbers(ranks_or_comm):
             raise Refused(
                 f"a process set has a list of ranks, not {ranks_or_comm!r}",
                 "for example hvd.ProcessSet([0, 1])",
@@ -165,10 +163,14 @@ class ProcessSet:
         return self.ranks
 
     def __str__(self) -> str:
-        """For errors."""
+        """The name of the set in errors."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def _are_numbers(ranks: Iterable[object]) -> bool:
+    return all(isinstance(rank, int) for rank in ranks)
 
 
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
-registered: list[ProcessSet] = []  # those that `shutdown` unregisters
+registered: list[ProcessSet] = []  # `shutdown` unregisters them

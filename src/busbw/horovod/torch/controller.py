@@ -49,19 +49,15 @@ class Controller:
     def __init__(
         self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0
     ) -> None:
-        """`times`: how many jobs this process has joined so far. It is the same on all ranks."""
+        """`times`: jobs that this process has joined so far. It is the same on all ranks."""
         self._times = times
         self._heartbeat = Heartbeat(mesh)
-        self._mesh, self._executor, self._options, self._timeline = (
-            mesh,
-            executor,
-            options,
-            timeline,
-        )
+        self._mesh, self._executor = mesh, executor
+        self._options, self._timeline = options, timeline
         self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._mine: dict[Key, Operation] = {}
+        self._operations: dict[Key, Operation] = {}
         self._announced: set[Key] = set()  # used by the thread only
         self._leaving = False
         self._ended: HorovodInternalError | None = None
@@ -79,12 +75,12 @@ class Controller:
         with self._lock:
             if self._ended is not None:
                 raise HorovodInternalError(str(self._ended)) from self._ended
-            if operation.request.key in self._mine:
+            if operation.request.key in self._operations:
                 raise Refused(
                     f"an operation named {operation.request.name} is still running",
                     "give each its own name, or synchronize first",
                 )
-            self._mine[operation.request.key] = operation
+            self._operations[operation.request.key] = operation
             # Without a reference to the operation: a cycle would keep its tensors, and the groups,
             # until the garbage collector runs.
             operation.handle.before = functools.partial(self._forget, operation.request.key)
@@ -102,10 +98,8 @@ class Controller:
     def _leave_together(self) -> None:
         """Wait until all ranks know that all leave.
 
-        Closing connections earlier could lose data that others have not read.
-
-        Uses the store, which rank 0 or the launcher hosts. If the store is gone, all ranks have
-        left.
+        Closing connections earlier could lose data that others have not read. It uses the store,
+        which rank 0 or the launcher hosts. If the store is gone, all ranks have left.
         """
         with contextlib.suppress(Exception):
             store = dist.PrefixStore(
@@ -122,25 +116,26 @@ class Controller:
 
     @property
     def lost(self) -> bool:
-        """Whether it has failed. Running operations of other ranks may never end."""
+        """Whether the job has failed. Then running operations of other ranks may never end."""
         return self._ended is not None and not isinstance(self._ended, Shutdown)
 
     def _forget(self, key: Key) -> None:
         """Allow the name to be used again."""
         with self._lock:
-            self._mine.pop(key, None)
+            self._operations.pop(key, None)
 
     def _work(self) -> None:
         try:
             while not self._cycle():
                 # A single rank waits only for its own requests.
-                self._wake.wait(
-                    None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S)
-                )
+                pause_s = None
+                if self._size > 1:
+                    pause_s = max(self._options.cycle_s, _LEAST_PAUSE_S)
+                self._wake.wait(pause_s)
                 self._wake.clear()
             self._end(Shutdown())
         except Exception as error:  # noqa: BLE001 - set on all pending operations
-            self._end(self._explained(error))
+            self._end(self._explain(error))
 
     def _cycle(self) -> bool:
         """Exchange once and run the operations that are ready.
@@ -151,17 +146,16 @@ class Controller:
         with self._lock:
             waiting = {
                 key: operation
-                for key, operation in self._mine.items()
+                for key, operation in self._operations.items()
                 if key not in self._announced
             }
         bits, unknown = self._bits(waiting)
         bits, unknown, leaves = self._exchange(bits, unknown, self._leaving)
         answers = list(self._cache.take(bits))
         if unknown:
-            known = {answer.key for answer in answers}
-            answers += self._negotiate(
-                [operation.request for key, operation in waiting.items() if key not in known]
-            )
+            cached = {answer.key for answer in answers}
+            fresh = [operation.request for key, operation in waiting.items() if key not in cached]
+            answers += self._negotiate(fresh)
         if answers:
             self._answer(answers)
         self._warn()
@@ -169,38 +163,30 @@ class Controller:
 
     def _bits(self, waiting: dict[Key, Operation]) -> tuple[int, bool]:
         """Cache slots that this rank is ready for, and whether it has requests without a slot."""
-        bits, unknown, joined, now_s = (
-            self._cache.foreign,
-            False,
-            bool(self._table.joined),
-            time.monotonic(),
-        )
+        bits, unknown = self._cache.foreign, False
+        joined, now_s = bool(self._table.joined), time.monotonic()
         patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
         for key, operation in waiting.items():
             slot = self._cache.slot(operation.request)
-            # Requests that others have sent in full are sent in full, and so are overdue ones, so
+            # Requests that others have sent in full are sent in full. So are overdue requests, so
             # that a warning can name missing ranks.
-            if (
-                slot is None
-                or joined
-                or key in self._table
-                or now_s - operation.since_s > patience_s
-            ):
+            overdue = now_s - operation.since_s > patience_s
+            if slot is None or joined or key in self._table or overdue:
                 unknown = True
             else:
                 bits |= 1 << slot
         return bits, unknown or bool(self._overdue())
 
     def _exchange(self, bits: int, unknown: bool, leaves: bool) -> tuple[int, bool, bool]:
-        """The AND of all ranks' bits, and whether any rank has an uncached request or is
-        leaving.
+        """Exchange the bits of all ranks.
+
+        Returns their AND, whether any rank has an uncached request, and whether any is leaving.
         """
         length = (self._cache.slots + 7) // 8
         if self._size > 1:
             flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
-            message = torch.frombuffer(
-                bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8
-            )
+            data = bytearray([flags]) + bytearray(bits.to_bytes(length, "little"))
+            message = torch.frombuffer(data, dtype=torch.uint8)
             dist.all_reduce(message, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
             flags, bits = int(message[0]), int.from_bytes(bytes(message[1:].tolist()), "little")
             unknown, leaves = not flags & _UNKNOWN, not flags & _LEAVE
@@ -210,35 +196,34 @@ class Controller:
     def _negotiate(self, fresh: Sequence[Request]) -> list[Response]:
         """Exchange the full requests of all ranks. Returns the operations that are then ready."""
         self._announced.update(request.key for request in fresh)
-        every: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
+        gathered: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
         if self._size > 1:
-            every = every * self._size
-            dist.all_gather_object(every, (fresh, self._overdue()), group=self._mesh.world.group)
+            gathered = gathered * self._size
+            dist.all_gather_object(gathered, (fresh, self._overdue()), group=self._mesh.world.group)
         self.counts.negotiations += 1
-        for rank, (requests, _) in enumerate(every):
+        for rank, (requests, _) in enumerate(gathered):
             for request in requests:
                 self._table.add(rank, request)
         answers = self._table.take_ready(self._executor.members())
-        for key in every[0][1]:  # rank 0's clock decides for all
-            failed = self._table.fail(
-                key,
-                f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s",
-            )
-            answers += [failed] if failed else []
+        for key in gathered[0][1]:  # rank 0's clock decides for all
+            limit = f"within {self._options.stall_fail_s:g} s"
+            failed = self._table.fail(key, f"{key[1]}: some ranks did not request it {limit}")
+            if failed:
+                answers.append(failed)
         return answers
 
     def _overdue(self) -> list[Key]:
-        return (
-            self._table.overdue(self._options.stall_fail_s, time.monotonic())
-            if self._rank == 0
-            else []
-        )
+        if self._rank != 0:
+            return []
+        return self._table.overdue(self._options.stall_fail_s, time.monotonic())
 
     def _answer(self, answers: Sequence[Response]) -> None:
         keys = {answer.key for answer in answers}
-        mine = {key: operation for key, operation in self._mine.items() if key in keys}
+        own_operations = {
+            key: operation for key, operation in self._operations.items() if key in keys
+        }
         self._announced -= keys
-        self._executor.run(answers, mine)
+        self._executor.run(answers, own_operations)
         members = self._executor.members()
         for answer in answers:
             if not answer.error and answer.request.kind == Kind.REMOVE_SET:
@@ -248,9 +233,8 @@ class Controller:
     def _warn(self) -> None:
         if self._rank != 0:
             return
-        for stalled in self._table.stalled(
-            self._executor.members(), self._options.stall_warn_s, time.monotonic()
-        ):
+        members, least_s = self._executor.members(), self._options.stall_warn_s
+        for stalled in self._table.stalled(members, least_s, time.monotonic()):
             missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
             sys.stderr.write(
                 f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for"
@@ -260,19 +244,19 @@ class Controller:
     def _end(self, error: HorovodInternalError) -> None:
         with self._lock:
             self._ended = error
-            left = list(self._mine.values())
-        for operation in left:
+            pending = list(self._operations.values())
+        for operation in pending:
             operation.handle.fail(error)
 
-    def _explained(self, error: Exception) -> HorovodInternalError:
+    def _explain(self, error: Exception) -> HorovodInternalError:
         """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, HorovodInternalError):
             return error
         lost = self._heartbeat.lost() if self._size > 1 else []
         alive = "all ranks are alive" if self._heartbeat.tells else "a rank may be lost"
         who = f"lost: {', '.join(lost)}" if lost else alive
-        # Ranks that notice late also see others leave, so the first finding counts. Without the
-        # store, each rank uses its own.
+        # Ranks that notice the failure late also see others leave, so the first finding counts.
+        # Without the store, each rank uses its own finding.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()
         return HorovodInternalError(

@@ -8,8 +8,8 @@ from busbw.horovod.torch.errors import Refused
 from busbw.horovod.variables import LAUNCHER_VARIABLES, PREFIX, RANK_VARIABLES, SETTINGS
 from busbw.launch import environment as launchers
 
-# Values that ask for the behavior that busbw has anyway.
-_GIVEN = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
+# Values that select what busbw does in any case.
+_IMPLIED = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
 _OFF = ("", "0")
 
 
@@ -52,9 +52,9 @@ _LOCAL_SIZES = {
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
-    """This process's rank and size: of HOROVOD_* variables, else of its launcher.
+    """This process's rank and size, from HOROVOD_* variables or else from its launcher.
 
-    Without a launcher: a single process.
+    Without a launcher, the process is the only one.
 
     Raises:
         UsageError: a rank without a size, or numbers that do not fit.
@@ -74,16 +74,11 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
             _number(environ, "HOROVOD_LOCAL_SIZE", -1),
             *cross,
         )
-    found = launchers.detect(environ)
-    if found is not None:
-        local_size = _number(environ, _LOCAL_SIZES.get(found.launcher.name, ""), -1)
-        return RankInfo(
-            found.rank,
-            found.size,
-            -1 if found.local_rank is None else found.local_rank,
-            local_size,
-            *cross,
-        )
+    launched = launchers.detect(environ)
+    if launched is not None:
+        local_size = _number(environ, _LOCAL_SIZES.get(launched.launcher.name, ""), -1)
+        local_rank = -1 if launched.local_rank is None else launched.local_rank
+        return RankInfo(launched.rank, launched.size, local_rank, local_size, *cross)
     if environ.get("RANK") and environ.get("WORLD_SIZE"):
         raise Refused(
             f"RANK={environ['RANK']} and WORLD_SIZE={environ['WORLD_SIZE']} are set without"
@@ -106,26 +101,25 @@ def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def options(environ: Mapping[str, str]) -> Options:
-    """The settings.
+    """The settings that the variables select.
 
     Raises:
-        Refused: a value that is invalid.
+        Refused: a value is invalid.
     """
     value = {
         variable.name.removeprefix(PREFIX): variable.value(environ, Refused)
         for variable in SETTINGS
     }
-    warn, fail = (
-        float(str(value["STALL_CHECK_TIME_SECONDS"])),
-        float(str(value["STALL_SHUTDOWN_TIME_SECONDS"])),
-    )
+    warn_s = float(str(value["STALL_CHECK_TIME_SECONDS"]))
+    fail_s = float(str(value["STALL_SHUTDOWN_TIME_SECONDS"]))
+    checks = not value["STALL_CHECK_DISABLE"]
     timeline = str(value["TIMELINE"])
     return Options(
         fusion=int(str(value["FUSION_THRESHOLD"])),
         cycle_s=float(str(value["CYCLE_TIME"])) / 1e3,
         cache=int(str(value["CACHE_CAPACITY"])),
-        stall_warn_s=math.inf if value["STALL_CHECK_DISABLE"] or not warn else warn,
-        stall_fail_s=math.inf if value["STALL_CHECK_DISABLE"] or not fail else fail,
+        stall_warn_s=warn_s if checks and warn_s else math.inf,
+        stall_fail_s=fail_s if checks and fail_s else math.inf,
         timeout_s=float(str(value["GLOO_TIMEOUT_SECONDS"])),
         timeline="" if timeline == "DYNAMIC" else timeline,
         mark_cycles=bool(value["TIMELINE_MARK_CYCLES"]),
@@ -138,12 +132,12 @@ def options(environ: Mapping[str, str]) -> Options:
 def unsupported(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
-    asked = (
-        item
-        for item in environ.items()
-        if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN
-    )
-    return sorted(name for name, _ in asked if name not in known)
+    requested = [
+        name
+        for name, value in environ.items()
+        if value not in _OFF and (name, value) not in _IMPLIED
+    ]
+    return sorted(name for name in requested if name.startswith(PREFIX) and name not in known)
 
 
 def _number(environ: Mapping[str, str], name: str, without: int | None = None) -> int:

@@ -7,8 +7,9 @@ from busbw.core.errors import NoMeasurement, UsageError
 
 
 class HorovodInternalError(NoMeasurement, RuntimeError):
-    """An operation failed on all its ranks: the requests disagree, a rank is lost, or a rank
-    shut down.
+    """An operation failed on all its ranks.
+
+    The requests disagree, a rank is lost, or a rank has shut down.
     """
 
 
@@ -22,8 +23,9 @@ class Shutdown(HorovodInternalError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts or slots has changed; raised by `commit` and `check_host_updates`, and
-    caught by `elastic.run`.
+    """The set of hosts or slots has changed.
+
+    `commit` and `check_host_updates` raise it, and `elastic.run` catches it.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:

@@ -30,11 +30,11 @@ class Operation:
     inputs: Sequence[torch.Tensor] = ()
     outputs: Sequence[torch.Tensor] = ()  # for operations with preallocated results
     splits: Sequence[int] = ()
-    # device of the received row counts; None: they are not returned
+    # The device of the received row counts; None: they are not returned.
     counts_on: torch.device | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
-    given: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
+    returned: Sequence[torch.Tensor] = ()  # of an operation in place: the caller's tensors
     handle: Handle = field(default_factory=Handle)
     since_s: float = field(default_factory=time.monotonic)
     begun: "torch.cuda.Event | None" = None  # after the work queued on the GPU before the call
@@ -53,7 +53,7 @@ _Batch = list[tuple[Response, Operation]]
 
 
 class Executor:
-    """Process sets by number, and how operations run over them."""
+    """Runs operations over process sets, which it knows by number."""
 
     def __init__(
         self,
@@ -71,43 +71,42 @@ class Executor:
 
     def members(self) -> dict[int, tuple[int, ...]]:
         """Ranks of each process set."""
-        return {number: one.ranks for number, one in self.sets.items()}
+        return {number: members.ranks for number, members in self.sets.items()}
 
     def add_set(self, ranks: tuple[int, ...]) -> int:
-        """Add a process set; the number.
+        """Add a process set, or reuse one with the same ranks. Returns its number.
 
-        All ranks must call it. A set with the same ranks is reused.
+        All ranks must call it.
         """
-        for number, one in self.sets.items():
-            if number and one.ranks == ranks:
+        for number, members in self.sets.items():
+            if number and members.ranks == ranks:
                 return number
         group = dist.new_group(list(ranks))
         self._sets_ever += 1
         self.sets[self._sets_ever - 1] = Members(ranks, group if self._rank in ranks else None)
         return self._sets_ever - 1
 
-    def run(self, answers: Sequence[Response], mine: Mapping[tuple[int, str], Operation]) -> None:
+    def run(
+        self, answers: Sequence[Response], own_operations: Mapping[tuple[int, str], Operation]
+    ) -> None:
         """Run or fail each response.
 
-        `mine` has this rank's operations by key. An exception ends the job.
+        `own_operations` has this rank's operations by key. An exception ends the job.
         """
         batch: _Batch = []
         for answer in answers:
-            operation = mine.get(answer.key)
+            operation = own_operations.get(answer.key)
             if answer.error:
                 if operation:
                     operation.handle.fail(HorovodInternalError(answer.error))
                 continue
             if operation is None:
-                operation = self._as_joined(answer)
+                operation = self._make_for_joined(answer)
                 if operation is None:
                     continue
-            self._timeline.span(
-                _label(answer.request),
-                NEGOTIATE.format(answer.request.kind.upper()),
-                operation.since_s,
-                time.monotonic(),
-            )
+            activity = NEGOTIATE.format(answer.request.kind.upper())
+            end_s = time.monotonic()
+            self._timeline.span(_label(answer.request), activity, operation.since_s, end_s)
             if batch and not self._fits(batch, answer, operation):
                 self._all_reduce(batch)
                 batch = []
@@ -118,11 +117,11 @@ class Executor:
         if batch:
             self._all_reduce(batch)
 
-    def _as_joined(self, answer: Response) -> Operation | None:
+    def _make_for_joined(self, answer: Response) -> Operation | None:
         """An operation on zeros, for a rank that has joined while others continue."""
         request = answer.request
-        one = self.sets.get(request.set_id)
-        if request.kind != Kind.ALLREDUCE or one is None or self._rank not in one.ranks:
+        members = self.sets.get(request.set_id)
+        if request.kind != Kind.ALLREDUCE or members is None or self._rank not in members.ranks:
             return None
         device = self.joined_device if request.device != "cpu" else torch.device("cpu")
         zeros = [
@@ -132,24 +131,21 @@ class Executor:
         return Operation(request, zeros, zeros, device=device)
 
     def _fits(self, batch: _Batch, answer: Response, operation: Operation) -> bool:
-        """Whether it can be fused with the batch."""
+        """Whether an operation can be fused with the batch."""
         first, new = batch[0][0].request, answer.request
         alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
-        if (
-            any(getattr(first, name) != getattr(new, name) for name in alike)
-            or self._by_worker(first)
-            or self._by_worker(new)
-        ):
+        if any(getattr(first, name) != getattr(new, name) for name in alike):
+            return False
+        if self._by_worker(first) or self._by_worker(new):
             return False
         if len({*first.dtypes, *new.dtypes}) > 1 or batch[0][1].device != operation.device:
             return False
         tensors = [tensor for _, other in batch for tensor in other.inputs] + [*operation.inputs]
-        return bool(
-            sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion
-        )
+        nbytes: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return nbytes <= self._fusion
 
     def _by_worker(self, request: Request) -> bool:
-        """Whether it is a gradient that the communication worker exchanges."""
+        """Whether a request is a gradient that the communication worker exchanges."""
         if not request.gradient or self._worker is None:
             return False
         nbytes = sum(
@@ -166,23 +162,21 @@ class Executor:
         tensors = [tensor for _, operation in batch for tensor in operation.inputs]
         outputs = [tensor for _, operation in batch for tensor in operation.outputs]
         group = self._group(request)
-        with self._timed(batch), self._on(batch) as done:
+        with self._record_times(batch), self._use_stream(batch) as finished:
             for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
                 chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-                these, into = (
-                    [tensors[number] for number in chosen],
-                    [outputs[number] for number in chosen],
-                )
+                inputs = [tensors[number] for number in chosen]
+                results = [outputs[number] for number in chosen]
                 if self._by_worker(request):
                     names = [f"{request.name}.{number}" for number in chosen]
                     reduce = functools.partial(
-                        self._exchange, names=names, shapes=[tensor.shape for tensor in these]
+                        self._exchange, names=names, shapes=[tensor.shape for tensor in inputs]
                     )
                 else:
                     reduce = functools.partial(collectives.reduce_, request=request, group=group)
-                collectives.fused(these, into, reduce)
+                collectives.reduce_fused(inputs, results, reduce)
         for _, operation in batch:
-            self._finish(operation, list(operation.outputs), done)
+            self._finish(operation, list(operation.outputs), finished)
 
     def _exchange(
         self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]
@@ -203,28 +197,28 @@ class Executor:
             # The group itself stays: operations may still be queued on a GPU.
             operation.handle.finish(self.sets.pop(request.root, None) is not None)
         else:
-            with self._timed([(answer, operation)]), self._on([(answer, operation)]) as done:
+            with (
+                self._record_times([(answer, operation)]),
+                self._use_stream([(answer, operation)]) as finished,
+            ):
                 results = [
-                    self._one(answer, operation, number) for number in range(len(operation.inputs))
+                    self._run_tensor(answer, operation, number)
+                    for number in range(len(operation.inputs))
                 ]
-            self._finish(operation, results, done)
+            self._finish(operation, results, finished)
 
-    def _one(self, answer: Response, operation: Operation, number: int) -> object:
-        request, tensor, group = (
-            answer.request,
-            operation.inputs[number],
-            self._group(answer.request),
-        )
+    def _run_tensor(self, answer: Response, operation: Operation, number: int) -> object:
+        """Run an operation on one of its tensors. Returns the result for it."""
+        request, tensor = answer.request, operation.inputs[number]
+        group = self._group(request)
         ranks = self.sets[request.set_id].ranks
         if request.kind == Kind.ALLGATHER:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
         if request.kind == Kind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
-            return (
-                (out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on))
-                if operation.counts_on
-                else out
-            )
+            if not operation.counts_on:
+                return out
+            return out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on)
         if request.kind == Kind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]
@@ -239,59 +233,55 @@ class Executor:
         return group
 
     @contextlib.contextmanager
-    def _timed(self, batch: _Batch) -> Iterator[None]:
+    def _record_times(self, batch: _Batch) -> Iterator[None]:
         begin_s = time.monotonic()
         yield
         end_s = time.monotonic()
         for answer, operation in batch:
             request, name = answer.request, answer.request.kind.upper()
-            types, shapes = (
-                [str(dtype).removeprefix("torch.") for dtype in request.dtypes],
-                [list(shape) for shape in request.shapes],
-            )
+            types = [str(dtype).removeprefix("torch.") for dtype in request.dtypes]
+            shapes = [list(shape) for shape in request.shapes]
             self._timeline.span(_label(request), name, begin_s, end_s, dtype=types, shape=shapes)
             backend = "NCCL" if operation.device.type == "cuda" else "GLOO"
-            self._timeline.span(
-                _label(request),
-                f"{backend}_{_ACTIVITIES.get(name, name)}",
-                begin_s,
-                end_s,
-                fused=len(batch),
-            )
+            activity = f"{backend}_{_ACTIVITIES.get(name, name)}"
+            self._timeline.span(_label(request), activity, begin_s, end_s, fused=len(batch))
 
     @contextlib.contextmanager
-    def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
-        """On a GPU: a stream of our own, after what was queued before; the event is recorded at
-        the end.
+    def _use_stream(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
+        """A context in which a batch runs on a separate stream of its GPU.
+
+        The stream waits for work that was queued before the calls. Yields an event that is recorded
+        at the end of the context; None on a CPU.
         """
         device = batch[0][1].device
         if device.type != "cuda":
             with torch.no_grad():
                 yield None
             return
-        stream, done = (
-            self._streams.setdefault(device, torch.cuda.Stream(device)),
-            torch.cuda.Event(),
-        )
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        stream, finished = self._streams[device], torch.cuda.Event()
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             for _, operation in batch:
                 if operation.begun is not None:
                     stream.wait_event(operation.begun)
                 for tensor in (*operation.inputs, *operation.outputs):
                     tensor.record_stream(stream)
-            yield done
-            done.record(stream)
+            yield finished
+            finished.record(stream)
 
     def _finish(
-        self, operation: Operation, results: list[object], done: "torch.cuda.Event | None"
+        self, operation: Operation, results: list[object], finished: "torch.cuda.Event | None"
     ) -> None:
-        results = list(operation.given) or results
-        operation.handle.finish(results if operation.grouped else results[0], done)
+        results = list(operation.returned) or results
+        operation.handle.finish(results if operation.grouped else results[0], finished)
 
 
 def _label(request: Request) -> str:
-    """Its name in the timeline.
+    """The name of an operation in the timeline.
 
-    Operations of several process sets may have one name at the same time.
+    It has the process set, since operations of several sets may have the same name at a time.
     """
-    return request.name + (f" (process set {request.set_id})" if request.set_id else "")
+    if not request.set_id:
+        return request.name
+    return f"{request.name} (process set {request.set_id})"

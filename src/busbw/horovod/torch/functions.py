@@ -1,4 +1,4 @@
-"""Parameters, optimizer states and any Python objects, from one rank to all or from all to all."""
+"""Broadcasts parameters, optimizer states and Python objects, and gathers objects."""
 
 import dataclasses
 import pickle
@@ -15,36 +15,35 @@ from busbw.horovod.torch.requests import Kind
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
-    """Overwrite tensors with those of `root_rank`: of a state_dict, named_parameters() or
-    parameters().
+    """Overwrite tensors with those of `root_rank`.
+
+    `params`: a state_dict, named_parameters() or parameters().
 
     Raises:
-        Refused: something else.
+        Refused: `params` is something else.
     """
     if isinstance(params, Mapping):
-        found = sorted(params.items())
+        named = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, str | bytes | torch.Tensor):
-        found = [one if isinstance(one, tuple) else (None, one) for one in params]
+        named = [item if isinstance(item, tuple) else (None, item) for item in params]
     else:
         raise Refused(
             f"broadcast_parameters of a {type(params).__name__}",
             "give model.state_dict() or model.named_parameters()",
         )
     begun = []
-    for name, tensor in found:
+    for name, tensor in named:
         if tensor is None:
             continue
-        whole = (
-            tensor
-            if isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
-            else _contiguous(name, tensor)
-        )
+        sent = tensor
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+            sent = _contiguous(name, tensor)
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
-        begun.append((tensor, whole, calls.begin(call, [whole])))
-    for tensor, whole, number in begun:
+        begun.append((tensor, sent, calls.begin(call, [sent])))
+    for tensor, sent, number in begun:
         context.handles.synchronize(number)
-        if whole is not tensor:
-            tensor.detach().copy_(whole)
+        if sent is not tensor:
+            tensor.detach().copy_(sent)
 
 
 def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
@@ -73,9 +72,8 @@ def broadcast_optimizer_state(
     if context.rank() != root_rank:
         tensors = []
         state = _with_tensors(bare, tensors, _devices(optimizer))
-    broadcast_parameters(
-        [(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank
-    )
+    named = [(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)]
+    broadcast_parameters(named, root_rank)
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
 
@@ -87,29 +85,29 @@ class _Hole(tuple[Any, ...]):
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """A copy with placeholders for tensors, which are appended to `tensors` in order."""
+    """A copy of a value with placeholders for its tensors, which are appended to `tensors`."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().contiguous())
         return _Hole((tuple(value.shape), value.dtype, value.device.type))
     if isinstance(value, dict):
-        return {key: _without_tensors(one, tensors) for key, one in value.items()}
+        return {key: _without_tensors(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_without_tensors(one, tensors) for one in value)
+        return type(value)(_without_tensors(item, tensors) for item in value)
     return value
 
 
 def _with_tensors(
     value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]
 ) -> Any:
-    """A copy with new tensors for placeholders, which are appended to `tensors` in order."""
+    """A copy of a value with new tensors for placeholders, which are appended to `tensors`."""
     if isinstance(value, _Hole):
         shape, dtype, device = value
         tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
         return tensors[-1]
     if isinstance(value, dict):
-        return {key: _with_tensors(one, tensors, devices) for key, one in value.items()}
+        return {key: _with_tensors(item, tensors, devices) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_with_tensors(one, tensors, devices) for one in value)
+        return type(value)(_with_tensors(item, tensors, devices) for item in value)
     return value
 
 
@@ -130,10 +128,8 @@ def broadcast_object(
     """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
     data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    call, name = (
-        Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set),
-        name or "object",
-    )
+    call = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
+    name = name or "object"
     context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
     if context.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
@@ -148,10 +144,10 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     sizes = context.handles.synchronize(
         calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size])
     )
-    whole = context.handles.synchronize(
+    gathered = context.handles.synchronize(
         calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data])
     )
-    return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
+    return [pickle.loads(part.numpy().tobytes()) for part in gathered.split(sizes.tolist())]
 
 
 def _pickled(obj: Any) -> torch.Tensor:

@@ -14,7 +14,7 @@ class Handle:
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        # called just before the outcome becomes visible
+        # Called just before the outcome becomes visible.
         self.before: Callable[[], None] = lambda: None
         self._result: Any = None
         self._error: Exception | None = None
@@ -41,7 +41,7 @@ class Handle:
         """Wait for the result. On a GPU, the current stream of the result's device waits.
 
         Raises:
-            HorovodInternalError: it failed.
+            HorovodInternalError: the operation failed.
         """
         self._done.wait()
         if self._error is not None:
@@ -61,18 +61,20 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     else:
-        for one in result:
-            yield from _tensors(one)
+        for part in result:
+            yield from _tensors(part)
 
 
 class Handles:
-    """Numbers increase by one for each operation, failed ones too: generated names contain them
+    """Handles by number.
+
+    Numbers increase by one for each operation, including failed ones. Generated names contain them,
     and must match on all ranks.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        self._held: dict[int, Handle] = {}
+        self._handles: dict[int, Handle] = {}
 
     def number(self) -> int:
         """The next number."""
@@ -81,7 +83,7 @@ class Handles:
 
     @property
     def count(self) -> int:
-        """How many numbers were used."""
+        """The number of handle numbers used so far."""
         return self._count
 
     def advance(self, count: int) -> None:
@@ -90,20 +92,20 @@ class Handles:
 
     def hold(self, number: int, handle: Handle) -> int:
         """Keep a handle under its number."""
-        self._held[number] = handle
+        self._handles[number] = handle
         return number
 
     def reset(self) -> None:
         """Start at 0 again, at `init` and `shutdown`."""
         self._count = 0
-        self._held.clear()
+        self._handles.clear()
 
     def poll(self, number: int) -> bool:
         """Whether `synchronize` would return immediately. True for an unknown number."""
-        held = self._held.get(number)
-        return held is None or held.done()
+        handle = self._handles.get(number)
+        return handle is None or handle.done()
 
     def synchronize(self, number: int) -> Any:
         """The operation's result. None for an unknown number or at a second call."""
-        held = self._held.pop(number, None)
-        return held.result() if held else None
+        handle = self._handles.pop(number, None)
+        return None if handle is None else handle.result()

@@ -1,5 +1,6 @@
-"""Horovod's operations, generated from one table in blocking, asynchronous, in-place and grouped
-forms.
+"""Horovod's operations.
+
+Their blocking, asynchronous, in-place and grouped forms are generated from one table.
 """
 
 import dataclasses
@@ -32,9 +33,8 @@ _DEFAULTS: dict[str, Any] = {
 class Row:
     """An operation: its arguments after the tensor, in Horovod's order, and its forms.
 
-    Arguments not in `_DEFAULTS` default to None.
-
-    `compression` exists only in the blocking form that is not in place.
+    Arguments that are not in `_DEFAULTS` default to None. `compression` is an argument only of the
+    blocking form that is not in place.
     """
 
     kind: Kind
@@ -42,7 +42,7 @@ class Row:
     result: str
     in_place: bool = False
     grouped: bool = False
-    op: int | None = None  # the default
+    op: int | None = None  # the default of the argument `op`
 
 
 TABLE = (
@@ -83,17 +83,14 @@ TABLE = (
 
 
 def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.Signature:
-    names = [
-        name
-        for name in row.arguments.split()
-        if name != "compression" or (blocking and not in_place)
-    ]
-    parameters = [inspect.Parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    names = row.arguments.split()
+    if "compression" in names and (in_place or not blocking):
+        names.remove("compression")
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(first, kind)]
     for name in names:
         default = row.op if name == "op" else _DEFAULTS.get(name)
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
-        )
+        parameters.append(inspect.Parameter(name, kind, default=default))
     return inspect.Signature(parameters)
 
 
@@ -115,7 +112,7 @@ def _call(row: Row, grouped: bool, in_place: bool, arguments: dict[str, Any]) ->
 
 
 def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> Any:
-    """Run it, differentiably."""
+    """Run a call so that it is differentiable. Returns its result, or results if grouped."""
     if call.kind == Kind.ALLTOALL:  # its gradient needs the received splits
         result = Collective.apply(dataclasses.replace(call, tells_splits=True), tensors[0])
         return result if call.tells_splits else result[0]
@@ -123,14 +120,14 @@ def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> 
     result = Collective.apply(call, *(tensor for tensor, _ in narrow))
     results = result if call.grouped else (result,)
     wide = [
-        compression.decompress(one, narrowing)
-        for one, (_, narrowing) in zip(results, narrow, strict=True)
+        compression.decompress(result, narrowing)
+        for result, (_, narrowing) in zip(results, narrow, strict=True)
     ]
     return wide if call.grouped else wide[0]
 
 
-def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
-    """One form of a row."""
+def _make_form(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
+    """The function of one form of a row."""
     first = "tensors" if grouped else "tensor"
     signature = _signature(row, first, blocking, in_place)
 
@@ -146,9 +143,9 @@ def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[.
         return synchronize(number) if blocking else number
 
     function.__name__ = function.__qualname__ = form_name(row, grouped, in_place, blocking)
-    gives = (
-        f"{row.result}." if blocking else f"a handle for `synchronize`, which gives {row.result}."
-    )
+    gives = f"{row.result}."
+    if not blocking:
+        gives = f"a handle for `synchronize`, which gives {gives}"
     several = " of several tensors as one" if grouped else ""
     placed = ", in place" if in_place else ""
     function.__doc__ = (
@@ -168,13 +165,14 @@ def form_name(row: Row, grouped: bool, in_place: bool, blocking: bool) -> str:
 
 def forms() -> dict[str, Callable[..., Any]]:
     """All forms of all rows, by name."""
-    return {
-        form_name(row, grouped, in_place, blocking): _made(row, grouped, in_place, blocking)
-        for row in TABLE
-        for grouped in ((False, True) if row.grouped else (False,))
-        for in_place in ((False, True) if row.in_place else (False,))
-        for blocking in (True, False)
-    }
+    functions = {}
+    for row in TABLE:
+        for grouped in (False, True) if row.grouped else (False,):
+            for in_place in (False, True) if row.in_place else (False,):
+                for blocking in (True, False):
+                    name = form_name(row, grouped, in_place, blocking)
+                    functions[name] = _make_form(row, grouped, in_place, blocking)
+    return functions
 
 
 def poll(handle: int) -> bool:
@@ -203,20 +201,17 @@ def sparse_allreduce_async(
             f"op {requests.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum"
         )
     entries = tensor.detach().coalesce()
-    gather = Call(Kind.ALLGATHER, process_set=process_set)
-    indices = calls.begin(
-        dataclasses.replace(gather, name=f"{name}.indices"), [entries.indices().t().contiguous()]
-    )
-    values = calls.begin(
-        dataclasses.replace(gather, name=f"{name}.values"), [entries.values().contiguous()]
-    )
+    index_call = Call(Kind.ALLGATHER, name=f"{name}.indices", process_set=process_set)
+    value_call = Call(Kind.ALLGATHER, name=f"{name}.values", process_set=process_set)
+    indices = calls.begin(index_call, [entries.indices().t().contiguous()])
+    values = calls.begin(value_call, [entries.values().contiguous()])
 
     def wait() -> torch.Tensor:
-        where, what = synchronize(indices), synchronize(values)
+        all_indices, all_values = synchronize(indices), synchronize(values)
         if op == requests.Average:
-            what = what / process_set.size()
+            all_values = all_values / process_set.size()
         return torch.sparse_coo_tensor(
-            where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False
+            all_indices.t(), all_values, tensor.shape, dtype=tensor.dtype, check_invariants=False
         ).coalesce()
 
     return wait
@@ -231,13 +226,12 @@ def join(device: int = -1) -> int:
     if device >= 0:
         context.current().executor.joined_device = torch.device("cuda", device)
     last = int(calls.control(Kind.JOIN))
-    # Generated names contain numbers, and ranks that joined early have used fewer. From here on all
-    # continue from the same number.
+    # Generated names contain numbers, and ranks that joined early have used fewer of them. From now
+    # on all ranks continue from the same number.
     numbers = torch.tensor([context.handles.count])
-    most = context.handles.synchronize(
-        calls.begin(Call(Kind.ALLREDUCE, op=requests.Max, name="join.numbers"), [numbers])
-    )
-    context.handles.advance(int(most) + 1)  # this operation has used one too
+    call = Call(Kind.ALLREDUCE, op=requests.Max, name="join.numbers")
+    largest = context.handles.synchronize(calls.begin(call, [numbers]))
+    context.handles.advance(int(largest) + 1)  # this operation has used a number too
     return last
 
 
@@ -268,11 +262,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 def register(process_set: ProcessSet) -> ProcessSet:
     """Assign a set its number, on all ranks."""
-    here, ranks = context.current(), tuple(process_set.ranks or ())
-    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
+    size, ranks = context.current().info.size, tuple(process_set.ranks or ())
+    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < size:
         raise Refused(
-            f"a process set of ranks {list(ranks)} among {here.info.size}",
-            "give existing ranks, each once",
+            f"a process set of ranks {list(ranks)} among {size}", "give existing ranks, each once"
         )
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
     registered.append(process_set)
@@ -288,18 +281,17 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         Refused: process sets are not dynamic.
     """
-    here, number = context.current(), process_set.process_set_id
-    if not here.options.dynamic_sets:
+    current, number = context.current(), process_set.process_set_id
+    if not current.options.dynamic_sets:
         raise Refused(
             "process sets cannot be removed now",
             "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')",
         )
     if not number:
         return False
-    removed = bool(
-        calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number)
-    )
-    for one in [other for other in registered if other.process_set_id == number]:
-        one.invalidate()
-        registered.remove(one)
+    ranks = tuple(process_set.ranks or ())
+    removed = bool(calls.control(Kind.REMOVE_SET, ranks=ranks, root=number))
+    for same in [other for other in registered if other.process_set_id == number]:
+        same.invalidate()
+        registered.remove(same)
     return removed

@@ -55,7 +55,7 @@ class _Reducer:
         self.synchronized = False
         self.step_waits = True
         self.delay = dict.fromkeys(names, passes)
-        self._group_of = {one: group for group in groups for one in group}
+        self._group_of = {parameter: group for group in groups for parameter in group}
         self._under_way: dict[_Parameters, Any] = {}
         self._begun: set[torch.Tensor] = set()
 
@@ -72,7 +72,7 @@ class _Reducer:
         self.synchronized = False
 
     def accumulated(self, parameter: torch.Tensor) -> None:
-        """A gradient has been accumulated."""
+        """Note that a gradient was accumulated, and submit it after the last pass."""
         if self.delay[parameter] <= 0:
             raise AssertionError(_TOO_OFTEN)
         self.delay[parameter] -= 1
@@ -80,17 +80,17 @@ class _Reducer:
         if self.delay[parameter]:
             return
         group = self._group_of.get(parameter, (parameter,))
-        if all(self.delay[one] == 0 for one in group):
+        if all(self.delay[member] == 0 for member in group):
             self._submit(group)
 
     def wait(self) -> None:
-        """Wait until all gradients are reduced. Missing ones count as zeros."""
+        """Wait until all gradients are reduced. Missing gradients count as zeros."""
         for parameter in self.names:
             group = self._group_of.get(parameter, (parameter,))
             if parameter.requires_grad and group not in self._under_way:
                 self._submit(group)
-        for group, taken in self._under_way.items():
-            taken()
+        for group, finish in self._under_way.items():
+            finish()
             self.delay.update(dict.fromkeys(group, self.passes))
         self._under_way.clear()
         self._begun.clear()
@@ -98,19 +98,20 @@ class _Reducer:
 
     def _submit(self, group: _Parameters) -> None:
         were_sparse = {}
-        for one in group:
-            if one.grad is None:
-                one.grad = torch.zeros_like(one)
-            elif one.grad.is_sparse and self.plan.sparse_as_dense:
-                were_sparse[one] = one.grad.sparse_dim()
-                one.grad = one.grad.to_dense()
-        gradients = [one.grad for one in group if one.grad is not None]
+        for parameter in group:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse and self.plan.sparse_as_dense:
+                were_sparse[parameter] = parameter.grad.sparse_dim()
+                parameter.grad = parameter.grad.to_dense()
+        gradients = [parameter.grad for parameter in group if parameter.grad is not None]
         if any(gradient.is_sparse for gradient in gradients):
-            self._under_way[group] = self._sparse(group)
+            self._under_way[group] = self._reduce_sparse(group)
         else:
-            self._under_way[group] = _sparse_again(self._dense(group, gradients), were_sparse)
+            finish = self._reduce_dense(group, gradients)
+            self._under_way[group] = _then_make_sparse(finish, were_sparse)
 
-    def _sparse(self, group: _Parameters) -> Any:
+    def _reduce_sparse(self, group: _Parameters) -> Any:
         if len(group) > 1:
             raise Refused(
                 "a sparse gradient cannot be in a group",
@@ -127,23 +128,21 @@ class _Reducer:
 
         return take
 
-    def _dense(self, group: _Parameters, gradients: Sequence[torch.Tensor]) -> Any:
+    def _reduce_dense(self, group: _Parameters, gradients: Sequence[torch.Tensor]) -> Any:
         plan = self.plan
         narrow = [plan.compression.compress(gradient.detach()) for gradient in gradients]
-        number = calls.begin(
-            Call(
-                Kind.ALLREDUCE,
-                grouped=True,
-                in_place=True,
-                name=self.names[group[0]],
-                op=plan.op,
-                prescale=1.0 / plan.predivide,
-                postscale=plan.predivide,
-                process_set=plan.process_set,
-                gradient=all(gradient.is_floating_point() for gradient in gradients),
-            ),
-            [tensor.contiguous() for tensor, _ in narrow],
+        call = Call(
+            Kind.ALLREDUCE,
+            grouped=True,
+            in_place=True,
+            name=self.names[group[0]],
+            op=plan.op,
+            prescale=1.0 / plan.predivide,
+            postscale=plan.predivide,
+            process_set=plan.process_set,
+            gradient=all(gradient.is_floating_point() for gradient in gradients),
         )
+        number = calls.begin(call, [tensor.contiguous() for tensor, _ in narrow])
 
         def take() -> None:
             results = context.handles.synchronize(number)
@@ -155,23 +154,27 @@ class _Reducer:
         return take
 
 
-def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Callable[[], None]:
-    """Convert gradients that were sent densely back to sparse ones with these numbers of sparse
-    dimensions.
+def _then_make_sparse(
+    take: Callable[[], None], dims: dict[torch.Tensor, int]
+) -> Callable[[], None]:
+    """Extend `take` by converting gradients that were sent densely back to sparse ones.
+
+    `dims`: their numbers of sparse dimensions.
     """
 
-    def taken() -> None:
+    def take_and_convert() -> None:
         take()
-        for one, dim in dims.items():
-            assert one.grad is not None
-            one.grad = one.grad.to_sparse(dim)
+        for parameter, dim in dims.items():
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad.to_sparse(dim)
 
-    return taken
+    return take_and_convert
 
 
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
-    """What DistributedOptimizer adds to the class of the optimizer, from which its own class is
-    derived at run time.
+    """The methods that DistributedOptimizer adds to the class of an optimizer.
+
+    It derives a class from both at run time.
     """
 
     _reducer: _Reducer
@@ -187,9 +190,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In this context `step` does not wait for gradients, because `synchronize` has been
-        called.
-        """
+        """A context in which `step` does not wait, because `synchronize` has been called."""
         self._reducer.step_waits = False
         try:
             yield
@@ -202,7 +203,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         self._reducer.reset()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own.
+        """Like the optimizer's own `zero_grad`.
 
         Raises:
             AssertionError: gradients have been submitted and not been waited for.
@@ -218,13 +219,13 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
                 warnings.warn(_TWICE, stacklevel=2)
             self.synchronize()
         self._reducer.synchronized = False
-        here = context.current()
-        if here.worker is not None:
-            here.worker.step += 1
+        current = context.current()
+        if current.worker is not None:
+            current.worker.step += 1
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Like the optimizer's own. Submitted gradients are discarded."""
+        """Like the optimizer's own `load_state_dict`. Submitted gradients are discarded."""
         self._reducer.reset()
         super().load_state_dict(*args, **kwargs)
 
@@ -243,8 +244,9 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """Wrap an optimizer in a class derived from its own, so that gradients are averaged (or reduced
-    by `op`) over ranks.
+    """Wrap an optimizer so that gradients are averaged over ranks, or reduced by `op`.
+
+    The class of the result is derived from the class of the optimizer.
 
     `groups`: lists of parameters whose gradients are sent together, or the number of equal groups;
     `num_groups` is its deprecated name. `gradient_predivide_factor` f: divide by f before the sum
@@ -260,46 +262,47 @@ def DistributedOptimizer(
             "the argument num_groups has been replaced by groups", DeprecationWarning, stacklevel=2
         )
         groups = num_groups if groups is None else groups
-    plan = _Plan(
-        compression,
-        calls.reduction(op, None),
-        gradient_predivide_factor,
-        sparse_as_dense,
-        process_set,
-    )
+    op = calls.reduction(op, None)
+    plan = _Plan(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
-    own = type(optimizer)
-    derived = type(own.__name__, (_Distributed, own), {"__module__": __name__})
+    return _derive(optimizer, reducer)
+
+
+def _derive(optimizer: torch.optim.Optimizer, reducer: _Reducer) -> torch.optim.Optimizer:
+    """An optimizer of a class derived from the given one's, which uses the reducer."""
+    base = type(optimizer)
+    derived = type(base.__name__, (_Distributed, base), {"__module__": __name__})
     wrapped: Any = object.__new__(derived)
     # State and options are shared with the given optimizer, except a scheduler's wrapper of its
     # step.
-    wrapped.__dict__.update(
-        {name: value for name, value in optimizer.__dict__.items() if name != "step"}
-    )
-    here = context.current()
+    wrapped.__dict__.update(optimizer.__dict__)
+    wrapped.__dict__.pop("step", None)
+    current = context.current()
+    reduces = current.info.size > 1 or current.options.always_reduce
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and (here.info.size > 1 or here.options.always_reduce)
+    wrapped._reduces = reducer.plan.process_set.included() and reduces
     if wrapped._reduces:
-        for parameter in names:
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    # as in Horovod, it exists before the first backward
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.register_post_accumulate_grad_hook(_accumulated(reducer))
+        for parameter in filter(_is_trained, reducer.names):
+            if parameter.grad is None:
+                # As in Horovod, gradients exist before the first backward.
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.register_post_accumulate_grad_hook(_make_hook(reducer))
     return wrapped
 
 
-def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the parameters: Python does not see what hooks of a parameter
-    refer to.
+def _make_hook(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
+    """A hook that passes an accumulated gradient to the reducer.
+
+    It does not keep the parameters: Python's garbage collector does not see what the hooks of a
+    parameter refer to.
     """
     reference = weakref.ref(reducer)
 
     def hook(parameter: torch.Tensor) -> None:
-        own = reference()
-        if own is not None:
-            own.accumulated(parameter)
+        live = reference()
+        if live is not None:
+            live.accumulated(parameter)
 
     return hook
 
@@ -307,10 +310,12 @@ def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
 def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
-    """Each parameter's name."""
-    every = [one for group in optimizer.param_groups for one in group["params"]]
+    """The name of each parameter."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if named is None:
-        return {one: f"gradient.noname.{number}" for number, one in enumerate(every)}
+        return {
+            parameter: f"gradient.noname.{number}" for number, parameter in enumerate(parameters)
+        }
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
         raise Refused(
@@ -324,36 +329,40 @@ def _names(
             f"names in named_parameters are not unique: {', '.join(twice)}",
             "give each parameter a unique name",
         )
-    known = {one: name for name, one in pairs}
-    unnamed = sum(one not in known for one in every)
+    name_of = {parameter: name for name, parameter in pairs}
+    unnamed = sum(parameter not in name_of for parameter in parameters)
     if unnamed:
         raise Refused(
-            f"{unnamed} of the optimizer's {len(every)} parameters are not named",
+            f"{unnamed} of the optimizer's {len(parameters)} parameters are not named",
             "give the model's whole named_parameters()",
         )
-    return {one: known[one] for one in every}
+    return {parameter: name_of[parameter] for parameter in parameters}
 
 
 def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
     """Groups of parameters. Parameters in no group are sent separately."""
     if groups is None or groups == 0:
         return []
-    trained = [one for one in names if one.requires_grad]
+    trained = list(filter(_is_trained, names))
     if isinstance(groups, int) and groups > 0:
         # Use the order of rank 0, so that groups are the same on all ranks.
-        order = broadcast_object([names[one] for one in trained], 0)
-        trained.sort(key=lambda one: order.index(names[one]))
+        order = broadcast_object([names[parameter] for parameter in trained], 0)
+        trained.sort(key=lambda parameter: order.index(names[parameter]))
         return [tuple(part) for part in split_list(trained, groups) if part]
     if isinstance(groups, int) or not all(isinstance(group, list | tuple) for group in groups):
         raise Refused(f"groups is {groups!r}", "give a positive number, or lists of parameters")
-    listed = [one for group in groups for one in group]
-    if not all(isinstance(one, torch.Tensor) for one in listed):
+    listed = [parameter for group in groups for parameter in group]
+    if not all(isinstance(parameter, torch.Tensor) for parameter in listed):
         raise Refused("groups have members that are not tensors", "give lists of parameters")
     if len(set(listed)) < len(listed) or not set(listed) <= set(names):
         raise Refused(
             "a parameter is in groups twice, or is not one of the optimizer's", "list each once"
         )
-    return [tuple(one for one in group if one.requires_grad) for group in groups]
+    return [tuple(filter(_is_trained, group)) for group in groups]
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    return bool(parameter.requires_grad)
 
 
 def _positive(passes: int) -> int:

@@ -14,11 +14,11 @@ from busbw.horovod.torch.errors import Refused
 from busbw.host import addresses
 from busbw.launch import interfaces
 
-REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
+REACH_LIMIT_S = 5.0  # of the attempt to connect to each address of rank 0
 
 # torchrun's agent hosts the store, which outlives restarted workers.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
-_kept: list[dist.Store] = []
+_stores: list[dist.Store] = []
 _times = 0
 
 
@@ -33,15 +33,15 @@ def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dis
         NoMeasurement: this host has no interface of the network that horovodrun was given.
     """
     if world is not None:
-        kept = dist.FileStore(f"/proc/self/fd/{world.store}")
-        kept.set_timeout(timeout)
-        return kept
+        store_of_world = dist.FileStore(f"/proc/self/fd/{world.store}")
+        store_of_world.set_timeout(timeout)
+        return store_of_world
     global _times
     _times += 1
-    if not _kept:
+    if not _stores:
         interfaces.settle(os.environ)
-        _kept.append(_open(info, timeout))
-    return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _kept[0])
+        _stores.append(_open(info, timeout))
+    return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _stores[0])
 
 
 def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
@@ -49,14 +49,14 @@ def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
         return dist.HashStore()
     where = environment.meeting_point(os.environ)
     if where is None:
-        return _by_mpi(info, timeout)
+        return _open_by_mpi(info, timeout)
     host, port = where
     keeps = info.rank == 0 and os.environ.get(_AGENT) != "True"
     return dist.TCPStore(host, port, is_master=keeps, timeout=timeout, wait_for_workers=False)
 
 
-def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
-    """mpirun sets no address for rank 0, so MPI broadcasts one."""
+def _open_by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
+    """Open a store at an address that rank 0 broadcasts over MPI, since mpirun sets none."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -70,47 +70,53 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
             f"MPI has {world.size} ranks and the launcher says {info.size}",
             "set MASTER_ADDR and MASTER_PORT on all ranks",
         )
-    kept = None
+    store = None
     if info.rank == 0:
-        kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
+        store = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
-    offered: tuple[list[str], int] = world.bcast(
-        (["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0
-    )
+    offer = None
+    if store:
+        offer = (["127.0.0.1"] if alone else _list_own_addresses(), store.port)
+    offered: list[str]
+    offered, port = world.bcast(offer, root=0)
     # All ranks learn if one finds no route, so that none keeps waiting.
-    routes = world.allgather(offered[0][0] if kept else _reached(*offered))
+    routes = world.allgather(offered[0] if store else _find_route(offered, port))
     if None in routes:
         raise Refused(
-            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered[0])}, port"
-            f" {offered[1]}",
+            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered)},"
+            f" port {port}",
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
         # On rank 0's host every address answers, so the address that other hosts found is used.
-        from_others = next(
-            route for route, host in zip(routes, hosts, strict=True) if host != hosts[0]
-        )
-        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else routes[info.rank])
-    return kept or dist.TCPStore(
-        routes[info.rank], offered[1], is_master=False, timeout=timeout, wait_for_workers=False
+        route = routes[info.rank]
+        if hosts[info.rank] == hosts[0]:
+            pairs = zip(routes, hosts, strict=True)
+            route = next(other for other, host in pairs if host != hosts[0])
+        interfaces.name_for_gloo(route)
+    return store or dist.TCPStore(
+        routes[info.rank], port, is_master=False, timeout=timeout, wait_for_workers=False
     )
 
 
-def _own_addresses() -> list[str]:
-    """Addresses of this host, most likely first: the chosen interface, the address of the host
-    name, all others.
+def _list_own_addresses() -> list[str]:
+    """Addresses of this host, the most likely first.
+
+    This is the address of the chosen interface, or else that of the host name and then all others.
     """
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-    found = addresses.local()
-    if own := found.get(chosen):
+    by_interface = addresses.local()
+    own = by_interface.get(chosen)
+    if own:
         return [str(own.ip)]
-    every = [str(one.ip) for one in found.values() if one and not one.is_loopback]
+    known = [address for address in by_interface.values() if address]
+    candidates = [str(address.ip) for address in known if not address.is_loopback]
     named = socket.gethostbyname(socket.gethostname()) if interfaces.own_name_leads_here() else ""
-    return sorted(every, key=lambda one: one != named)
+    return sorted(candidates, key=lambda address: address != named)
 
 
-def _reached(hosts: list[str], port: int) -> str | None:
+def _find_route(hosts: list[str], port: int) -> str | None:
     """The first of rank 0's addresses that accepts a connection."""
     for host in hosts:
         with contextlib.suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):

@@ -1,12 +1,9 @@
-"""Requests for operations, and the check that the requests of all ranks agree.
+"""Requests for operations: what ranks send to match their operations.
 
-Reductions by Horovod's numbers, and scaling as Horovod does it.
-
-A cache of earlier requests. A rank announces a cached request with a single bit.
-
-The pending requests of all ranks.
-
-Every rank keeps the same table, so operations become ready in the same order everywhere.
+Reductions have Horovod's numbers, and scaling is done as Horovod does it. `disagreement` checks
+that the requests of all ranks agree. `Cache` has earlier requests: a rank announces a cached
+request with a single bit. `Table` has the pending requests of all ranks. Every rank keeps the same
+table, so operations become ready in the same order everywhere.
 """
 
 import time
@@ -44,9 +41,11 @@ DTYPES = (
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor
-    of the same type on GPUs.
+def scale_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    """Multiply a tensor in place, and return it.
+
+    Integers are multiplied in fp64 and truncated. 16-bit floats are multiplied in fp32 on CPUs, and
+    by a factor of the same type on GPUs.
     """
     if factor == 1.0:
         return tensor
@@ -95,13 +94,13 @@ class Request:
     set_id: int = 0
     shapes: tuple[Shape, ...] = ()
     dtypes: tuple[torch.dtype, ...] = ()
-    device: str = "cpu"  # its type
+    device: str = "cpu"  # the type of the device
     op: int = Sum
     root: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
     gradient: bool = False  # a gradient to which the LIGHT_* variables apply
-    # of the process set to add or remove; `root` is the number of that to remove
+    # The ranks of the process set to add or remove. `root` is the number of the set to remove.
     ranks: tuple[int, ...] = ()
 
     @property
@@ -125,15 +124,15 @@ class Response:
 
 
 def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str:
-    """Why requests with the same name cannot run together. Empty: they can."""
+    """The reason why requests with the same name cannot run together; empty if they can."""
     first_rank, first = next(iter(requests.items()))
     for rank, other in requests.items():
-        for what, value in _common(first).items():
-            theirs = _common(other)[what]
-            if theirs != value:
+        for field_name, value in _common(first).items():
+            other_value = _common(other)[field_name]
+            if other_value != value:
                 return (
-                    f"{first.name}: ranks disagree on the {what}: {_shown(value)} at rank"
-                    f" {first_rank}, {_shown(theirs)} at rank {rank}"
+                    f"{first.name}: ranks disagree on the {field_name}: {_text_of(value)} at rank"
+                    f" {first_rank}, {_text_of(other_value)} at rank {rank}"
                 )
         if other.kind in _NEEDS_ROWS and () in other.shapes:
             return (
@@ -145,17 +144,17 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
 
 
 def _common(request: Request) -> dict[str, object]:
-    shapes = request.shapes
+    """The fields of a request that must be equal on all ranks, by their names in errors."""
+    shapes, shape_name = request.shapes, "shape"
     if request.kind in _FIRST_DIMENSION_FREE:
         shapes = tuple(shape[1:] if shape else (-1,) for shape in shapes)
+        shape_name = "shape beyond the first dimension"
     return {
         "operation": request.kind,
         "number of tensors": len(shapes),
         "type": request.dtypes,
         "device": request.device,
-        (
-            "shape beyond the first dimension" if request.kind in _FIRST_DIMENSION_FREE else "shape"
-        ): shapes,
+        shape_name: shapes,
         "reduction": request.op,
         "root rank": request.root,
         "prescale factor": request.prescale,
@@ -165,7 +164,7 @@ def _common(request: Request) -> dict[str, object]:
     }
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     if isinstance(value, Kind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)
@@ -186,15 +185,16 @@ _ONCE = ".noname."
 class Cache:
     """Responses by slot.
 
-    All ranks add, use and evict the same ones in the same order, so a slot means the same on each.
+    All ranks add, use and evict the same responses in the same order. So a slot means the same on
+    each rank.
     """
 
     def __init__(self, capacity: int, rank: int) -> None:
         self._capacity, self._rank = capacity, rank
-        # the least recently used first
+        # Slot and response, the least recently used first.
         self._known: OrderedDict[Key, tuple[int, Response]] = OrderedDict()
         self._by_slot: dict[int, Key] = {}
-        # bits of operations of sets that this rank is not in: it is always ready for them
+        # Bits of operations of sets that this rank is not in. It is always ready for them.
         self.foreign = 0
 
     @property
@@ -204,8 +204,10 @@ class Cache:
 
     def slot(self, request: Request) -> int | None:
         """The slot of an identical request of this rank. None: not cached."""
-        found = self._known.get(request.key)
-        return found[0] if found and found[1].requests.get(self._rank) == request else None
+        if request.key not in self._known:
+            return None
+        slot, response = self._known[request.key]
+        return slot if response.requests.get(self._rank) == request else None
 
     def take(self, bits: int) -> Iterator[Response]:
         """The responses in these slots, in slot order."""
@@ -218,14 +220,9 @@ class Cache:
     def put(self, answer: Response, members: Sequence[int]) -> None:
         """Cache a response if it may occur again."""
         request = answer.request
-        whole = set(answer.requests) == set(members)
-        if (
-            answer.error
-            or not whole
-            or request.kind not in _KINDS
-            or _ONCE in request.name
-            or not self._capacity
-        ):
+        complete = set(answer.requests) == set(members)
+        repeatable = request.kind in _KINDS and _ONCE not in request.name
+        if answer.error or not complete or not repeatable or not self._capacity:
             return
         if answer.key in self._known:
             slot = self._known[answer.key][0]
@@ -261,7 +258,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """An operation that some ranks have not requested yet."""
+    """An operation that ranks wait for, since some (`missing`) have not requested it yet."""
 
     key: Key
     waited_s: float
@@ -281,7 +278,7 @@ class Table:
 
     @property
     def joined(self) -> frozenset[int]:
-        """Ranks that have joined."""
+        """The ranks that have joined."""
         entry = self._entries.get(JOIN_KEY)
         return frozenset(entry.requests) if entry else frozenset()
 
@@ -290,17 +287,15 @@ class Table:
         self._entries.setdefault(request.key, _Entry()).requests[rank] = request
 
     def take_ready(self, members: Members) -> list[Response]:
-        """Remove and return operations that all ranks have requested, in the order of their
-        first request.
+        """Remove and return the operations that all ranks have requested.
+
+        They are in the order of their first requests.
         """
-        answered = [
-            answer
-            for key, entry in self._entries.items()
-            if (answer := self._answer(key, entry, members))
-        ]
-        for answer in answered:
+        answers = [self._answer(key, entry, members) for key, entry in self._entries.items()]
+        ready = [answer for answer in answers if answer is not None]
+        for answer in ready:
             del self._entries[answer.key]
-        return answered
+        return ready
 
     def _answer(self, key: Key, entry: _Entry, members: Members) -> Response | None:
         ranks = members.get(key[0])
@@ -327,16 +322,15 @@ class Table:
 
         Joins are excluded.
         """
-        found = []
+        stalled = []
         for key, entry in self._entries.items():
             if key == JOIN_KEY or now_s - max(entry.since_s, entry.warned_s) < least_s:
                 continue
             entry.warned_s = now_s
             missing = sorted(set(members.get(key[0], ())) - set(entry.requests) - self.joined)
-            found.append(
-                Stalled(key, now_s - entry.since_s, tuple(sorted(entry.requests)), tuple(missing))
-            )
-        return found
+            ready, waited_s = tuple(sorted(entry.requests)), now_s - entry.since_s
+            stalled.append(Stalled(key, waited_s, ready, tuple(missing)))
+        return stalled
 
     def overdue(self, least_s: float, now_s: float) -> list[Key]:
         """Operations that have waited for `least_s`."""

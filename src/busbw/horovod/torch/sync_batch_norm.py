@@ -12,10 +12,8 @@ from busbw.horovod.torch.requests import Kind
 class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
     """Like torch.nn.BatchNorm of any dimension, on CPUs and GPUs.
 
-    Sums are operations in order with all others.
-
-    torch's SyncBatchNorm supports only GPUs, and would use its communicator out of order with the
-    other operations.
+    Its sums are operations that run in order with all others. torch's SyncBatchNorm supports only
+    GPUs, and would use its communicator out of order with other operations.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -28,17 +26,17 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
         by_batch = self.training or not self.track_running_stats
         if not by_batch or not context.is_initialized() or context.size() == 1:
             return super().forward(input)
-        apart = [dimension for dimension in range(input.dim()) if dimension != 1]
+        dimensions = [dimension for dimension in range(input.dim()) if dimension != 1]
         values = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = values.new_tensor([values.numel() // values.shape[1]])
-        total = _summed(torch.cat([values.sum(apart), count]))
+        total = _sum(torch.cat([values.sum(dimensions), count]))
         mean, number = total[:-1] / total[-1], total[-1].detach()
-        centred = values - _shaped(mean, values)
-        variance = _summed(centred.square().sum(apart)) / number
+        centred = values - _reshape(mean, values)
+        variance = _sum(centred.square().sum(dimensions)) / number
         self._track(mean.detach(), variance.detach(), number)
-        out = centred * _shaped(torch.rsqrt(variance + self.eps), values)
+        out = centred * _reshape(torch.rsqrt(variance + self.eps), values)
         if self.affine:
-            out = out * _shaped(self.weight, out) + _shaped(self.bias, out)
+            out = out * _reshape(self.weight, out) + _reshape(self.bias, out)
         return out.to(input.dtype)
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, number: torch.Tensor) -> None:
@@ -56,10 +54,10 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
 
 
-def _summed(tensor: torch.Tensor) -> torch.Tensor:
+def _sum(tensor: torch.Tensor) -> torch.Tensor:
     return Collective.apply(Call(Kind.ALLREDUCE, op=requests.Sum), tensor.contiguous())
 
 
-def _shaped(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _reshape(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Reshape to broadcast over channels."""
     return tensor.view(1, -1, *([1] * (like.dim() - 2)))

@@ -1,5 +1,6 @@
-"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one process per operation
-name, as Horovod does.
+"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto).
+
+As in Horovod, it has one process for each name of an operation.
 
 Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events;
 times in microseconds. The format lets the closing bracket be absent. Each event is written by one
@@ -35,22 +36,18 @@ class Timeline:
         """Open a new file and close the current one.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self.stop()
         with self._lock:
             # Path.open has no opener.
             self._file = open(path, "wb", buffering=0, opener=_owner_only)  # noqa: SIM115
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
-            self._write(
-                self._named(
-                    "process_name",
-                    0,
-                    name="rank 0",
-                    start_time_since_epoch_in_micros=time.time_ns() // 1000,
-                ),
-                before=b"[\n",
+            now_us = time.time_ns() // 1000
+            event = self._named(
+                "process_name", 0, name="rank 0", start_time_since_epoch_in_micros=now_us
             )
+            self._write(event, before=b"[\n")
             self._write(self._named("process_sort_index", 0, sort_index=0))
 
     def stop(self) -> None:
@@ -62,42 +59,23 @@ class Timeline:
                 self._file.close()
                 self._file = None
 
-    def span(self, name: str, what: str, begin_s: float, end_s: float, **args: Any) -> None:
+    def span(self, name: str, activity: str, begin_s: float, end_s: float, **args: Any) -> None:
         """Write an event from `begin_s` to `end_s` (time.monotonic) in the process of `name`."""
         with self._lock:
             if self._file is None or end_s < self._began_s:
                 return
             begin_s = max(begin_s, self._began_s)
             when = {"ts": self._us(begin_s), "dur": round((end_s - begin_s) * 1e6, 1)}
-            self._write(
-                _json(
-                    {
-                        "name": what,
-                        "ph": "X",
-                        "pid": self._process(name),
-                        "tid": 0,
-                        **when,
-                        "args": args,
-                    }
-                )
-            )
+            event = {"name": activity, "ph": "X", "pid": self._process(name), "tid": 0}
+            self._write(_json({**event, **when, "args": args}))
 
     def cycle(self) -> None:
         """Mark the start of an exchange."""
         with self._lock:
             if self._file is not None and self._mark_cycles:
-                self._write(
-                    _json(
-                        {
-                            "name": CYCLE,
-                            "ph": "i",
-                            "s": "g",
-                            "pid": 0,
-                            "tid": 0,
-                            "ts": self._us(time.monotonic()),
-                        }
-                    )
-                )
+                at_us = self._us(time.monotonic())
+                event = {"name": CYCLE, "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": at_us}
+                self._write(_json(event))
 
     def _process(self, name: str) -> int:
         if name not in self._processes:
@@ -110,17 +88,17 @@ class Timeline:
         return round((at_s - self._began_s) * 1e6, 1)
 
     @staticmethod
-    def _named(what: str, process: int, **args: Any) -> bytes:
-        return _json({"name": what, "ph": "M", "pid": process, "tid": 0, "args": args})
+    def _named(kind: str, process: int, **args: Any) -> bytes:
+        return _json({"name": kind, "ph": "M", "pid": process, "tid": 0, "args": args})
 
     def _write(self, event: bytes, before: bytes = b",\n") -> None:
-        """Write, or end the trace if that fails: the training goes on."""
+        """Write an event. If that fails, the trace ends and the training continues."""
         if self._file is None:
             return
         try:
             written = self._file.write(before + event)
             if written < len(before + event):
-                self._file.truncate(self._file.tell() - written)  # of whole events
+                self._file.truncate(self._file.tell() - written)  # keep whole events only
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             sys.stderr.write(

@@ -9,7 +9,7 @@ import torch
 from busbw.horovod.torch import builds
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
@@ -19,8 +19,8 @@ def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _with_verbose(ask: Callable[[], Found]) -> Callable[..., Found]:
-    def built(verbose: bool = False) -> Found:
+def _with_verbose(ask: Callable[[], Answer]) -> Callable[..., Answer]:
+    def built(verbose: bool = False) -> Answer:
         return ask()
 
     built.__doc__ = ask.__doc__
@@ -35,7 +35,7 @@ ccl_built = _with_verbose(builds.ccl_built)
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether it is "torch", the one framework that busbw has."""
+    """Whether the framework is "torch", the only one that busbw has."""
     return ext_base_name == "torch"
 
 

@@ -35,11 +35,11 @@ from busbw.horovod.torch.executor import Executor, Members
 from busbw.horovod.torch.timeline import Timeline
 
 _named: set[str] = set()
-_joined = 0  # jobs so far
+_joined = 0  # jobs that this process has joined
 _at_exit = False
 _ATTEMPTS = 3  # to form a world of an elastic job
-# limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others
-# wait that long
+# The limit of the first attempt, which doubles with each further attempt. If a rank is lost
+# meanwhile, the others wait that long.
 FORM_S = 10.0
 
 
@@ -50,13 +50,13 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     destroyed at `shutdown`. `comm`: a list of all ranks, a communicator of mpi4py with all, or
     None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
-    In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile,
-    join the one after it.
+    In an elastic job the process joins the next world, which the launcher forms. If a rank is lost
+    meanwhile, it joins the world after that.
 
     Raises:
         Refused: an invalid variable or argument.
         HorovodInternalError: several worlds of an elastic job in a row could not be formed.
-        SystemExit: the elastic job goes on without this process.
+        SystemExit: the elastic job continues without this process.
     """
     global _at_exit
     if context.is_initialized():
@@ -68,15 +68,19 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         raise Refused(
             f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"'
         )
-    here, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
-    context.replace(here)
+    assigned: World | None = None
+    if worker.elastic():
+        current, assigned = _join_elastic(options)
+    else:
+        current = _join(options, comm)
+    context.replace(current)
     context.handles.reset()
-    global_process_set.ranks = list(range(here.info.size))
-    if options.timeline and here.info.rank == 0:
+    global_process_set.ranks = list(range(current.info.size))
+    if options.timeline and current.info.rank == 0:
         path = Path(options.timeline)
         if assigned and assigned.number > 1:  # keep the traces of earlier worlds
             path = path.with_stem(f"{path.stem}.world{assigned.number}")
-        here.timeline.start(str(path), options.mark_cycles)
+        current.timeline.start(str(path), options.mark_cycles)
     if not _at_exit:
         atexit.register(_leave_at_exit)
         _at_exit = True
@@ -85,11 +89,11 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _register(process_sets: Sequence[ProcessSet]) -> None:
-    wanted = [tuple(one.ranks or ()) for one in process_sets]
-    if len(set(wanted)) < len(wanted):
+    rank_lists = [tuple(process_set.ranks or ()) for process_set in process_sets]
+    if len(set(rank_lists)) < len(rank_lists):
         raise Refused("a process set is given twice", "give each once")
-    for one in process_sets:
-        ops.register(one)
+    for process_set in process_sets:
+        ops.register(process_set)
 
 
 def _settings(options: Options) -> Settings | None:
@@ -111,10 +115,8 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
     while True:
         assigned = worker.join()
         try:
-            return (
-                _join(options, None, assigned, min(options.timeout_s, FORM_S * 2**failures)),
-                assigned,
-            )
+            form_s = min(options.timeout_s, FORM_S * 2**failures)
+            return _join(options, None, assigned, form_s), assigned
         except RuntimeError as error:  # a rank may be lost
             if not dist.is_initialized():
                 # PyTorch numbers groups, which must be the same on all ranks, and begins anew only
@@ -133,120 +135,120 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
 def _join(
     options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None
 ) -> Context:
-    """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
+    """Form a world.
+
+    `form_s`: the limit of waits for other ranks meanwhile; None: the limit of later waits.
+    """
     info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=form_s or options.timeout_s)
-    ours = not dist.is_initialized()
+    owned = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
-    if ours:
-        backend = (
-            "cpu:gloo,cuda:nccl"
-            if torch.cuda.is_available() and dist.is_nccl_available()
-            else "gloo"
-        )
-        kept = rendezvous.store(info, timeout, assigned)
-        dist.init_process_group(
-            backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout
-        )
+    if owned:
+        _init_torch(info, timeout, assigned)
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and not _everyone(comm, info):
+    if comm is not None and not _has_all_ranks(comm, info):
         raise Refused(
             f"init(comm={comm!r}) is not all {info.size} ranks in order",
             "use process sets for some of them",
         )
     control = dist.new_group(backend="gloo", timeout=timeout)
-    everyone = dist.group.WORLD if ours else dist.new_group()
-    info, hosts, local_sizes = _located(info, control)
-    mesh = Mesh(
-        Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])),
-        None,
-        None,
-        hosts,
-    )
+    everyone = dist.group.WORLD if owned else dist.new_group()
+    info, hosts, local_sizes = _locate(info, control)
+    world = Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank]))
+    mesh = Mesh(world, None, None, hosts)
     exchange = CommWorker(settings, make(settings, timeout)) if settings else None
     if form_s is not None:
-        meshes = [mesh, exchange.mesh] if exchange else [mesh]
-        comms = [comm for one in meshes for comm in (one.world, one.inside, one.across) if comm]
-        for group in (everyone, *(comm.group for comm in comms)):
-            _limit(group, timedelta(seconds=options.timeout_s))
+        groups = [everyone, *_groups_of(mesh)]
+        if exchange:
+            groups += _groups_of(exchange.mesh)
+        for group in groups:
+            _set_timeout(group, timedelta(seconds=options.timeout_s))
     _announce(info, settings, exchange)
     timeline = Timeline()
-    executor = Executor(
-        info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline
-    )
+    members = Members(tuple(range(info.size)), everyone)
+    executor = Executor(info.rank, members, options.fusion, exchange, timeline)
     global _joined
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
+    groups_to_close = None if owned else [control, everyone]
     return Context(
-        info,
-        options,
-        controller,
-        executor,
-        timeline,
-        exchange,
-        local_sizes,
-        None if ours else [control, everyone],
+        info, options, controller, executor, timeline, exchange, local_sizes, groups_to_close
     )
 
 
-def _everyone(comm: Any, info: RankInfo) -> bool:
-    """Whether a list of ranks, or a communicator of mpi4py, is of all ranks."""
+def _init_torch(info: RankInfo, timeout: timedelta, assigned: World | None) -> None:
+    """Initialize torch.distributed for this rank."""
+    backend = "gloo"
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        backend = "cpu:gloo,cuda:nccl"
+    store = rendezvous.store(info, timeout, assigned)
+    dist.init_process_group(
+        backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
+    )
+
+
+def _groups_of(mesh: Mesh) -> list[dist.ProcessGroup | None]:
+    """The process groups of a mesh."""
+    return [comm.group for comm in (mesh.world, mesh.inside, mesh.across) if comm]
+
+
+def _has_all_ranks(comm: Any, info: RankInfo) -> bool:
+    """Whether a list of ranks, or a communicator of mpi4py, has all ranks in order."""
     if hasattr(comm, "Get_rank"):
         return (comm.Get_rank(), comm.Get_size()) == (info.rank, info.size)
     return sorted(comm) in ([], list(range(info.size)))
 
 
-def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
-    """Set the limit of operations to come."""
+def _set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
+    """Set the limit of later operations of a group."""
     if hasattr(dist, "set_timeout"):
         dist.set_timeout(timeout, group)
     else:  # in older releases of PyTorch
         distributed_c10d._set_pg_timeout(timeout, group)
 
 
-def _located(
+def _locate(
     info: RankInfo, control: dist.ProcessGroup
 ) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
     """Fill in local and cross ranks.
 
-    Also returns the host of each rank, and the number of ranks on it.
+    Also returns, for each rank, its host and the number of ranks on that host.
     """
-    every: list[Any] = [None] * info.size
+    gathered: list[Any] = [None] * info.size
     name = (
         os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
     )
-    dist.all_gather_object(every, (name, info.local_rank, info.local_size), group=control)
-    hosts = tuple(host for host, _, _ in every)
+    dist.all_gather_object(gathered, (name, info.local_rank, info.local_size), group=control)
+    hosts = tuple(host for host, _, _ in gathered)
     local_ranks = [
         local if local >= 0 else hosts[:rank].count(hosts[rank])
-        for rank, (_, local, _) in enumerate(every)
+        for rank, (_, local, _) in enumerate(gathered)
     ]
-    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in every)
+    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in gathered)
     column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
-    found = {
+    located = {
         "local_rank": local_ranks[info.rank],
         "local_size": sizes[info.rank],
         "cross_rank": info.cross_rank if info.cross_rank >= 0 else column.index(info.rank),
         "cross_size": info.cross_size if info.cross_size >= 0 else len(column),
     }
-    return dataclasses.replace(info, **found), hosts, sizes
+    return dataclasses.replace(info, **located), hosts, sizes
 
 
 def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
-    """Rank 0 prints how gradients are exchanged and which variables have no effect.
+    """Rank 0 prints how gradients are exchanged, and which variables have no effect.
 
-    Each line once per process.
+    It prints each line once per process.
     """
     lines = []
     if settings and worker:
-        lines.append(
-            f"gradients are exchanged by {settings.describe()}"
-            + (f"; {worker.mesh.note}" if worker.mesh.note else "")
-        )
-    nothing = ", ".join(environment.unsupported(os.environ))
-    lines += [f"variables without effect: {nothing}"] if nothing else []
+        note = f"; {worker.mesh.note}" if worker.mesh.note else ""
+        lines.append(f"gradients are exchanged by {settings.describe()}{note}")
+    unsupported = environment.unsupported(os.environ)
+    if unsupported:
+        lines.append(f"variables without effect: {', '.join(unsupported)}")
     lines += [f"{name} is unknown" for name in lightcc_env.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
@@ -256,27 +258,28 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
 
 def shutdown() -> None:
     """Leave the job. Pending operations fail on all ranks. Does nothing without `init`."""
-    here = context.replace(None)
-    if here is None:
+    current = context.replace(None)
+    if current is None:
         return
-    here.controller.stop()
-    here.timeline.stop()
-    if here.worker is not None and not here.controller.lost:
-        here.worker.close()
-    for one in registered:
-        one.process_set_id = None
+    current.controller.stop()
+    current.timeline.stop()
+    if current.worker is not None and not current.controller.lost:
+        current.worker.close()
+    for process_set in registered:
+        process_set.process_set_id = None
     registered.clear()
     context.handles.reset()
-    if here.groups is None:
+    if current.groups is None:
         dist.destroy_process_group()
     else:
-        for group in here.groups:
+        for group in current.groups:
             dist.destroy_process_group(group)
 
 
 def _leave_at_exit() -> None:
-    """Leave the job, and free the groups, which may still hang on exceptions that nobody has any
-    more.
+    """Leave the job, and free its groups.
+
+    Exceptions that are not used any more may still refer to them.
     """
     shutdown()
     gc.collect()

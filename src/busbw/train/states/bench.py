@@ -1,6 +1,6 @@
 """The benchmark of one way to keep a model's states, on one rank.
 
-Each runs in processes of its own, so that peaks are its own.
+Each way runs in its own processes, so that peaks of memory are its own.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.train.loop import timed
 from busbw.train.states.methods import parse
-from busbw.train.states.trainers import Trainer, trainer
+from busbw.train.states.trainers import Trainer, make_trainer
 from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
-# of malloc, and of cudaHostAlloc
+# The errors of malloc and of cudaHostAlloc.
 _NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")
-# of the processes on a host, the kernel ends this one first
+# Written so that the kernel ends this process first when the host has no memory.
 _OOM_FIRST = Path("/proc/self/oom_score_adj")
 
 
@@ -43,21 +43,19 @@ class StatesBench:
         with contextlib.suppress(OSError):
             _OOM_FIRST.write_text("1000")
         self._available = available()
-        _cap(spec.states.gpu_memory, device)
+        _limit_gpu_memory(spec.states.gpu_memory, device)
         self.hosts: list[str] = control.allgather(platform.node())
         parameters = spec.states.shape.parameters(spec.sequence)
         self.training = Training(spec, "token", parameters, 2 * parameters, len(set(self.hosts)))
-        made = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
-        tokens = torch.randint(
-            spec.states.shape.vocabulary, (spec.batch_size, spec.sequence + 1), generator=made
-        )
-        self._inputs, self._wanted = (
-            part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:])
-        )
+        generator = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
+        size = (spec.batch_size, spec.sequence + 1)
+        tokens = torch.randint(spec.states.shape.vocabulary, size, generator=generator)
+        self._inputs = tokens[:, :-1].contiguous().to(device)
+        self._targets = tokens[:, 1:].contiguous().to(device)
         self._loss = torch.zeros(())
 
     def run(self, enter_phase: EnterPhase) -> TrainRun:
-        """Train.
+        """Run the training.
 
         Raises:
             NoMeasurement: the model does not fit, or the method's library is missing.
@@ -65,88 +63,86 @@ class StatesBench:
         spec = self.spec
         with _out_of_memory(self.device):
             enter_phase("build", self.method.name)
-            made = trainer(spec, self.device, self.method)
-            next(made)
+            stages = make_trainer(spec, self.device, self.method)
+            next(stages)
             self._synchronize()
             enter_phase("start", self.method.name)
             begun = time.perf_counter()
-            one = next(made)
-            assert one is not None
+            trainer = next(stages)
+            assert trainer is not None
             self._synchronize()
             start_s = time.perf_counter() - begun
             enter_phase("warm-up", self.method.name)
-            timed(lambda: self._step(one), self.device, spec.warmup)
+            timed(lambda: self._step(trainer), self.device, spec.warmup)
             self._synchronize()
             self.control.barrier()
-            before, steps = one.times(), []
+            before, steps = trainer.times(), []
             for iteration in range(spec.iters):
                 enter_phase("training", f"{self.method.name}, iteration {iteration}")
-                steps += timed(lambda: self._step(one), self.device, spec.batches)
+                steps += timed(lambda: self._step(trainer), self.device, spec.batches)
             self._synchronize()
-            return self._result(one, steps, start_s, before)
+            return self._result(trainer, steps, start_s, before)
 
-    def _step(self, one: Trainer) -> None:
-        self._loss = one.step(self._inputs, self._wanted)
+    def _step(self, trainer: Trainer) -> None:
+        self._loss = trainer.step(self._inputs, self._targets)
 
     def _result(
-        self, one: Trainer, mine: list[float], start_s: float, before: StepTimes | None
+        self, trainer: Trainer, own_steps: list[float], start_s: float, before: StepTimes | None
     ) -> TrainRun:
         spec = self.spec
-        states = self._memory(one, start_s)
+        states = self._memory(trainer, start_s)
         if before is not None:
-            self._count(states, before, one.times(), len(mine))
-        one.close()
-        steps = self.control.reduce_all(mine, "max")
+            self._count(states, before, trainer.times(), len(own_steps))
+        trainer.close()
+        steps = self.control.reduce_all(own_steps, "max")
         tokens = spec.batch_size * spec.sequence
         parts = [steps[at : at + spec.batches] for at in range(0, len(steps), spec.batches)]
         rates = [tokens * len(part) / sum(part) for part in parts]
         return TrainRun(self.method.name, 0, steps, rates, loss=float(self._loss), states=states)
 
-    def _memory(self, one: Trainer, start_s: float) -> StatesUse:
+    def _memory(self, trainer: Trainer, start_s: float) -> StatesUse:
         gpu = reserved = torch_pinned = 0
         if self.device.type == "cuda":
-            gpu, reserved = (
-                torch.cuda.max_memory_allocated(self.device),
-                torch.cuda.max_memory_reserved(self.device),
-            )
+            gpu = torch.cuda.max_memory_allocated(self.device)
+            reserved = torch.cuda.max_memory_reserved(self.device)
             torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
         lost = float(self._available - available())
-        largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
-        most, pinned = self._by_host(held("VmHWM")), self._by_host(one.pinned + torch_pinned)
-        return StatesUse(
-            largest[0], int(largest[1]), int(largest[2]), int(max(most, largest[3])), int(pinned)
-        )
+        own = [start_s, float(gpu), float(reserved), lost]
+        longest_s, peak_gpu, peak_reserved, lost = self.control.reduce_all(own, "max")
+        host = max(self._by_host(memory_bytes("VmHWM")), lost)
+        pinned = self._by_host(trainer.pinned + torch_pinned)
+        return StatesUse(longest_s, int(peak_gpu), int(peak_reserved), int(host), int(pinned))
 
     def _count(
         self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int
     ) -> None:
         names = ("down_bytes", "up_bytes", "down_s", "update_s", "up_s", "waited_s")
-        mine = [(getattr(after, name) - getattr(before, name)) / steps for name in names]
-        for name, value in zip(names, self.control.reduce_all(mine, "max"), strict=True):
+        own = [(getattr(after, name) - getattr(before, name)) / steps for name in names]
+        for name, value in zip(names, self.control.reduce_all(own, "max"), strict=True):
             setattr(states, name, value)
 
-    def _by_host(self, mine: float) -> float:
+    def _by_host(self, own: float) -> float:
         """The largest sum over the ranks of a host."""
-        values: list[float] = self.control.allgather(mine)
-        return max(
-            sum(value for at, value in zip(self.hosts, values, strict=True) if at == host)
-            for host in set(self.hosts)
-        )
+        values: list[float] = self.control.allgather(own)
+        sums = dict.fromkeys(self.hosts, 0.0)
+        for host, value in zip(self.hosts, values, strict=True):
+            sums[host] += value
+        return max(sums.values())
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-def held(name: str) -> int:
-    """Bytes of memory that this process holds (VmRSS), or has held at most (VmHWM)."""
+def memory_bytes(name: str) -> int:
+    """Bytes of memory that this process uses (VmRSS), or has used at its peak (VmHWM)."""
     text = Path("/proc/self/status").read_text()
     return next(
         int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:")
     )
 
 
-def _cap(limit: int, device: torch.device) -> None:
+def _limit_gpu_memory(limit: int, device: torch.device) -> None:
     if not limit:
         return
     if device.type != "cuda":
@@ -164,19 +160,18 @@ def _cap(limit: int, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def _out_of_memory(device: torch.device) -> Iterator[None]:
-    """Say that a model does not fit, in place of torch's long text."""
+    """Raise an error that a model does not fit, in place of torch's long text."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        held = torch.cuda.memory_allocated(device) / 1e9
+        used = torch.cuda.memory_allocated(device) / 1e9
         first = str(error).split(". ")[0]
         raise NoMeasurement(
-            f"does not fit on the GPU: {first}; {held:.1f} GB were in use", PLAN_FIRST
+            f"does not fit on the GPU: {first}; {used:.1f} GB were in use", PLAN_FIRST
         ) from error
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and not any(
-            text in str(error) for text in _NO_HOST_MEMORY
-        ):
+        about_memory = any(text in str(error) for text in _NO_HOST_MEMORY)
+        if isinstance(error, RuntimeError) and not about_memory:
             raise
         raise NoMeasurement(
             f"does not fit in host memory: {str(error).splitlines()[0]}", PLAN_FIRST

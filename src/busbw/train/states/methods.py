@@ -25,10 +25,10 @@ def _norm(word: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way.
+    """One way to keep states.
 
-    `settings` reads the text of each setting. `exact`: its steps are those of AdamW over fp32
-    weights.
+    `settings` has the function that reads the text of each setting. `exact`: its steps are those of
+    AdamW over fp32 weights.
     """
 
     name: str
@@ -81,7 +81,7 @@ BY_NAME = {row.name: row for row in ROWS}
 
 @dataclass(frozen=True, slots=True)
 class StateMethod:
-    """One way with its settings."""
+    """One way to keep states, with its settings."""
 
     name: str
     row: Row
@@ -93,7 +93,9 @@ class StateMethod:
 
 
 def parse(text: str) -> StateMethod:
-    """The method of `offload`, or of a name with settings joined by +:
+    """The method that a text describes.
+
+    It is a name such as `offload`, or a name with settings joined by +, as in
     `offload+gpu_share=0.1+max_norm=1`.
 
     Raises:
@@ -109,9 +111,9 @@ def parse(text: str) -> StateMethod:
     for word in words:
         key, _, value = word.partition("=")
         if key not in row.settings:
-            known = ", ".join(row.settings) or "none"
+            names = ", ".join(row.settings) or "none"
             raise UsageError(
-                f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {known}"
+                f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {names}"
             )
         try:
             values[key] = row.settings[key](value)
@@ -135,7 +137,7 @@ def _check(method: StateMethod) -> None:
 
 
 def parse_all(text: str) -> list[StateMethod]:
-    """Comma-separated methods.
+    """The methods of a comma-separated list.
 
     Raises:
         UsageError: no method, a duplicate, or an unknown one.

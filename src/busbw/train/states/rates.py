@@ -1,5 +1,7 @@
-"""Measures what a plan needs of this machine: a layer and the rest of a step, copies, updates on
-both sides, and memory.
+"""Measures the rates of this machine that a plan needs.
+
+They are the times of a layer and of the other parts of a step, the rates of copies and of updates
+on GPU and CPU, and the memory.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from busbw.core.gpt_shape import PIECE
 from busbw.model.states.types import Compute, Machine, Training
 from busbw.train.loop import timed
 from busbw.train.models import Block, Gpt
-from busbw.train.states.bench import held
+from busbw.train.states.bench import memory_bytes
 
 WARM_UP, REPEATS = 2, 5
 RULE = Rule(1, 1e-4)
@@ -28,7 +30,7 @@ HOST_ELEMENTS, COPIES = 4 * PIECE, 8
 def machine(training: Training, gpu_memory: int = 0) -> Machine:
     """Measure on the first GPU.
 
-    `gpu_memory`: the most of its memory that the training may use, 0 for all.
+    `gpu_memory`: the limit of its memory that the training may use, 0 for all.
 
     Raises:
         NoMeasurement: there is no GPU, or one layer does not fit on it.
@@ -52,7 +54,7 @@ def machine(training: Training, gpu_memory: int = 0) -> Machine:
     return Machine(
         gpu_memory=min(total, gpu_memory) if gpu_memory else total,
         host_memory=host,
-        process=held("VmRSS"),
+        process=memory_bytes("VmRSS"),
         down=down,
         up=up,
         host_adam=host_adam,
@@ -69,40 +71,39 @@ def compute_of(training: Training, device: torch.device) -> Compute:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with device:
-            block, root = (
-                Block(shape.width, shape.heads),
-                Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence),
-            )
-            hidden = torch.randn(
-                training.batch_size, training.sequence, shape.width, requires_grad=True
-            )
-            tokens = torch.randint(shape.vocabulary, (training.batch_size, training.sequence))
+            block = Block(shape.width, shape.heads)
+            root = Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence)
+            size = (training.batch_size, training.sequence)
+            hidden = torch.randn(*size, shape.width, requires_grad=True)
+            tokens = torch.randint(shape.vocabulary, size)
     finally:
         torch.set_default_dtype(before)
     gradient = torch.ones_like(hidden)
-    forward, backward = _both(block, lambda: block(hidden), gradient, device)
-    root_forward, root_backward = _both(root, lambda: root(tokens, tokens), None, device)
-    return Compute(
-        forward, backward + forward if training.recompute else backward, root_forward, root_backward
-    )
+    forward, backward = _time_passes(block, lambda: block(hidden), gradient, device)
+    root_forward, root_backward = _time_passes(root, lambda: root(tokens, tokens), None, device)
+    if training.recompute:
+        backward += forward
+    return Compute(forward, backward, root_forward, root_backward)
 
 
-def _both(
+def _time_passes(
     net: nn.Module,
     run: Callable[[], torch.Tensor],
     gradient: torch.Tensor | None,
     device: torch.device,
 ) -> tuple[float, float]:
-    """Seconds of forward, and of backward: the difference to both together, in which the GPU
-    does not wait for the program.
+    """The seconds of forward and of backward.
+
+    Backward is the time of both less that of forward. In both together the GPU does not wait for
+    the program.
     """
 
     def step() -> None:
         run().backward(gradient)
         net.zero_grad()
 
-    forward, whole = _time(run, device), _time(step, device)
-    return forward, max(0.0, whole - forward)
+    forward, both = _time(run, device), _time(step, device)
+    return forward, max(0.0, both - forward)
 
 
 def _time(step: Callable[[], object], device: torch.device) -> float:
@@ -114,16 +115,14 @@ def _time(step: Callable[[], object], device: torch.device) -> float:
 def copy_rates(device: torch.device) -> tuple[float, float]:
     """Bytes per second of pinned copies from and to the GPU, of the size that offloading uses."""
     slab = Slab(2 * PIECE, pinned=device.type == "cuda")
-    here, there = (
-        slab.take(PIECE, torch.bfloat16),
-        torch.zeros(PIECE, dtype=torch.bfloat16, device=device),
-    )
+    host = slab.take(PIECE, torch.bfloat16)
+    gpu = torch.zeros(PIECE, dtype=torch.bfloat16, device=device)
     rates = []
-    for to, source in ((here, there), (there, here)):
+    for to, source in ((host, gpu), (gpu, host)):
         lane = Lane(device)
         copies = [lane.copy(to, source) for _ in range(COPIES)]
         copies[-1].wait()
-        rates.append(there.nbytes / median(one.seconds() for one in copies))
+        rates.append(gpu.nbytes / median(copy.seconds() for copy in copies))
     slab.close()
     return rates[0], rates[1]
 
@@ -143,6 +142,6 @@ def gpu_rate(device: torch.device, count: int) -> float:
     parameter = nn.Parameter(torch.zeros(count, dtype=torch.bfloat16, device=device))
     states = States(*(torch.zeros(count, device=device) for _ in range(3)))
     unit = Unit(nn.Module(), 0)
-    one = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
+    offloaded = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
     gradient, never = torch.zeros_like(parameter.data), torch.zeros((), device=device)
-    return count / _time(lambda: device_states.update(one, gradient, RULE, never), device)
+    return count / _time(lambda: device_states.update(offloaded, gradient, RULE, never), device)

@@ -1,12 +1,10 @@
 """Trains a model by one of the ways to keep its states.
 
-Each builds the model, because it decides where the weights are.
-
-Builds a gpt with random weights that are the same for every method, in the type and place
-that the method needs.
+Each way builds the model, because it decides where the weights are, and in which type. The model is
+a gpt with random weights, which are the same for every way.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,8 +25,8 @@ SEED = 7
 SPREAD = 0.02  # standard deviation of matrices, as GPT-2's
 
 
-def described(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
-    """The model without memory."""
+def build_without_memory(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
+    """The model on the device meta, which allocates no memory."""
     assert spec.states is not None
     shape = spec.states.shape
     with torch.device("meta"):
@@ -44,9 +42,9 @@ def described(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
     return net
 
 
-def built(spec: TrainSpec, device: torch.device) -> Gpt:
-    """The model in bf16 on a device; with several ranks sharded over them."""
-    net = described(spec, torch.bfloat16)
+def build(spec: TrainSpec, device: torch.device) -> Gpt:
+    """The model in bf16 on a device. With several ranks it is sharded over them."""
+    net = build_without_memory(spec, torch.bfloat16)
     if dist.get_world_size() > 1:
         shard(net, device)
     net.to_empty(device=device)
@@ -64,22 +62,20 @@ def shard(net: Gpt, device: torch.device, **options: object) -> None:
 
 @torch.no_grad()
 def fill(net: nn.Module, device: torch.device) -> None:
-    """Draw the weights in bf16 on `device`, one parameter at a time, and copy them to where the
-    parameters are.
-    """
-    made = torch.Generator(device).manual_seed(SEED)
+    """Draw the weights in bf16 on `device`, and copy them to the parameters, one at a time."""
+    generator = torch.Generator(device).manual_seed(SEED)
     for name, parameter in net.named_parameters():
         drawn = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
         if parameter.dim() > 1:
-            drawn.normal_(0, SPREAD, generator=made)
+            drawn.normal_(0, SPREAD, generator=generator)
         else:
-            # norms begin as the identity, and biases at 0
+            # Norms begin as the identity, and biases at 0.
             drawn.fill_(float(name.endswith("weight")))
         if isinstance(parameter, DTensor):
-            mine = distribute_tensor(
+            sharded = distribute_tensor(
                 drawn, parameter.device_mesh, parameter.placements, src_data_rank=None
             )
-            parameter.to_local().copy_(mine.to_local())
+            parameter.to_local().copy_(sharded.to_local())
         else:
             parameter.copy_(drawn)
 
@@ -96,18 +92,18 @@ class Trainer:
     def __init__(self, net: nn.Module) -> None:
         self.net = net
 
-    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """One step on tokens [batch, sequence].
 
         Returns the loss. The host does not wait for the device unless the method does.
         """
-        loss: torch.Tensor = self.net(inputs, wanted)
+        loss: torch.Tensor = self.net(inputs, targets)
         loss.backward()
         self.update()
         return loss.detach()
 
     def update(self) -> None:
-        """Update the weights by the gradients, which are gone afterwards."""
+        """Update the weights by the gradients, and drop the gradients."""
 
     def times(self) -> StepTimes | None:
         """Bytes and seconds so far, where the method counts them."""
@@ -115,27 +111,26 @@ class Trainer:
 
     @property
     def pinned(self) -> int:
-        """Bytes of host memory that it has pinned itself, besides torch's."""
+        """Bytes of host memory that the method itself has pinned, without those of torch."""
         return 0
 
     def close(self) -> None:
-        """End its threads."""
+        """End the threads of the method."""
 
 
 class OnGpu(Trainer):
-    """Fused AdamW over fp32 copies of the weights, block by block, so that fp32 gradients of one
-    block exist at a time.
+    """Fused AdamW over fp32 copies of the weights.
+
+    It updates block by block, so that fp32 gradients of only one block exist at a time.
     """
 
     def __init__(self, net: Gpt) -> None:
         super().__init__(net)
         groups = [list(block.parameters()) for block in net.blocks]
-        inside = {id(one) for group in groups for one in group}
-        groups.append([one for one in net.parameters() if id(one) not in inside])
-        self._groups = [([_local(one) for one in group], group) for group in groups]
-        self._masters = [
-            [nn.Parameter(one.float()) for one in locals_] for locals_, _ in self._groups
-        ]
+        inside = {id(parameter) for group in groups for parameter in group}
+        groups.append([parameter for parameter in net.parameters() if id(parameter) not in inside])
+        self._groups = [(list(map(_local, group)), group) for group in groups]
+        self._masters = [_copy_to_fp32(locals_) for locals_, _ in self._groups]
         self._optimizers = [
             torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters
         ]
@@ -143,39 +138,37 @@ class OnGpu(Trainer):
     @torch.no_grad()
     def update(self) -> None:
         """Update each block."""
-        for (locals_, group), masters, optimizer in zip(
-            self._groups, self._masters, self._optimizers, strict=True
-        ):
-            for one, master in zip(group, masters, strict=True):
-                assert one.grad is not None
-                master.grad, one.grad = _local(one.grad).float(), None
+        groups = zip(self._groups, self._masters, self._optimizers, strict=True)
+        for (locals_, group), masters, optimizer in groups:
+            for parameter, master in zip(group, masters, strict=True):
+                assert parameter.grad is not None
+                master.grad, parameter.grad = _local(parameter.grad).float(), None
             optimizer.step()
             optimizer.zero_grad()
             torch._foreach_copy_(locals_, masters)
 
 
 class Offloading(Trainer):
-    """busbw.accel.offload."""
+    """The method `offload`: busbw.accel.offload."""
 
     def __init__(self, net: nn.Module, **settings: Any) -> None:
         super().__init__(net)
-        self.optimizer: OffloadedAdamW = offload(
-            net, torch.optim.AdamW(net.parameters(), lr=RATE), **settings
-        )
+        adamw = torch.optim.AdamW(net.parameters(), lr=RATE)
+        self.optimizer: OffloadedAdamW = offload(net, adamw, **settings)
 
     def update(self) -> None:
-        """End the step; updates may go on."""
+        """End the step. Updates may continue in their thread."""
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def times(self) -> StepTimes:
-        """As the optimizer counted them, once all updates have ended."""
+        """The optimizer's counts, once all updates have ended."""
         self.optimizer.ready()
         return self.optimizer.times()
 
     @property
     def pinned(self) -> int:
-        """The slots for gradients and weights."""
+        """Bytes of the slots for gradients and weights."""
         return self.optimizer.placement.slots.pinned_bytes
 
     def close(self) -> None:
@@ -199,19 +192,20 @@ class Plain(Trainer):
 class DeepSpeed(Trainer):
     """A DeepSpeed engine, which does backward and step itself."""
 
-    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """One step."""
-        loss: torch.Tensor = self.net(inputs, wanted)
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One step on tokens [batch, sequence]. Returns the loss."""
+        loss: torch.Tensor = self.net(inputs, targets)
         self.net.backward(loss)
         self.net.step()
         return loss.detach()
 
 
-Made = Iterator[Trainer | None]  # yields None once the weights are in place, then the trainer
+# Yields None once the weights are in place, and then the trainer.
+Stages = Iterator[Trainer | None]
 
 
-def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
-    net = built(spec, device)
+def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Stages:
+    net = build(spec, device)
     yield None
 
     def drop(parameter: torch.Tensor) -> None:
@@ -222,54 +216,54 @@ def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
     yield Trainer(net)
 
 
-def _adamw(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
-    net = built(spec, device)
+def _adamw(spec: TrainSpec, device: torch.device, _: StateMethod) -> Stages:
+    net = build(spec, device)
     yield None
     yield OnGpu(net)
 
 
-def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
-    net = built(spec, device)
+def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
+    net = build(spec, device)
     yield None
     yield Offloading(net, **method.offload_settings())
 
 
-def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
-    away = method.row.name == "fsdp2-offload"
-    policy = {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if away else {}
-    net = described(spec, torch.float32)
+def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
+    offloads = method.row.name == "fsdp2-offload"
+    policy = (
+        {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if offloads else {}
+    )
+    net = build_without_memory(spec, torch.float32)
     shard(net, device, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), **policy)
-    net.to_empty(device="cpu" if away else device)
+    net.to_empty(device="cpu" if offloads else device)
     fill(net, device)
     yield None
     yield Plain(net, torch.optim.AdamW(net.parameters(), lr=RATE, fused=True))
 
 
-def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
     try:
         from torchao.optim import CPUOffloadOptimizer
     except ImportError as error:
         raise NoMeasurement(f"torchao is not installed ({error})", "pip install torchao") from error
     if device.type != "cuda":
         raise NoMeasurement("torchao's CPUOffloadOptimizer needs a GPU", "leave it out")
-    net = built(spec, device)
+    net = build(spec, device)
     yield None
-    yield Plain(
-        net,
-        CPUOffloadOptimizer(
-            net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values
-        ),
+    optimizer = CPUOffloadOptimizer(
+        net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values
     )
+    yield Plain(net, optimizer)
 
 
-def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
     try:
         import deepspeed
     except ImportError as error:
         raise NoMeasurement(
             f"deepspeed is not installed ({error})", "pip install deepspeed ninja"
         ) from error
-    net = described(spec, torch.bfloat16)
+    net = build_without_memory(spec, torch.bfloat16)
     net.to_empty(device=device)
     fill(net, device)
     yield None
@@ -293,15 +287,15 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
             dist_init_required=False,
         )
     except (RuntimeError, AssertionError, OSError) as error:
-        why = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        reason = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
         raise NoMeasurement(
-            f"deepspeed did not start: {why}",
+            f"deepspeed did not start: {reason}",
             "its CPU Adam is compiled at the start: pip install ninja, nvcc",
         ) from error
     yield DeepSpeed(engine)
 
 
-_MAKERS: dict[str, Callable[[TrainSpec, torch.device, StateMethod], Made]] = {
+_MAKERS: dict[str, Callable[[TrainSpec, torch.device, StateMethod], Stages]] = {
     COMPUTE: _compute,
     ADAMW: _adamw,
     OFFLOAD: _offload,
@@ -312,8 +306,8 @@ _MAKERS: dict[str, Callable[[TrainSpec, torch.device, StateMethod], Made]] = {
 }
 
 
-def trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
-    """Build the model and attach the method.
+def make_trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
+    """Build the model, and then make the trainer of the method.
 
     Raises:
         NoMeasurement: the method's library is missing, or the states do not fit.
@@ -321,7 +315,11 @@ def trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
     return _MAKERS[method.row.name](spec, device, method)
 
 
+def _copy_to_fp32(tensors: Sequence[torch.Tensor]) -> list[nn.Parameter]:
+    return [nn.Parameter(tensor.float()) for tensor in tensors]
+
+
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part, sharing memory with the tensor."""
+    """This rank's part of a tensor, which shares memory with it."""
     part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return part.detach()

@@ -26,11 +26,11 @@ def _rounded(blocks, BITS: tl.constexpr):
 
     A block with a value that is not finite gets the scale NaN.
     """
-    most: tl.constexpr = (1 << (BITS - 1)) - 1.0
+    limit: tl.constexpr = (1 << (BITS - 1)) - 1.0
     # Floats without sign sort like their bits; infinity and NaN are last.
     largest = tl.max(blocks.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
     finite = largest < _INFINITY
-    scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), most)
+    scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), limit)
     scales = tl.where(scales < _LEAST_SCALE, 0.0, scales)
     usable = finite & (scales > 0)
     shares = (
@@ -119,11 +119,11 @@ def _pack(
     total = share(part + begin + within, inside, size, EXACT)
     if KEPT:
         total += tl.load(residual + begin + within, mask=inside, other=0.0)
-    made, scale = _rounded(total, BITS)
+    integers, scale = _rounded(total, BITS)
     tl.store(scales + row * row_scales + first + tl.arange(0, _BLOCKS), scale, mask=there)
-    _store(steps + row * row_steps, first, made, there, BITS)
+    _store(steps + row * row_steps, first, integers, there, BITS)
     if FED:
-        tl.store(rest + begin + within, total - made * scale[:, None], mask=inside)
+        tl.store(rest + begin + within, total - integers * scale[:, None], mask=inside)
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
@@ -149,11 +149,11 @@ def _sum(
     total = _total(scales, steps, first, there, rows, row_scales, row_steps, BITS)
     if KEPT:
         total += tl.load(before + begin + within, mask=inside, other=0.0)
-    made, scale = _rounded(total, BITS)
+    integers, scale = _rounded(total, BITS)
     tl.store(made_scales + first + tl.arange(0, _BLOCKS), scale, mask=there)
-    _store(made_steps, first, made, there, BITS)
+    _store(made_steps, first, integers, there, BITS)
     if FED:
-        tl.store(rest + begin + within, total - made * scale[:, None], mask=inside)
+        tl.store(rest + begin + within, total - integers * scale[:, None], mask=inside)
 
 
 @triton.jit(do_not_specialize=["row_scales"])
@@ -205,24 +205,26 @@ def packed(
     Returns them (uint8) and the rounding errors.
     """
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
-    rest = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
-    kept = residual is not None
+    rounding_errors = torch.empty(
+        part.numel() if feedback else 0, dtype=torch.float32, device=part.device
+    )
+    has_residual = residual is not None
     _pack[(_programs(length), rows)](
         part,
-        residual if kept else rest,
-        rest,
+        residual if has_residual else rounding_errors,
+        rounding_errors,
         *_views(sent, length),
         part.numel(),
         length,
         float(size),
         *_strides(length, bits),
-        KEPT=kept,
+        KEPT=has_residual,
         FED=feedback,
         EXACT=exact(size),
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return sent, rest
+    return sent, rounding_errors
 
 
 def summed(
@@ -232,23 +234,25 @@ def summed(
 
     Also returns the new rounding error.
     """
-    mine = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
-    rest = torch.empty(length if feedback else 0, dtype=torch.float32, device=came.device)
-    kept = before is not None
+    packed_sum = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
+    rounding_errors = torch.empty(
+        length if feedback else 0, dtype=torch.float32, device=came.device
+    )
+    has_errors = before is not None
     _sum[(_programs(length),)](
         *_views(came, length),
-        before if kept else rest,
-        rest,
-        *_views(mine, length),
+        before if has_errors else rounding_errors,
+        rounding_errors,
+        *_views(packed_sum, length),
         length,
         came.shape[0],
         *_strides(length, bits),
-        KEPT=kept,
+        KEPT=has_errors,
         FED=feedback,
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return mine, rest
+    return packed_sum, rounding_errors
 
 
 def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:

@@ -46,17 +46,17 @@ def _gram(factors, grams, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ON
     """The Gram matrix of a span of rows of a factor."""
     first, rows = tl.load(spans + tl.program_id(0) * 3), tl.load(spans + tl.program_id(0) * 3 + 1)
     number = tl.arange(0, NARROW)
-    made = tl.zeros((NARROW, NARROW), tl.float64)
+    gram = tl.zeros((NARROW, NARROW), tl.float64)
     for begin in range(0, rows, AT_ONCE):
         row = begin + tl.arange(0, AT_ONCE)
         inside = (row < rows)[:, None] & (number < RANK)[None, :]
         value = tl.load(
             factors + (first + row)[:, None] * RANK + number[None, :], mask=inside, other=0.0
         ).to(tl.float64)
-        made += tl.sum(value[:, :, None] * value[:, None, :], axis=0)
+        gram += tl.sum(value[:, :, None] * value[:, None, :], axis=0)
     tl.store(
         grams + tl.program_id(0) * NARROW * NARROW + number[:, None] * NARROW + number[None, :],
-        made,
+        gram,
     )
 
 
@@ -66,30 +66,32 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
     first, count = tl.load(owned + tl.program_id(0) * 2), tl.load(owned + tl.program_id(0) * 2 + 1)
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
     gram = tl.zeros((NARROW, NARROW), tl.float64)
-    for one in range(count):
-        gram += tl.load(grams + (first + one) * NARROW * NARROW + row * NARROW + column)
+    for index in range(count):
+        gram += tl.load(grams + (first + index) * NARROW * NARROW + row * NARROW + column)
     on = (row == column) & (row < RANK)
     mean = tl.sum(tl.where(on, gram, 0.0)) / RANK
-    # so that zero factors have a Cholesky factor too
+    # Zero factors get a mean of 1, so that they have a Cholesky factor too.
     mean += tl.where(mean > tiny * tiny, 0.0, 1.0)
     gram += tl.where(on, least * mean, 0.0)
     lower = tl.zeros((NARROW, NARROW), tl.float64)
     inverse = tl.zeros((NARROW, NARROW), tl.float64)
-    for one in tl.static_range(RANK):
-        pivot = tl.sqrt(tl.sum(tl.where(on & (row == one), gram, 0.0)))
+    for index in tl.static_range(RANK):
+        pivot = tl.sqrt(tl.sum(tl.where(on & (row == index), gram, 0.0)))
         down = tl.where(
-            row >= one, tl.sum(tl.where(column == one, gram, 0.0), axis=1)[:, None] / pivot, 0.0
+            row >= index, tl.sum(tl.where(column == index, gram, 0.0), axis=1)[:, None] / pivot, 0.0
         )
         across = tl.where(
-            column >= one, tl.sum(tl.where(row == one, gram, 0.0), axis=0)[None, :] / pivot, 0.0
+            column >= index, tl.sum(tl.where(row == index, gram, 0.0), axis=0)[None, :] / pivot, 0.0
         )
         gram -= down * across
-        lower += tl.where(column == one, down, 0.0)
-    for one in tl.static_range(RANK):
-        pivot = tl.sum(tl.where(on & (row == one), lower, 0.0))
-        before = tl.sum(tl.where((row == one) & (column < one), lower, 0.0), axis=0)
-        known = tl.sum(before[:, None] * inverse, axis=0)[None, :]
-        inverse += tl.where(row == one, (tl.where(column == one, 1.0, 0.0) - known) / pivot, 0.0)
+        lower += tl.where(column == index, down, 0.0)
+    for index in tl.static_range(RANK):
+        pivot = tl.sum(tl.where(on & (row == index), lower, 0.0))
+        before = tl.sum(tl.where((row == index) & (column < index), lower, 0.0), axis=0)
+        solved = tl.sum(before[:, None] * inverse, axis=0)[None, :]
+        inverse += tl.where(
+            row == index, (tl.where(column == index, 1.0, 0.0) - solved) / pivot, 0.0
+        )
     transposed = turns + tl.program_id(0) * NARROW * NARROW + column * NARROW + row
     tl.store(transposed, tl.where((row < RANK) & (column < RANK), inverse, 0.0).to(tl.float32))
 
@@ -111,30 +113,30 @@ def _turn(
         )
 
 
-def turns_of(factors: torch.Tensor, every: Factors) -> torch.Tensor:
+def turns_of(factors: torch.Tensor, tables: Factors) -> torch.Tensor:
     """The turn of each matrix, padded with zeros to `narrow`: multiplied from the right, it
     makes the columns of its factor orthonormal.
     """
-    rank, count = factors.shape[1], len(every.rows)
+    rank, count = factors.shape[1], len(tables.rows)
     width = narrow(rank)
     turns = torch.empty(count, width, width, dtype=torch.float32, device=factors.device)
     if count:
         grams = torch.empty(
-            len(every.spans), width, width, dtype=torch.float64, device=factors.device
+            len(tables.spans), width, width, dtype=torch.float64, device=factors.device
         )
-        _gram[(len(every.spans),)](
-            factors, grams, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
+        _gram[(len(tables.spans),)](
+            factors, grams, tables.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
         )
-        _turns[(count,)](grams, turns, every.owned, LEAST, TINY, RANK=rank, NARROW=width)
+        _turns[(count,)](grams, turns, tables.owned, LEAST, TINY, RANK=rank, NARROW=width)
     return turns
 
 
-def orthonormal(factors: torch.Tensor, turns: torch.Tensor, every: Factors) -> torch.Tensor:
+def orthonormal(factors: torch.Tensor, turns: torch.Tensor, tables: Factors) -> torch.Tensor:
     """All factors with orthonormal columns."""
     rank, result = factors.shape[1], torch.empty_like(factors)
     width = narrow(rank)
-    _turn[(len(every.spans),)](
-        factors, result, turns, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
+    _turn[(len(tables.spans),)](
+        factors, result, turns, tables.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
     )
     return result
 

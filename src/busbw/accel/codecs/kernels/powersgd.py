@@ -1,7 +1,7 @@
-"""Kernels for codecs/factors.py: three passes over a gradient, and a few small kernels for all its
-matrices at once.
+"""The steps of codecs/powersgd_math.py in Triton.
 
-Tables on the device, made once per layout, assign tiles of matrices to programs.
+They take three passes over a gradient, and a few small kernels for all its matrices at once. Tables
+on the device, made once for each layout, assign tiles of matrices to programs.
 """
 
 import torch
@@ -88,7 +88,7 @@ def _project(
             )
     else:
         row, number = tl.arange(0, ROWS)[:, None], tl.arange(0, NARROW)[None, :]
-        made = tl.zeros((ROWS, NARROW), tl.float32)
+        product = tl.zeros((ROWS, NARROW), tl.float32)
         for first in range(0, columns, COLUMNS):
             column = first + tl.arange(0, COLUMNS)
             at, inside = row * columns + column[None, :], (row < rows) & (column < columns)[None, :]
@@ -99,15 +99,15 @@ def _project(
                     mask=(column < columns)[:, None] & (number < RANK),
                     other=0.0,
                 )
-                made = tl.dot(value, other, made, input_precision="ieee")
+                product = tl.dot(value, other, product, input_precision="ieee")
             else:
-                for one in tl.static_range(RANK):
-                    other = tl.load(basis + column * RANK + one, mask=column < columns, other=0.0)
-                    made += tl.where(
-                        number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0
+                for index in tl.static_range(RANK):
+                    other = tl.load(basis + column * RANK + index, mask=column < columns, other=0.0)
+                    product += tl.where(
+                        number == index, tl.sum(value * other[None, :], axis=1)[:, None], 0.0
                     )
-        made = turned(made, turns, matrix, NARROW)
-        tl.store(sent + row * RANK + number, made, mask=(row < rows) & (number < RANK))
+        product = turned(product, turns, matrix, NARROW)
+        tl.store(sent + row * RANK + number, product, mask=(row < rows) & (number < RANK))
 
 
 @triton.jit
@@ -125,7 +125,7 @@ def _answer(
 ):
     """W = (total^T base) turn^T for a stack, where the columns of `base` are orthonormal."""
     tile = tiles + tl.program_id(0) * 7
-    rows, columns, wanted = (
+    rows, columns, width = (
         tl.load(tile + 1).to(tl.int32),
         tl.load(tile + 2).to(tl.int32),
         tl.load(tile + 6).to(tl.int32),
@@ -136,10 +136,10 @@ def _answer(
         answers + tl.load(tile + 5),
     )
     column, number = tl.arange(0, WIDE), tl.arange(0, NARROW)[None, :]
-    made = tl.zeros((WIDE, NARROW), tl.float32)
+    product = tl.zeros((WIDE, NARROW), tl.float32)
     for first in range(0, rows, DEEP):
         row = first + tl.arange(0, DEEP)
-        inside = (row < rows)[:, None] & (column < wanted)[None, :]
+        inside = (row < rows)[:, None] & (column < width)[None, :]
         value = tl.load(total + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
         if DOT:
             other = tl.load(
@@ -147,18 +147,18 @@ def _answer(
                 mask=(row < rows)[:, None] & (number < RANK),
                 other=0.0,
             )
-            made = tl.dot(tl.trans(value), other, made, input_precision="ieee")
+            product = tl.dot(tl.trans(value), other, product, input_precision="ieee")
         else:
-            for one in tl.static_range(RANK):
-                other = tl.load(base + row * RANK + one, mask=row < rows, other=0.0)
-                made += tl.where(
-                    number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0
+            for index in tl.static_range(RANK):
+                other = tl.load(base + row * RANK + index, mask=row < rows, other=0.0)
+                product += tl.where(
+                    number == index, tl.sum(value * other[:, None], axis=0)[:, None], 0.0
                 )
-    made = turned_back(made, turns, tl.load(tile + 3), NARROW)
+    product = turned_back(product, turns, tl.load(tile + 3), NARROW)
     tl.store(
         answers + column[:, None] * RANK + number,
-        made,
-        mask=(column < wanted)[:, None] & (number < RANK),
+        product,
+        mask=(column < width)[:, None] & (number < RANK),
     )
 
 
@@ -199,18 +199,20 @@ def _multiply(
                 row[:, None] * columns + column[None, :],
                 (row < rows)[:, None] & (column < columns)[None, :],
             )
-            made = tl.zeros((ROWS, COLUMNS), tl.float32)
+            product = tl.zeros((ROWS, COLUMNS), tl.float32)
             for number in tl.static_range(RANK):
-                one = tl.load(sent + row * RANK + number, mask=row < rows, other=0.0)
-                other = tl.load(right + column * RANK + number, mask=column < columns, other=0.0)
-                made += one[:, None] * other[None, :]
+                left_column = tl.load(sent + row * RANK + number, mask=row < rows, other=0.0)
+                right_column = tl.load(
+                    right + column * RANK + number, mask=column < columns, other=0.0
+                )
+                product += left_column[:, None] * right_column[None, :]
             if FED:
                 tl.store(
                     total + at,
-                    tl.load(total + at, mask=inside, other=0.0) - divided(made, size, EXACT),
+                    tl.load(total + at, mask=inside, other=0.0) - divided(product, size, EXACT),
                     mask=inside,
                 )
-            value = made.to(part.dtype.element_ty)
+            value = product.to(part.dtype.element_ty)
             tl.store(part + at, value, mask=inside)
             _look(value, wrong)
 
@@ -239,7 +241,7 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 
 
 def project(
-    made: Layout,
+    layout: Layout,
     part: torch.Tensor,
     comm: Communicator,
     state: State,
@@ -248,14 +250,14 @@ def project(
     feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
-    tables = tables_of(made, rank, part.device)
+    tables = tables_of(layout, rank, part.device)
     total = torch.empty(part.shape, dtype=torch.float32, device=part.device)
-    sent, turns = room(made, rank, part.device), turns_of(basis, tables.right)
+    sent, turns = room(layout, rank, part.device), turns_of(basis, tables.right)
     before = total if residual is None else residual
     shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_tiled(rank, comm.size)}
-    given = part, before, total, sent, basis, turns, tables.tiles, float(comm.size)
+    arguments = part, before, total, sent, basis, turns, tables.tiles, float(comm.size)
     _project[(len(tables.tiles),)](
-        *given, KEPT=residual is not None, **shape, enable_fp_fusion=False
+        *arguments, KEPT=residual is not None, **shape, enable_fp_fusion=False
     )
     return total, sent
 
@@ -273,15 +275,13 @@ def _staged(rank: int) -> dict[str, int]:
     return {"num_stages": 1} if rank > FEW else {}
 
 
-def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    tables, shape = (
-        tables_of(made, rank, total.device),
-        {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)},
-    )
+def answer(layout: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+    tables = tables_of(layout, rank, total.device)
+    shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
-    answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
-    if made.matrices:
-        left = apart(made, sent, rank)[0]
+    answers = new(tables.splits, layout.right, rank, dtype=torch.float32, device=total.device)
+    if layout.matrices:
+        left = apart(layout, sent, rank)[0]
         turns = turns_of(left, tables.left)
         base = orthonormal(left, turns, tables.left)
         _answer[(len(tables.stacks),)](
@@ -291,7 +291,7 @@ def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> 
 
 
 def multiply(
-    made: Layout,
+    layout: Layout,
     sent: torch.Tensor,
     right: torch.Tensor,
     part: torch.Tensor,
@@ -300,24 +300,20 @@ def multiply(
     *,
     feedback: bool,
 ) -> torch.Tensor:
-    """See codecs/factors.py. `part` has the same bits."""
+    """See powersgd_math.multiply. `part` has the same bits."""
     rank = right.shape[1]
-    tiles, wrong = (
-        tables_of(made, rank, part.device).tiles,
-        torch.zeros(1, dtype=torch.int32, device=part.device),
-    )
+    tiles = tables_of(layout, rank, part.device).tiles
+    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     shape = {"FED": feedback, "RANK": rank, **_tiled(rank, size), "enable_fp_fusion": False}
     _multiply[(len(tiles),)](part, total, sent, right, wrong, tiles, float(size), **shape)
     return wrong
 
 
 def next_basis(
-    made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+    layout: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
 ) -> torch.Tensor:
-    """See codecs/factors.py. Changes `right` in place."""
-    if made.matrices:
-        every = tables_of(made, right.shape[1], right.device).right.rows
-        _next_basis[(len(every),)](
-            right, before, wrong, every, RANK=right.shape[1], AT_ONCE=AT_ONCE
-        )
+    """See powersgd_math.next_basis. Changes `right` in place."""
+    if layout.matrices:
+        rows = tables_of(layout, right.shape[1], right.device).right.rows
+        _next_basis[(len(rows),)](right, before, wrong, rows, RANK=right.shape[1], AT_ONCE=AT_ONCE)
     return right

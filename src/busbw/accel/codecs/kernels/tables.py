@@ -1,5 +1,6 @@
-"""Which tile of which matrix each program of PowerSGD's kernels has: tables on the device, made
-once for a layout.
+"""Tables on the device that assign tiles of matrices to the programs of PowerSGD's kernels.
+
+They are made once for each layout.
 """
 
 from collections.abc import Sequence
@@ -21,19 +22,18 @@ SPAN = 1024  # rows of a factor per program
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """The stacked P or W: first row and rows of each matrix, spans of rows (first row, rows,
-    matrix), and first span and number of spans of each matrix.
-    """
+    """The stacked P or W of all matrices."""
 
-    rows: torch.Tensor
-    spans: torch.Tensor
-    owned: torch.Tensor
+    rows: torch.Tensor  # of each matrix: first row, rows
+    spans: torch.Tensor  # of each span of rows: first row, rows, matrix
+    owned: torch.Tensor  # of each matrix: first span, number of spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """The work of programs: tiles (some rows), stacks (some columns, split by rows into at most
-    `splits`), and the stacked P and W.
+    """The work of programs: tiles, stacks, and the stacked P and W (`left` and `right`).
+
+    A tile is some rows of a matrix. A stack is some columns, split by rows into at most `splits`.
 
     A tile: offset, rows, columns and number of its matrix (-1: none), offset of its P (outside
     matrices: its offset in what is sent first), offset of W of its matrix. A stack: offset, rows,
@@ -48,7 +48,7 @@ class Tables:
 
 
 @lru_cache(maxsize=1024)
-def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
+def tables_of(layout: Layout, rank: int, device: torch.device) -> Tables:
     """The tables of a part with this layout, on a device."""
 
     def table(lines: Sequence[tuple[int, ...]], width: int) -> torch.Tensor:
@@ -66,19 +66,19 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
 
     tiles: list[tuple[int, ...]] = []
     stacks: list[tuple[int, ...]] = []
-    others = made.left * rank
-    for number, one in enumerate(made.matrices):
-        tiles += _tiles_of(one, number, rank)
-        stacks += _stacks_of(one, number, rank, made.right)
-    for begin, end in made.others:
+    others = layout.left * rank
+    for number, entry in enumerate(layout.matrices):
+        tiles += _tiles_of(entry, number, rank)
+        stacks += _stacks_of(entry, number, rank, layout.right)
+    for begin, end in layout.others:
         tiles += [
             (at, 1, min(STRETCH, end - at), -1, others + at - begin, 0)
             for at in range(begin, end, STRETCH)
         ]
         others += end - begin
-    splits = max((-(-one.rows // MAX_ROWS) for one in made.matrices), default=1)
-    left = factors([(one.left, one.rows) for one in made.matrices])
-    right = factors([(one.right, one.columns) for one in made.matrices])
+    splits = max((-(-entry.rows // MAX_ROWS) for entry in layout.matrices), default=1)
+    left = factors([(entry.left, entry.rows) for entry in layout.matrices])
+    right = factors([(entry.right, entry.columns) for entry in layout.matrices])
     return Tables(table(tiles, 6), table(stacks, 7), splits, left, right)
 
 
@@ -87,32 +87,32 @@ def tile_of(rank: int) -> tuple[int, int]:
     return (ROWS, COLUMNS) if rank <= FEW else (SQUARE, SQUARE)
 
 
-def _tiles_of(one: Matrix, number: int, rank: int) -> list[tuple[int, ...]]:
-    most, _ = tile_of(rank)
+def _tiles_of(matrix: Matrix, number: int, rank: int) -> list[tuple[int, ...]]:
+    tile_rows, _ = tile_of(rank)
     return [
         (
-            one.begin + first * one.columns,
-            min(most, one.rows - first),
-            one.columns,
+            matrix.begin + first * matrix.columns,
+            min(tile_rows, matrix.rows - first),
+            matrix.columns,
             number,
-            (one.left + first) * rank,
-            one.right * rank,
+            (matrix.left + first) * rank,
+            matrix.right * rank,
         )
-        for first in range(0, one.rows, most)
+        for first in range(0, matrix.rows, tile_rows)
     ]
 
 
-def _stacks_of(one: Matrix, number: int, rank: int, width: int) -> list[tuple[int, ...]]:
+def _stacks_of(matrix: Matrix, number: int, rank: int, width: int) -> list[tuple[int, ...]]:
     return [
         (
-            one.begin + top * one.columns + first,
-            min(MAX_ROWS, one.rows - top),
-            one.columns,
+            matrix.begin + top * matrix.columns + first,
+            min(MAX_ROWS, matrix.rows - top),
+            matrix.columns,
             number,
-            (one.left + top) * rank,
-            (split * width + one.right + first) * rank,
-            min(WIDE, one.columns - first),
+            (matrix.left + top) * rank,
+            (split * width + matrix.right + first) * rank,
+            min(WIDE, matrix.columns - first),
         )
-        for split, top in enumerate(range(0, one.rows, MAX_ROWS))
-        for first in range(0, one.columns, WIDE)
+        for split, top in enumerate(range(0, matrix.rows, MAX_ROWS))
+        for first in range(0, matrix.columns, WIDE)
     ]

@@ -57,8 +57,8 @@ def _sample(
     bits = tl.abs(_total(part, residual, at, inside, size, KEPT, EXACT)).to(tl.int32, bitcast=True)
     bits = tl.where(inside, bits, -1)
     low = 0
-    for done in range(16):  # the exponent, and 8 bits below it
-        high = low | (1 << (30 - done))
+    for bit in range(16):  # the exponent, and 8 bits below it
+        high = low | (1 << (30 - bit))
         low = tl.where(tl.sum((bits >= high).to(tl.int32)) >= wanted, high, low)
     low = tl.maximum(low, 0x00800000)  # the smallest normal number, so that zeros do not reach it
     tl.store(thresholds + _SAMPLED, low.to(tl.float32, bitcast=True))
@@ -113,24 +113,24 @@ def _decide(
 ):
     """Choose the threshold, store its facts, and compute the threshold of the next step."""
     carried, sampled = tl.load(thresholds + _CARRIED), tl.load(thresholds + _SAMPLED)
-    found = tl.load(ends + tiles - 1)
+    count = tl.load(ends + tiles - 1)
     near = (
-        (found <= far * room)
-        & (far * found >= aim)
+        (count <= far * room)
+        & (far * count >= aim)
         & (carried < float("inf"))
         & ((carried > 0) | (room == length))
     )
     column = tl.where(near, 0, 1)
     used = tl.where(near, carried, sampled)
-    found = _earlier(ends, column, tiles, tiles)
+    count = _earlier(ends, column, tiles, tiles)
     tile = begin // TILE
     at = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     before = ~(tl.abs(tl.load(total + at, mask=at < length, other=0.0)) < used) & (at < begin)
-    tl.store(facts + _FOUND, found)
+    tl.store(facts + _FOUND, count)
     tl.store(facts + _BEFORE, _earlier(ends, column, tile, tiles) + tl.sum(before.to(tl.int32)))
     tl.store(facts + _COLUMN, column)
     tl.store(thresholds + _USED, used)
-    tl.store(thresholds + _CARRIED, used * tl.exp2(power * tl.log2((found + 1.0) / (aim + 1.0))))
+    tl.store(thresholds + _CARRIED, used * tl.exp2(power * tl.log2((count + 1.0) / (aim + 1.0))))
 
 
 @triton.jit(do_not_specialize=["tiles", "room"])
@@ -162,7 +162,7 @@ def _pack(
     inside = local < tl.minimum(length - base, TILE).to(tl.int32)
     value = tl.load(total + base + local, mask=inside, other=0.0)
     reach = inside & ~(tl.abs(value) < tl.load(thresholds + _USED))
-    found, before, column = (
+    count, before, column = (
         tl.load(facts + _FOUND),
         tl.load(facts + _BEFORE),
         tl.load(facts + _COLUMN),
@@ -175,24 +175,26 @@ def _pack(
         + tl.cumsum(ones, 1)
         - 1
     )
-    kept, at = reach, number
-    if found > room:
+    entries, at = reach, number
+    if count > room:
         # Keep those from `before` on and wrap around; positions after the wrap are the lowest.
-        wrapped = tl.maximum(before + room - found, 0)
-        kept = reach & (tl.where(number < before, number - before + found, number - before) < room)
+        wrapped = tl.maximum(before + room - count, 0)
+        entries = reach & (
+            tl.where(number < before, number - before + count, number - before) < room
+        )
         at = tl.where(number < wrapped, number, number - before + wrapped)
     sent = value
     if SCALED:
         largest = tl.load(scale)
         sent = tl.div_rn(value, largest).to(tl.float16)
-    tl.store(values + at, sent, mask=kept)
-    tl.store(positions + at, ((base % _BLOCK).to(tl.int32) + local).to(tl.uint16), mask=kept)
-    tl.atomic_add(counts + base // _BLOCK, tl.sum(kept.to(tl.int32)))
+    tl.store(values + at, sent, mask=entries)
+    tl.store(positions + at, ((base % _BLOCK).to(tl.int32) + local).to(tl.uint16), mask=entries)
+    tl.atomic_add(counts + base // _BLOCK, tl.sum(entries.to(tl.int32)))
     if FED:
         read = sent.to(tl.float32)
         if SCALED:
             read *= largest
-        tl.store(total + base + local, value - read, mask=kept)
+        tl.store(total + base + local, value - read, mask=entries)
 
 
 @triton.jit
@@ -215,9 +217,9 @@ def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.const
             + block.to(tl.int64) * _BLOCK
         )
         there &= at < length
-        made = tl.load(out + at, mask=there, other=0.0) + value
-        tl.store(out + at, made, mask=there)
-        if tl.sum((~(tl.abs(made) < float("inf"))).to(tl.int32)) > 0:
+        summed = tl.load(out + at, mask=there, other=0.0) + value
+        tl.store(out + at, summed, mask=there)
+        if tl.sum((~(tl.abs(summed) < float("inf"))).to(tl.int32)) > 0:
             tl.store(wrong, 1)
 
 
@@ -232,14 +234,15 @@ def packed(
     *,
     feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The entries to send (see `entries`), and share plus residual without them, as a new
-    tensor.
+    """The blob of entries to send (see codecs/topk.py), and the part of the total that is not sent.
+
+    The total is share plus residual. The second result is a new tensor.
     """
     length, device = part.numel(), part.device
     tiles, stride = triton.cdiv(length, TILE), triton.cdiv(length, SAMPLE)
     total = torch.empty(length, dtype=torch.float32, device=device)
     counts = torch.empty(2, tiles, dtype=torch.int32, device=device)
-    scaled, kept = fmt == "fp16", residual is not None
+    scaled, has_residual = fmt == "fp16", residual is not None
     largest = torch.empty(tiles if scaled else 1, dtype=torch.float32, device=device)
     facts = torch.empty(3, dtype=torch.int32, device=device)
     if THRESHOLDS not in state:
@@ -248,9 +251,9 @@ def packed(
     if room == length:
         thresholds.zero_()  # every element reaches it
     seed = step * STEP_TURN % 65_521
-    wanted = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
-    from_ = residual if kept else total
-    flags = {"KEPT": kept, "EXACT": exact(size)}
+    target = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
+    from_ = residual if has_residual else total
+    flags = {"KEPT": has_residual, "EXACT": exact(size)}
     _sample[(1,)](
         part,
         from_,
@@ -259,14 +262,14 @@ def packed(
         float(size),
         stride,
         seed,
-        wanted,
+        target,
         **flags,
         SAMPLE=SAMPLE,
         num_warps=32,
     )
     summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
     _sum[(tiles,)](*summed, **flags, SCALED=scaled, TILE=TILE, num_warps=4)
-    # flat, which is much faster than two rows
+    # The sum is over a flat tensor, which is much faster than over two rows.
     ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)
     begin = step * TURN % length
     _decide[(1,)](

@@ -36,6 +36,8 @@ def spoil(part: torch.Tensor, failed: torch.Tensor) -> None:
 
 def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
     """Reset `rest` to `before` (None: zeros) if `wrong` (on the device) is not 0."""
-    kept = before is not None
+    has_state = before is not None
     grid = min(PROGRAMS, triton.cdiv(rest.numel(), TILE))
-    _restore[(grid,)](rest, before if kept else rest, wrong, rest.numel(), KEPT=kept, TILE=TILE)
+    _restore[(grid,)](
+        rest, before if has_state else rest, wrong, rest.numel(), KEPT=has_state, TILE=TILE
+    )

@@ -1,4 +1,4 @@
-"""The steps of a lookup and an update in Triton, see parts.py."""
+"""The steps of a lookup and an update in Triton, see torch_steps.Steps."""
 
 import importlib.util
 import sys

@@ -1,8 +1,6 @@
-"""The kernels of the index: find or make the entries of ids, and group the positions of equal
-ids.
+"""The kernels of the index: find or make the entries of ids, and group the positions of equal ids.
 
-The hash of ids and the initial values of rows: the same arithmetic as in
-embedding/initial.py.
+The hash of ids and the initial values of rows are computed as in embedding/optimizers.py.
 """
 
 import triton
@@ -14,7 +12,7 @@ _FIRST, _SECOND, _GAMMA = (
     tl.constexpr(word) for word in (optimizers.FIRST, optimizers.SECOND, optimizers.GAMMA)
 )
 EMPTY = tl.constexpr(index.EMPTY)
-# positions in settings.INITS; 2: zeros
+# Positions in settings.INITS; 2 is zeros.
 UNIFORM, NORMAL = (tl.constexpr(number) for number in (0, 1))
 TURN = tl.constexpr(6.283185307179586 * 2.0**-24)
 
@@ -29,7 +27,7 @@ def mix(word):
 
 @triton.jit
 def initial_values(ids, columns, key, scale, INIT: tl.constexpr):
-    """A tile of initial values, [ids, columns] in fp32. `key`: see initial.key_of."""
+    """A tile of initial values, [ids, columns] in fp32. `key`: see optimizers.key_of."""
     if INIT > NORMAL:
         return tl.zeros((ids.shape[0], columns.shape[0]), tl.float32)
     start = mix((ids ^ key).to(tl.uint64, bitcast=True))
@@ -57,16 +55,16 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
         last + 1,
         (mix(wanted.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)) & last,
     )
-    active, found = inside, inside & False
-    inserted = tl.sum(found.to(tl.int32))
+    active, present = inside, inside & False
+    inserted = tl.sum(present.to(tl.int32))
     while tl.max(active.to(tl.int32)) > 0:
-        seen = tl.load(entries + at * 2, mask=active, other=EMPTY)
-        same = active & (seen == wanted)
-        free = active & (seen == EMPTY) & (wanted != EMPTY)
+        key = tl.load(entries + at * 2, mask=active, other=EMPTY)
+        same = active & (key == wanted)
+        free = active & (key == EMPTY) & (wanted != EMPTY)
         if INSERT:
             if tl.max(free.to(tl.int32)) > 0:
                 before = tl.atomic_cas(
-                    entries + at * 2, seen, tl.where(free, wanted, seen), sem="relaxed"
+                    entries + at * 2, key, tl.where(free, wanted, key), sem="relaxed"
                 )
                 won = free & (before == EMPTY)
                 same = same | won | (free & (before == wanted))
@@ -74,9 +72,9 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
             active = active & ~same
         else:
             active = active & ~same & ~free
-        found = found | same
+        present = present | same
         at = tl.where(active, (at + 1) & last, at)
-    return at, found, inserted
+    return at, present, inserted
 
 
 @triton.jit(do_not_specialize=["n", "last", "epoch"])
@@ -103,23 +101,23 @@ def find(
     """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
-    wanted = tl.load(ids + i, mask=inside, other=0)
-    at, found, inserted = slots_of(entries, wanted, inside, last.to(tl.int64), INSERT)
+    keys = tl.load(ids + i, mask=inside, other=0)
+    at, present, inserted = slots_of(entries, keys, inside, last.to(tl.int64), INSERT)
     if inserted > 0:
         tl.atomic_add(entered, inserted.to(tl.int64), sem="relaxed")
     marks = words + at * 4 + 3
-    mark = tl.load(marks, mask=found, other=epoch)
-    stale = found & (mark < epoch)
+    mark = tl.load(marks, mask=present, other=epoch)
+    stale = present & (mark < epoch)
     first = mark - epoch
     if tl.max(stale.to(tl.int32)) > 0:
         before = tl.atomic_cas(marks, mark, tl.where(stale, epoch + i, mark), sem="relaxed")
         first = tl.where(stale, tl.where(before == mark, i, before - epoch), first)
-    first = tl.where(found, first, -1)
-    number = tl.atomic_add(count + first, 1, mask=found, sem="relaxed")
+    first = tl.where(present, first, -1)
+    number = tl.atomic_add(count + first, 1, mask=present, sem="relaxed")
     tl.store(slot + i, at.to(tl.int32), mask=inside)
     tl.store(leader + i, first, mask=inside)
     tl.store(turn + i, number, mask=inside)
-    missing = tl.sum((inside & ~found).to(tl.int32))
+    missing = tl.sum((inside & ~present).to(tl.int32))
     if missing > 0:
         tl.atomic_add(skipped, missing.to(tl.int64), sem="relaxed")
 
@@ -129,9 +127,9 @@ def peek(ids, entries, words, row, absent, n, last, BLOCK: tl.constexpr):
     """The row of each id, -1: none."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
-    wanted = tl.load(ids + i, mask=inside, other=0)
-    at, found, _ = slots_of(entries, wanted, inside, last.to(tl.int64), False)
-    number = tl.maximum(tl.load(words + at * 4 + 2, mask=found, other=-1), -1)
+    keys = tl.load(ids + i, mask=inside, other=0)
+    at, present, _ = slots_of(entries, keys, inside, last.to(tl.int64), False)
+    number = tl.maximum(tl.load(words + at * 4 + 2, mask=present, other=-1), -1)
     tl.store(row + i, number, mask=inside)
     missing = tl.sum((inside & (number < 0)).to(tl.int32))
     if missing > 0:
@@ -143,6 +141,6 @@ def fill(ids, rows, entries, words, n, last, BLOCK: tl.constexpr):
     """Insert ids with their rows. The ids are unique."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
-    wanted = tl.load(ids + i, mask=inside, other=0)
-    at, _, _ = slots_of(entries, wanted, inside, last.to(tl.int64), True)
+    keys = tl.load(ids + i, mask=inside, other=0)
+    at, _, _ = slots_of(entries, keys, inside, last.to(tl.int64), True)
     tl.store(words + at * 4 + 2, tl.load(rows + i, mask=inside, other=0), mask=inside)

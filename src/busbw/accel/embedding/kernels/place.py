@@ -32,16 +32,16 @@ def _add(counter, flags):
 def _taken(wanted, free, available):
     """Rows from the stack of free rows for lanes that want one, and which lanes got one."""
     need = tl.sum(wanted.to(tl.int32))
-    row, got = tl.where(wanted, -1, -1), wanted & False
+    row, served = tl.where(wanted, -1, -1), wanted & False
     if need > 0:
         before = tl.atomic_add(available, -need.to(tl.int64), sem="relaxed")
         at = before - tl.cumsum(wanted.to(tl.int32), 0)
-        got = wanted & (at >= 0)
-        missing = need - tl.sum(got.to(tl.int32))
+        served = wanted & (at >= 0)
+        missing = need - tl.sum(served.to(tl.int32))
         if missing > 0:
             tl.atomic_add(available, missing.to(tl.int64), sem="relaxed")
-        row = tl.load(free + at, mask=got, other=-1)
-    return row, got
+        row = tl.load(free + at, mask=served, other=-1)
+    return row, served
 
 
 @triton.jit(do_not_specialize=["n", "admission", "stamp"])
@@ -78,59 +78,65 @@ def place(
     """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     leads = (i < n) & (tl.load(leader + i, mask=i < n, other=-1) == i)
-    seen = tl.load(count + i, mask=leads, other=0)
+    lookups = tl.load(count + i, mask=leads, other=0)
     entry = words + tl.load(slot + i, mask=leads, other=0).to(tl.int64) * 4 + 2
-    own = tl.load(entry, mask=leads, other=-1)
-    without = leads & (own < 0)
+    number = tl.load(entry, mask=leads, other=-1)
+    without = leads & (number < 0)
     new = without & False
     if GIVE:
         if tl.max(without.to(tl.int32)) > 0:
-            sightings = tl.minimum(-1 - own + tl.minimum(seen, _MOST), _MOST)
-            wanted = without & (sightings >= admission)
-            given, new = _taken(wanted, free, available)
-            own = tl.where(new, given, tl.where(without, -1 - sightings, own))
-            tl.store(entry, own, mask=without)
+            sightings = tl.minimum(-1 - number + tl.minimum(lookups, _MOST), _MOST)
+            admitted = without & (sightings >= admission)
+            rows, new = _taken(admitted, free, available)
+            number = tl.where(new, rows, tl.where(without, -1 - sightings, number))
+            tl.store(entry, number, mask=without)
             _add(tally + _INSERTED, new)
-            _add(tally + _REFUSED, wanted & ~new)
-            _add(tally + _NOT_ADMITTED, without & ~wanted)
+            _add(tally + _REFUSED, admitted & ~new)
+            _add(tally + _NOT_ADMITTED, without & ~admitted)
     else:
-        _add(tally + _SKIPPED, tl.where(without, seen, 0))
-    stored = leads & (own >= 0)
-    tl.store(code + i, tl.where(new, -2 - own, tl.maximum(own, -1)), mask=leads)
+        _add(tally + _SKIPPED, tl.where(without, lookups, 0))
+    stored = leads & (number >= 0)
+    tl.store(code + i, tl.where(new, -2 - number, tl.maximum(number, -1)), mask=leads)
     if SCORE == LRU:
-        tl.store(score + own, tl.zeros((BLOCK,), tl.int32) + stamp, mask=stored)
+        tl.store(score + number, tl.zeros((BLOCK,), tl.int32) + stamp, mask=stored)
     if SCORE == LFU:
-        before = tl.load(score + own, mask=stored & ~new, other=0)
-        # sums stay below 2**31
-        tl.store(score + own, tl.minimum(before, _MOST) + seen, mask=stored)
-    _groups(i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT)
+        before = tl.load(score + number, mask=stored & ~new, other=0)
+        # Sums stay below 2**31.
+        tl.store(score + number, tl.minimum(before, _MOST) + lookups, mask=stored)
+    _groups(i, number, lookups, stored, start, row, first, size, part, pieces, totals, n, CUT)
 
 
 @triton.jit
 def _groups(
     i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT: tl.constexpr
 ):
-    seen = tl.where(stored, seen, 0)
+    lookups = tl.where(stored, seen, 0)
     begin = (
-        tl.atomic_add(totals + _POSITIONS, tl.sum(seen), sem="relaxed") + tl.cumsum(seen, 0) - seen
+        tl.atomic_add(totals + _POSITIONS, tl.sum(lookups), sem="relaxed")
+        + tl.cumsum(lookups, 0)
+        - lookups
     )
     tl.store(start + i, begin, mask=stored)
-    one = stored.to(tl.int32)
-    group = tl.atomic_add(totals + _GROUPS, tl.sum(one), sem="relaxed") + tl.cumsum(one, 0) - one
+    grouped = stored.to(tl.int32)
+    group = (
+        tl.atomic_add(totals + _GROUPS, tl.sum(grouped), sem="relaxed")
+        + tl.cumsum(grouped, 0)
+        - grouped
+    )
     tl.store(row + group, own, mask=stored)
     tl.store(first + group, begin, mask=stored)
-    tl.store(size + group, seen, mask=stored)
-    many = tl.where(seen > CUT, (seen + CUT - 1) // CUT, 0)
-    most = tl.max(many)
-    if most > 0:
+    tl.store(size + group, lookups, mask=stored)
+    many = tl.where(lookups > CUT, (lookups + CUT - 1) // CUT, 0)
+    largest = tl.max(many)
+    if largest > 0:
         number = (
             tl.atomic_add(totals + _PARTS, tl.sum(many), sem="relaxed") + tl.cumsum(many, 0) - many
         )
         tl.store(part + group, number, mask=many > 0)
-        for turn in range(most):
+        for turn in range(largest):
             tl.store(pieces + (number + turn) * 2, begin + turn * CUT, mask=turn < many)
             tl.store(
                 pieces + (number + turn) * 2 + 1,
-                tl.minimum(seen - turn * CUT, CUT),
+                tl.minimum(lookups - turn * CUT, CUT),
                 mask=turn < many,
             )

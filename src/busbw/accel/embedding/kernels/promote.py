@@ -1,4 +1,4 @@
-"""The kernels that bring the rows of a batch from host memory to the GPU; see tier.py."""
+"""The kernels that bring the rows of a batch from host memory to the GPU; see store.Tier."""
 
 import triton
 import triton.language as tl
@@ -39,9 +39,9 @@ def miss(
     unit = tl.load(
         offsets + tl.where(code_here < -1, -2 - code_here, code_here), mask=stored, other=0
     )
-    here = stored & (unit >= 0) & (unit < near)
-    tl.store(used + unit // UNITS, tl.zeros((BLOCK,), tl.int32) + stamp, mask=here)
-    away = (stored & ~here).to(tl.int32)
+    on_gpu = stored & (unit >= 0) & (unit < near)
+    tl.store(used + unit // UNITS, tl.zeros((BLOCK,), tl.int32) + stamp, mask=on_gpu)
+    away = (stored & ~on_gpu).to(tl.int32)
     count = tl.sum(away)
     if count > 0:
         at = tl.atomic_add(totals + _MISSED, count, sem="relaxed") + tl.cumsum(away, 0) - away
@@ -50,22 +50,23 @@ def miss(
 
 @triton.jit
 def _taken(wanting, tally, first, victims, length, used, listed):
-    """Places for lanes that want one, from the list, but for those used since it was made; -1:
-    none is left.
+    """Places from the list for lanes that want one; -1: none is left.
+
+    Places that were used since the list was made are passed over.
     """
     place = tl.where(wanting, -1, -1).to(tl.int64)
     while tl.max(wanting.to(tl.int32)) > 0:
-        one = wanting.to(tl.int64)
+        wants = wanting.to(tl.int64)
         at = (
-            tl.atomic_add(tally + _TAKEN, tl.sum(one), sem="relaxed")
+            tl.atomic_add(tally + _TAKEN, tl.sum(wants), sem="relaxed")
             - first
-            + tl.cumsum(one, 0)
-            - one
+            + tl.cumsum(wants, 0)
+            - wants
         )
         listed_here = wanting & (at < length)
-        seen = tl.load(victims + at, mask=listed_here, other=0)
-        idle = listed_here & (tl.load(used + seen, mask=listed_here, other=0) < listed)
-        place = tl.where(idle, seen, place)
+        candidate = tl.load(victims + at, mask=listed_here, other=0)
+        idle = listed_here & (tl.load(used + candidate, mask=listed_here, other=0) < listed)
+        place = tl.where(idle, candidate, place)
         wanting = listed_here & ~idle
     return place
 
@@ -104,13 +105,15 @@ def promote(
         place = _taken(inside, tally, first, victims, length, used, listed)
         swaps = place >= 0
         other = tl.load(owner + place, mask=swaps, other=0)
-        held = tl.load(score + other, mask=swaps, other=0)
+        other_score = tl.load(score + other, mask=swaps, other=0)
         if LFU:
             # By more than one: rows of the same frequency would swap places again and again.
-            swaps = swaps & ((held < 0) | (tl.load(score + row, mask=swaps, other=0) > held + 1))
+            swaps = swaps & (
+                (other_score < 0) | (tl.load(score + row, mask=swaps, other=0) > other_score + 1)
+            )
         away = tl.load(offsets + row, mask=swaps, other=0)
         up = swaps & (code >= 0)
-        down = swaps & (held >= 0)
+        down = swaps & (other_score >= 0)
         near, far = base + place[:, None] * (UNITS * 4), base + away[:, None] * 4
         for start in tl.static_range(0, WIDTH, COLUMNS):
             column = start + tl.arange(0, COLUMNS)[None, :]

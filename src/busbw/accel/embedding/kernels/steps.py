@@ -1,6 +1,6 @@
-"""The steps of a lookup and an update by kernels; parts.Steps documents them.
+"""The steps of a lookup and an update by kernels; torch_steps.Steps documents them.
 
-None but `wanting` waits for the device.
+Only `wanting` waits for the device.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Batch:
     is_listed: bool = False
 
 
-def _new(ids: torch.Tensor) -> Batch:
+def _new_batch(ids: torch.Tensor) -> Batch:
     n = len(ids)
     zeros = torch.zeros(ALIGNED + n, dtype=torch.int32, device=ids.device)
     pieces = torch.empty(_most_parts(n), 2, dtype=torch.int32, device=ids.device)
@@ -69,7 +69,7 @@ def _blocks(n: int, block: int) -> tuple[int]:
 
 
 def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
-    batch, index, n = _new(ids), parts.index, len(ids)
+    batch, index, n = _new_batch(ids), parts.index, len(ids)
     entered, skipped = parts.counters[counted.ENTRIES :], parts.counters[counted.SKIPPED :]
     finding.find[_blocks(n, finding.BLOCK)](
         ids,
@@ -93,8 +93,8 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
 def wanting(parts: Parts, batch: Batch, admission: int) -> int:
     leads = batch.leader == torch.arange(len(batch.ids), device=batch.ids.device)
     row = parts.index.rows[batch.slot[leads]].long()
-    seen = (-1 - row + batch.count[leads]).clamp(max=MOST_SIGHTINGS)
-    return int(((row < 0) & (seen >= admission)).sum())
+    sightings = (-1 - row + batch.count[leads]).clamp(max=MOST_SIGHTINGS)
+    return int(((row < 0) & (sightings >= admission)).sum())
 
 
 def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> None:
@@ -194,9 +194,9 @@ def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
 def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | None) -> torch.Tensor:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(ids)
     out = torch.empty(n, form.dim, device=ids.device)
-    leader, turn, start, listed = (
-        (batch.leader, batch.turn, batch.start, batch.listed) if batch else (code,) * 4
-    )
+    leader = turn = start = listed = code  # not used without a batch
+    if batch is not None:
+        leader, turn, start, listed = batch.leader, batch.turn, batch.start, batch.listed
     rows, warps = READ
     reading.read_rows[_blocks(n, rows)](
         ids,
@@ -226,7 +226,7 @@ def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | No
 def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(batch.ids)
     columns = triton.next_power_of_2(form.dim)
-    listed = _listed(batch, deterministic=settings.deterministic)
+    listed = _list_positions(batch, deterministic=settings.deterministic)
     partial = torch.empty(_most_parts(n), form.dim, device=gradients.device)
     updating.sum_parts[(min(PROGRAMS, _most_parts(n)),)](
         gradients,
@@ -274,7 +274,7 @@ def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> N
     )
 
 
-def _listed(batch: Batch, *, deterministic: bool) -> torch.Tensor:
+def _list_positions(batch: Batch, *, deterministic: bool) -> torch.Tensor:
     """The positions of each group with a row, next to each other; in ascending order if
     deterministic.
     """

@@ -1,7 +1,7 @@
-"""The kernels of an update: sum the gradients of each group, and apply the optimizer's rule to
-its record.
+"""The kernels that read and update records.
 
-The kernels that read rows for a batch, write new rows, and list the positions of each group.
+For a lookup they read the rows of a batch, write new rows, and list the positions of each group.
+For an update they sum the gradients of each group, and apply the optimizer's rule to its record.
 """
 
 import triton
@@ -59,25 +59,25 @@ def read_rows(
     number = tl.zeros((BLOCK,), tl.int32)
     if TRAIN:
         lead = tl.load(leader + i, mask=inside, other=0)
-        own = tl.load(code + lead, mask=inside, other=-1)
+        row_code = tl.load(code + lead, mask=inside, other=-1)
         number = tl.load(turn + i, mask=inside, other=0)
-        at = tl.load(start + lead, mask=own != -1, other=0) + number
-        tl.store(listed + at, i, mask=own != -1)
+        at = tl.load(start + lead, mask=row_code != -1, other=0) + number
+        tl.store(listed + at, i, mask=row_code != -1)
     else:
-        own = tl.load(code + i, mask=inside, other=-1)
+        row_code = tl.load(code + i, mask=inside, other=-1)
     column = tl.arange(0, COLUMNS)
     narrow = (column < DIM)[None, :]
     record = (
         base
-        + place_of(offsets, tl.where(own < -1, -2 - own, tl.maximum(own, 0)), SEGMENT, WIDTH)[
-            :, None
-        ]
+        + place_of(
+            offsets, tl.where(row_code < -1, -2 - row_code, tl.maximum(row_code, 0)), SEGMENT, WIDTH
+        )[:, None]
     )
-    value = tl.load(record + column[None, :], mask=(own >= 0)[:, None] & narrow, other=0.0)
-    if tl.min(own) < 0:
-        made = initial_values(tl.load(ids + i, mask=inside, other=0), column, key, scale, INIT)
-        value = tl.where((own < 0)[:, None], made, value)
-        writes = ((own < -1) & (number == 0))[:, None]
+    value = tl.load(record + column[None, :], mask=(row_code >= 0)[:, None] & narrow, other=0.0)
+    if tl.min(row_code) < 0:
+        initial = initial_values(tl.load(ids + i, mask=inside, other=0), column, key, scale, INIT)
+        value = tl.where((row_code < 0)[:, None], initial, value)
+        writes = ((row_code < -1) & (number == 0))[:, None]
         tl.store(
             record + column[None, :],
             tl.where(narrow, value, 0.0),
@@ -116,14 +116,14 @@ def move_records(
     copy = records + i.to(tl.int64)[:, None] * WIDTH
     for begin in tl.static_range(0, WIDTH, COLUMNS):
         column = begin + tl.arange(0, COLUMNS)[None, :]
-        here = inside[:, None] & (column < WIDTH)
+        mask = inside[:, None] & (column < WIDTH)
         if WRITE:
-            tl.store(record + column, tl.load(copy + column, mask=here), mask=here)
+            tl.store(record + column, tl.load(copy + column, mask=mask), mask=mask)
         else:
-            tl.store(copy + column, tl.load(record + column, mask=here), mask=here)
+            tl.store(copy + column, tl.load(record + column, mask=mask), mask=mask)
 
 
-# positions in settings.OPTIMIZERS
+# Positions in settings.OPTIMIZERS.
 SGD, ADAM, ROWWISE_ADAM, ROWWISE_ADAGRAD = (tl.constexpr(number) for number in range(4))
 
 
@@ -156,22 +156,25 @@ def sum_parts(
 def _summed(
     gradients, listed, partial, first, size, part, column, DIM: tl.constexpr, CUT: tl.constexpr
 ):
-    """The sums of the gradients of some groups, [groups, columns]; large ones from their parts."""
+    """The sums of the gradients of groups, [groups, columns].
+
+    Those of large groups come from the sums of their parts.
+    """
     narrow = (column < DIM)[None, :]
     total = tl.zeros((first.shape[0], column.shape[0]), tl.float32)
     small = tl.where(size > CUT, 0, size)
     for turn in range(tl.max(small)):
-        here = turn < small
-        i = tl.load(listed + first + turn, mask=here, other=0).to(tl.int64)
+        mask = turn < small
+        i = tl.load(listed + first + turn, mask=mask, other=0).to(tl.int64)
         total += tl.load(
-            gradients + i[:, None] * DIM + column[None, :], mask=here[:, None] & narrow, other=0.0
+            gradients + i[:, None] * DIM + column[None, :], mask=mask[:, None] & narrow, other=0.0
         )
     many = tl.where(size > CUT, (size + CUT - 1) // CUT, 0)
     for turn in range(tl.max(many)):
-        here = (turn < many)[:, None] & narrow
+        mask = (turn < many)[:, None] & narrow
         total += tl.load(
             partial + (part.to(tl.int64) + turn)[:, None] * DIM + column[None, :],
-            mask=here,
+            mask=mask,
             other=0.0,
         )
     return total
@@ -233,8 +236,8 @@ def update(
             tl.atomic_add(bad, tl.sum(wrong.to(tl.int32)).to(tl.int64), sem="relaxed")
             inside = inside & ~wrong
         at = record[:, None] + column[None, :]
-        here = inside[:, None] & (column < DIM)[None, :]
-        weight = tl.load(at, mask=here, other=0.0) * decay
+        mask = inside[:, None] & (column < DIM)[None, :]
+        weight = tl.load(at, mask=mask, other=0.0) * decay
         if RULE == SGD:
             change = lr * gradient
         elif RULE == ROWWISE_ADAGRAD:
@@ -245,8 +248,8 @@ def update(
             tl.store(record + TAIL, square, mask=inside)
             change = lr * gradient / (tl.sqrt(square) + eps)[:, None]
         else:
-            moment = beta * tl.load(at + PITCH, mask=here, other=0.0) + fresh * gradient
-            tl.store(at + PITCH, moment, mask=here)
+            moment = beta * tl.load(at + PITCH, mask=mask, other=0.0) + fresh * gradient
+            tl.store(at + PITCH, moment, mask=mask)
             if RULE == ROWWISE_ADAM:
                 mean = tl.sum(gradient * gradient, axis=1) / DIM
                 square = beta2 * tl.load(record + TAIL, mask=inside, other=0.0) + fresh2 * mean
@@ -254,9 +257,9 @@ def update(
                 change = rate * moment / (tl.sqrt(square) * root + eps)[:, None]
             else:
                 square = (
-                    beta2 * tl.load(at + 2 * PITCH, mask=here, other=0.0)
+                    beta2 * tl.load(at + 2 * PITCH, mask=mask, other=0.0)
                     + fresh2 * gradient * gradient
                 )
-                tl.store(at + 2 * PITCH, square, mask=here)
+                tl.store(at + 2 * PITCH, square, mask=mask)
                 change = rate * moment / (tl.sqrt(square) * root + eps)
-        tl.store(at, weight - change, mask=here)
+        tl.store(at, weight - change, mask=mask)

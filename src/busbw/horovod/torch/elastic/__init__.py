@@ -1,6 +1,7 @@
-"""Training that survives lost ranks: in an elastic job the others go on, and torchrun restarts all.
+"""Training that survives lost ranks.
 
-Both from the last commit.
+In an elastic job the other ranks continue, and under torchrun all ranks are restarted. Both
+continue from the last commit.
 """
 
 from busbw.horovod.torch.elastic.base import State

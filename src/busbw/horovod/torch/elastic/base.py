@@ -1,4 +1,4 @@
-"""What `run` expects of a state, and what all states have in common."""
+"""The interface that `run` expects of a state, and what all states have in common."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ class State:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Return to the copy."""
+        """Return to the state that `save` has kept."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -63,7 +63,7 @@ class State:
         All ranks must call it.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.
+            HostsUpdatedInterrupt: some do. Raised on all ranks; `run` handles it.
         """
         if not processes.elastic():
             return
@@ -74,8 +74,8 @@ class State:
             raise HostsUpdatedInterrupt
 
     def load_commit(self) -> bool:
-        """Load what an earlier process of this run has committed. Returns whether there is any."""
+        """Load the last commit of an earlier process of this run. Returns whether there is one."""
         return False
 
     def remove_commit(self) -> None:
-        """Remove what `load_commit` would load, once all ranks have done their work."""
+        """Remove the commit that `load_commit` would load, once all ranks have done their work."""

@@ -14,7 +14,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Make `func(state, ...)` resume from the last commit after a failed operation.
 
     If all ranks are alive, it is called again in this process. If a rank is lost, the remaining
-    ranks of an elastic job go on with new ones or without. In other jobs the error is raised:
+    ranks of an elastic job continue, with new ranks or without. In other jobs the error is raised:
     torchrun restarts all ranks, and the last commit is read from its file.
     """
     return run_fn(func, _join_again)

@@ -11,9 +11,9 @@ from busbw.horovod.torch import context
 
 
 class ElasticSampler(Sampler[int]):  # type: ignore[misc]
-    """Indices of this rank.
+    """The indices of this rank's samples.
 
-    Each sample is used once per epoch, except those repeated to make shares even.
+    Each sample is used once per epoch, except for those that are repeated to make shares even.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -44,17 +44,17 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
     def reset(self) -> None:
         """Distribute the remaining samples over the current ranks."""
         self.num_replicas, self.rank = context.size(), context.rank()
-        every = list(range(len(self.dataset)))
+        indices = list(range(len(self.dataset)))
         if self.shuffle:
-            random.Random(self.seed + self.epoch).shuffle(every)
-        self.remaining_indices = every[self.processed_num :]
+            random.Random(self.seed + self.epoch).shuffle(indices)
+        self.remaining_indices = indices[self.processed_num :]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
         """This rank's indices. Some are repeated so that shares are even."""
-        left = self.remaining_indices
-        even = [left[number % len(left)] for number in range(self.total_size)]
+        remaining = self.remaining_indices
+        even = [remaining[number % len(remaining)] for number in range(self.total_size)]
         return iter(even[self.rank :: self.num_replicas])
 
     def __len__(self) -> int:

@@ -1,5 +1,6 @@
-"""The state of a training, which continues from the last commit on all ranks or in restarted
-processes.
+"""The state of a training, which continues from the last commit.
+
+It continues on all ranks, or in restarted processes.
 """
 
 import copy
@@ -18,12 +19,12 @@ from busbw.horovod.torch.elastic.sampler import ElasticSampler
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 
-# torchrun sets the first. The folder is for commits; with a shared folder, any host can resume.
+# torchrun sets _RUN. _FOLDER names the folder of commits; if it is shared, any host can resume.
 _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
 
 
 class ObjectState(State):
-    """Values, each an attribute. Of those with a `state_dict`, such as models, that is copied.
+    """Values, each an attribute. Those with a `state_dict`, such as models, are copied by it.
 
     `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to
     the last commit. `sync` copies the state of the rank with the latest commit to all ranks.
@@ -61,7 +62,7 @@ class ObjectState(State):
 
     def save(self) -> None:
         """Like `commit`, but in memory only."""
-        self._kept = copy.deepcopy(self._now())
+        self._kept = copy.deepcopy(self._collect())
 
     def restore(self) -> None:
         """Restore the last commit."""
@@ -75,8 +76,8 @@ class ObjectState(State):
         path = self.path()
         if path is None or not path.exists():
             return False
-        found = torch.load(path, weights_only=False)
-        self._commits, self._kept = found["commits"], found["kept"]
+        saved = torch.load(path, weights_only=False)
+        self._commits, self._kept = saved["commits"], saved["kept"]
         self.restore()
         return True
 
@@ -94,38 +95,38 @@ class ObjectState(State):
         """Copy the state of the (first) rank with the latest commit to all ranks."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
-        own = self._rank() == root
-        sent = (self._commits, self._now() if own else None)
-        # Horovod passes the object alone, so a script's own function may not take a root.
-        found = self._bcast_object(sent, root) if root else self._bcast_object(sent)
-        if not own:
-            self._commits = found[0]
-            self._load(found[1])
+        is_root = self._rank() == root
+        sent = (self._commits, self._collect() if is_root else None)
+        # Horovod passes only the object, so a script's own function may not take a root.
+        received = self._bcast_object(sent, root) if root else self._bcast_object(sent)
+        if not is_root:
+            self._commits = received[0]
+            self._load(received[1])
         self.save()
 
     def path(self) -> Path | None:
         """The file of commits; None if no launcher would restart this process."""
         run, folder = os.environ.get(_RUN), os.environ.get(_FOLDER)
-        return (
-            (Path(folder) if folder else _own_folder()) / f"busbw-elastic-{os.getuid()}-{run}.pt"
-            if run
-            else None
-        )
+        if not run:
+            return None
+        parent = Path(folder) if folder else _own_folder()
+        return parent / f"busbw-elastic-{os.getuid()}-{run}.pt"
 
-    def _now(self) -> dict[str, Any]:
+    def _collect(self) -> dict[str, Any]:
         states = {name: getattr(self, name).state_dict() for name in self._stateful}
         return {"states": states, "values": {name: getattr(self, name) for name in self._plain}}
 
-    def _load(self, found: dict[str, Any]) -> None:
-        for name, state in found["states"].items():
+    def _load(self, saved: dict[str, Any]) -> None:
+        for name, state in saved["states"].items():
             getattr(self, name).load_state_dict(state)
-        for name, value in found["values"].items():
+        for name, value in saved["values"].items():
             setattr(self, name, value)
 
 
 class TorchState(ObjectState):
-    """The state of a training with PyTorch: a model, an optimizer, and any other values as in
-    ObjectState.
+    """The state of a training with PyTorch: a model, an optimizer, and other values.
+
+    See ObjectState.
     """
 
     def __init__(
@@ -135,25 +136,26 @@ class TorchState(ObjectState):
         **kwargs: Any,
     ) -> None:
         self.model, self.optimizer = model, optimizer
-        given = {
-            name: value
-            for name, value in (("model", model), ("optimizer", optimizer))
-            if value is not None
-        }
-        super().__init__(broadcast_object, context.rank, **given, **kwargs)
+        parts: dict[str, Any] = {}
+        if model is not None:
+            parts["model"] = model
+        if optimizer is not None:
+            parts["optimizer"] = optimizer
+        super().__init__(broadcast_object, context.rank, **parts, **kwargs)
 
 
 def _own_folder() -> Path:
-    """A folder for temporary files that only this user can open: a commit is a pickle, which runs
-    code when it is loaded.
+    """A folder for commits that only this user can open.
+
+    A commit is a pickle, which runs code when it is loaded.
 
     Raises:
         Refused: another user made it, or others can write to it.
     """
     folder = Path(tempfile.gettempdir()) / f"busbw-elastic-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{folder} is not a folder that only this user can open",
             f"remove it, or set {_FOLDER} to a folder of your own",
