@@ -250,7 +250,7 @@ def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> No
         parse_parameters(item)
     known = PARAMETERS[item.split("=")[0]]
     assert caught.value.message == f"--sim: '{item}' is out of range"
-    assert f"from {known.least:g} to {known.most:g}" in caught.value.hint
+    assert f"from {known.least:g} to {known.largest:g}" in caught.value.hint
 
 
 @pytest.mark.parametrize(
