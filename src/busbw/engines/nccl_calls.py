@@ -80,7 +80,7 @@ class Rank:
 class Message:
     """One call of one rank with its addresses."""
 
-    who: Rank
+    caller: Rank
     call: Call
     send: int
     recv: int
@@ -101,7 +101,7 @@ class Message:
         `arguments` come between the data type and the communicator.
         """
         before = (self.send, self.recv, self.count, self.call.dtype.nccl)
-        after = (*arguments, self.who.comm, self.who.stream.handle)
+        after = (*arguments, self.caller.comm, self.caller.stream.handle)
         return [[partial(function, *before, *after)]]
 
     def reduction(self, function: Callable[..., object], *arguments: int) -> Groups:
@@ -113,31 +113,31 @@ class Message:
             )
         if op.nccl is not None:
             return self.collective(function, op.nccl, *arguments)
-        who, dtype = self.who, self.call.dtype
-        scalar = ctypes.create_string_buffer(premultiplier(dtype, who.rank), dtype.itemsize)
+        caller, dtype = self.caller, self.call.dtype
+        scalar = ctypes.create_string_buffer(premultiplier(dtype, caller.rank), dtype.itemsize)
         before = (self.send, self.recv, self.count, dtype.nccl)
-        after = (*arguments, who.comm, who.stream.handle)
-        create, destroy = who.nccl.red_op_create_pre_mul_sum, who.nccl.red_op_destroy
+        after = (*arguments, caller.comm, caller.stream.handle)
+        create, destroy = caller.nccl.red_op_create_pre_mul_sum, caller.nccl.red_op_destroy
         address = ctypes.addressof(scalar)
 
         def launch(_kept: object = scalar) -> None:
-            operator = create(address, dtype.nccl, HOST_IMMEDIATE, who.comm)
+            operator = create(address, dtype.nccl, HOST_IMMEDIATE, caller.comm)
             function(*before, operator, *after)
-            destroy(operator, who.comm)
+            destroy(operator, caller.comm)
 
         return [[launch]]
 
-    def to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
+    def send_to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
         """Send `count` elements to `peer`, from `offset` bytes into the send buffer or `source`."""
         address = (self.send if source is None else source) + offset
-        after = (peer, self.who.comm, self.who.stream.handle)
-        return partial(self.who.nccl.send, address, count, self.call.dtype.nccl, *after)
+        after = (peer, self.caller.comm, self.caller.stream.handle)
+        return partial(self.caller.nccl.send, address, count, self.call.dtype.nccl, *after)
 
-    def of(self, peer: int, count: int, offset: int) -> Launch:
+    def receive_from(self, peer: int, count: int, offset: int) -> Launch:
         """Receive `count` elements from `peer` at `offset` bytes of the receive buffer."""
         address = self.recv + offset
-        after = (peer, self.who.comm, self.who.stream.handle)
-        return partial(self.who.nccl.recv, address, count, self.call.dtype.nccl, *after)
+        after = (peer, self.caller.comm, self.caller.stream.handle)
+        return partial(self.caller.nccl.recv, address, count, self.call.dtype.nccl, *after)
 
 
 def premultiplier(dtype: DType, rank: int) -> bytes:
@@ -148,66 +148,70 @@ def premultiplier(dtype: DType, rank: int) -> bytes:
 
 
 def _alltoall(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.allto_all)
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.allto_all)
     launches: list[Launch] = []
-    for peer in range(m.who.size):
+    for peer in range(m.caller.size):
         offset = peer * m.part_bytes
-        launches += [m.to(peer, m.count, offset), m.of(peer, m.count, offset)]
+        launches += [m.send_to(peer, m.count, offset), m.receive_from(peer, m.count, offset)]
     return [launches] if m.count else []
 
 
 def _gather(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.gather, m.call.root)
-    launches = [m.to(m.call.root, m.count, 0)]
-    if m.who.rank == m.call.root:
-        launches += [m.of(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.gather, m.call.root)
+    launches = [m.send_to(m.call.root, m.count, 0)]
+    if m.caller.rank == m.call.root:
+        launches += [m.receive_from(r, m.count, r * m.part_bytes) for r in range(m.caller.size)]
     return [launches] if m.count else []
 
 
 def _scatter(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.scatter, m.call.root)
-    launches = [m.of(m.call.root, m.count, 0)]
-    if m.who.rank == m.call.root:
-        launches += [m.to(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.scatter, m.call.root)
+    launches = [m.receive_from(m.call.root, m.count, 0)]
+    if m.caller.rank == m.call.root:
+        launches += [m.send_to(r, m.count, r * m.part_bytes) for r in range(m.caller.size)]
     return [launches] if m.count else []
 
 
 def _alltoallv(m: Message) -> Groups:
-    matrix, rank, size = m.call.layout.matrix, m.who.rank, m.call.dtype.itemsize
+    matrix, rank, size = m.call.layout.matrix, m.caller.rank, m.call.dtype.itemsize
     launches, sent, received = [], 0, 0
-    for peer in range(m.who.size):
+    for peer in range(m.caller.size):
         to_peer, from_peer = matrix[rank][peer], matrix[peer][rank]
         # A pair that exchanges nothing is left out, as nccl-tests does.
         if to_peer:
-            launches.append(m.to(peer, to_peer, sent * size))
+            launches.append(m.send_to(peer, to_peer, sent * size))
         if from_peer:
-            launches.append(m.of(peer, from_peer, received * size))
+            launches.append(m.receive_from(peer, from_peer, received * size))
         sent, received = sent + to_peer, received + from_peer
     return [launches]
 
 
 def _sendrecv(m: Message) -> Groups:
-    rank, size = m.who.rank, m.who.size
-    return [[m.to((rank + 1) % size, m.count, 0), m.of((rank - 1) % size, m.count, 0)]]
+    rank, size = m.caller.rank, m.caller.size
+    return [
+        [m.send_to((rank + 1) % size, m.count, 0), m.receive_from((rank - 1) % size, m.count, 0)]
+    ]
 
 
 def _hypercube(m: Message) -> Groups:
     """After step k each rank holds the parts of the 2^k ranks that share its higher bits."""
-    rank, part = m.who.rank, m.part_bytes
+    rank, part = m.caller.rank, m.part_bytes
     if not part:
         return []
     own_part = m.recv + rank * part
-    groups: Groups = [[m.who.stream.copying(own_part, m.send, part)]] if own_part != m.send else []
+    groups: Groups = (
+        [[m.caller.stream.copying(own_part, m.send, part)]] if own_part != m.send else []
+    )
     step = 1
-    while step < m.who.size:
+    while step < m.caller.size:
         held, peer = rank & -step, rank ^ step
         groups.append(
             [
-                m.to(peer, step * m.count, held * part, source=m.recv),
-                m.of(peer, step * m.count, (held ^ step) * part),
+                m.send_to(peer, step * m.count, held * part, source=m.recv),
+                m.receive_from(peer, step * m.count, (held ^ step) * part),
             ]
         )
         step *= 2
@@ -215,11 +219,11 @@ def _hypercube(m: Message) -> Groups:
 
 
 CALLS: dict[str, Callable[[Message], Groups]] = {
-    "all_reduce": lambda m: m.reduction(m.who.nccl.all_reduce),
-    "all_gather": lambda m: m.collective(m.who.nccl.all_gather),
-    "reduce_scatter": lambda m: m.reduction(m.who.nccl.reduce_scatter),
-    "broadcast": lambda m: m.collective(m.who.nccl.broadcast, m.call.root),
-    "reduce": lambda m: m.reduction(m.who.nccl.reduce, m.call.root),
+    "all_reduce": lambda m: m.reduction(m.caller.nccl.all_reduce),
+    "all_gather": lambda m: m.collective(m.caller.nccl.all_gather),
+    "reduce_scatter": lambda m: m.reduction(m.caller.nccl.reduce_scatter),
+    "broadcast": lambda m: m.collective(m.caller.nccl.broadcast, m.call.root),
+    "reduce": lambda m: m.reduction(m.caller.nccl.reduce, m.call.root),
     "alltoall": _alltoall,
     "alltoallv": _alltoallv,
     "gather": _gather,

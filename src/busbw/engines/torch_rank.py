@@ -140,10 +140,8 @@ def _hypercube(t: Tensors) -> Launch:
     steps: list[Launch] = [] if t.call.in_place else [lambda: t.parts(t.recv)[rank].copy_(t.send)]
     for step in range(t.ranks.bit_length() - 1):
         partner, length = rank ^ 1 << step, count << step
-        held_start, missing_start = (
-            (rank >> step << step) * count,
-            (partner >> step << step) * count,
-        )
+        held_start = (rank >> step << step) * count
+        missing_start = (partner >> step << step) * count
         held = t.recv[held_start : held_start + length]
         missing = t.recv[missing_start : missing_start + length]
         steps.append(_exchange(t, partner, held, partner, missing))

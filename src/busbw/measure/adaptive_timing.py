@@ -198,9 +198,7 @@ def _add(
         ends_by_group.setdefault(group_id, []).extend(ends)
         durations_by_group.setdefault(group_id, []).extend(durations)
     longest = {group_id: _largest(ranks) for group_id, ranks in ends_by_group.items()}
-    shortest = [
-        [min(times) for times in zip(*ranks, strict=True)] for ranks in durations_by_group.values()
-    ]
+    shortest = [_smallest(ranks) for ranks in durations_by_group.values()]
     late_s: list[list[float]] = []
     for group_id, durations, late in batch:
         late_s += late or [_differences(longest[group_id], times) for times in durations]
@@ -215,6 +213,11 @@ def _add(
 def _largest(ranks: Iterable[list[float]]) -> list[float]:
     """The largest value of each operation over the ranks."""
     return [max(values) for values in zip(*ranks, strict=True)]
+
+
+def _smallest(ranks: Iterable[list[float]]) -> list[float]:
+    """The smallest value of each operation over the ranks."""
+    return [min(values) for values in zip(*ranks, strict=True)]
 
 
 def _sums(late: list[list[float]], durations: list[list[float]]) -> list[list[float]]:

@@ -78,10 +78,10 @@ def _learn_offset_s(pair: Control, known_s: float) -> float:
     for _ in range(ROUND_TRIPS):
         start = time.perf_counter()
         pair.bcast(None)
-        theirs = pair.gather(time.perf_counter())
+        clocks = pair.gather(time.perf_counter())
         trip = time.perf_counter() - start
-        if theirs is not None and trip < shortest:
-            shortest, difference = trip, start + trip / 2 - theirs[1]
+        if clocks is not None and trip < shortest:
+            shortest, difference = trip, start + trip / 2 - clocks[1]
     offset = sum(pair.bcast((difference, known_s)))
     return known_s if pair.process == 0 else float(offset)
 

@@ -103,7 +103,7 @@ class CellRun:
     def __init__(self, setup: Setup, calls: Calls, size: int, *, in_place: bool) -> None:
         self.setup, self.calls, self.size = setup, calls, size
         self.call = calls.at(size, in_place=in_place)
-        self.where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
+        self.label = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
         self.operations, self.bad_rounds = 0, 0
         self.check_s = self.visit_s = self.operation_s = 0.0
         self._launch = setup.engine.bind(self.call)
@@ -125,7 +125,7 @@ class CellRun:
         """
         began, checked_s = time.perf_counter(), 0.0
         if self._tally:
-            progress = self.setup.begin("verify", self.where, self.size, 1)
+            progress = self.setup.begin("verify", self.label, self.size, 1)
             checked_s = self._check_rounds(self._tally, progress)
         self.check_s = time.perf_counter() - began
         sampling = self.setup.spec.sampling
@@ -140,7 +140,7 @@ class CellRun:
         began = time.perf_counter()
         targets = self._targets()
         probe = self._write_timed(targets)
-        progress = self.setup.begin("timing", self.where, self.size, self.setup.awaited_together)
+        progress = self.setup.begin("timing", self.label, self.size, self.setup.awaited_together)
         launches = [self.setup.engine.bind(target) for target in targets]
         self._classic = self._time(launches, progress)
         if probe:
@@ -162,7 +162,7 @@ class CellRun:
         probe = self._write_timed(targets) if is_first else None
         if probe:
             state.more = max(state.more, len(targets))
-        progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
+        progress = setup.begin("timing", self.label, self.size, setup.awaited_together)
         if not is_first and not self._is_undisturbed(state, setup.batches):
             untimed_s = setup.largest(self._once_untimed_s())
             state.estimate_s = min(state.estimate_s, untimed_s)
@@ -243,7 +243,7 @@ class CellRun:
         )
 
     def _once_untimed_s(self) -> float:
-        progress = self.setup.begin("timing", self.where, self.size, 1)
+        progress = self.setup.begin("timing", self.label, self.size, 1)
         took_s = self._once_s()
         progress.done += 1
         return took_s
@@ -292,7 +292,7 @@ class CellRun:
         if not setup.spec.check_timed or setup.iters <= 0 or reduces_in_place or not self._tally:
             return None
         probe = self._probe(setup.spec.check)
-        progress = setup.begin("verify", self.where, self.size, 1)
+        progress = setup.begin("verify", self.label, self.size, 1)
         for target in targets:
             verification.write(setup.engine, target, probe)
             progress.done += 1
@@ -300,7 +300,7 @@ class CellRun:
 
     def _check_timed(self, probe: Probe, targets: Sequence[Call]) -> None:
         assert self._tally is not None
-        progress = self.setup.begin("verify", self.where, self.size, 1)
+        progress = self.setup.begin("verify", self.label, self.size, 1)
         for target in targets:
             wrong = verification.check(self.setup.engine, target, probe)
             self._tally.add(self.setup.engine.ranks, wrong, probe)

@@ -93,11 +93,10 @@ def _carried(parts: Sequence[Sequence[Carried]]) -> list[Carried]:
 
 
 def _carried_by_link(parts: Sequence[Carried]) -> Carried:
-    counts: dict[str, Any] = {
-        field: _sum_if_known([getattr(part, field) for part in parts])
-        for field in Carried.__struct_fields__
-        if field not in NAMES
-    }
+    counts: dict[str, Any] = {}
+    for field in Carried.__struct_fields__:
+        if field not in NAMES:
+            counts[field] = _sum_if_known([getattr(part, field) for part in parts])
     return msgspec.structs.replace(parts[0], **counts)
 
 

@@ -118,7 +118,10 @@ class Load(msgspec.Struct, frozen=True):
 def loads(result: Result) -> list[Load]:
     """The loads of the links that the run used, by row and host; [] for an unwatched run."""
     used = _used_links(result)
-    return [load for row in result.rows for load in _row_loads(result, row, used)]
+    every_load: list[Load] = []
+    for row in result.rows:
+        every_load += _row_loads(result, row, used)
+    return every_load
 
 
 def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:

@@ -40,14 +40,14 @@ class Pace:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._known: dict[str, dict[int, float]] = {}  # seconds per operation, by phase and size
+        self._operation_s: dict[str, dict[int, float]] = {}  # by phase and size in bytes
 
     def learn(self, phase: str, progress: Progress | None, took_s: float) -> None:
         """A phase ended after `took_s`."""
         if progress is None or not progress.done:
             return
         each_s = took_s / (progress.done * progress.operations)
-        sizes = self._known.setdefault(phase, {})
+        sizes = self._operation_s.setdefault(phase, {})
         sizes[progress.size_bytes] = max(each_s, sizes.get(progress.size_bytes, 0.0))
 
     def allowed_s(self, phase: str, progress: Progress | None) -> float:
@@ -57,11 +57,11 @@ class Pace:
         if progress is None:
             return self.limit_s
         size = progress.size_bytes
-        if phase in self._known:
-            each_s = SLACK * _likely_s(self._known[phase], size)
+        if phase in self._operation_s:
+            each_s = SLACK * _likely_s(self._operation_s[phase], size)
         else:
             slowest_s = size / SLOWEST_BYTES_S
-            of_phases = [SLACK * _likely_s(sizes, size) for sizes in self._known.values()]
+            of_phases = [SLACK * _likely_s(sizes, size) for sizes in self._operation_s.values()]
             each_s = max(of_phases, default=slowest_s)
             if phase == "verify":  # it also generates and compares data
                 each_s = max(each_s, slowest_s)

@@ -31,7 +31,7 @@ SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
-def inside(requested_job: Job, where: Where, sink: Sink) -> None:
+def run_as_rank(requested_job: Job, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.environment import join
 
@@ -51,14 +51,14 @@ def inside(requested_job: Job, where: Where, sink: Sink) -> None:
     try:
         watchdog.enter_phase("rendezvous")
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
-        _as_rank(requested_job, control, sink, watchdog)
+        _perform_as_rank(requested_job, control, sink, watchdog)
         watchdog.leave()
         control.close()
     finally:
         watchdog.stop()
 
 
-def _as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
+def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
         with job.terminable():
             rank_job = resolve_engine(requested_job, control, sink.take)
@@ -117,18 +117,20 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         text, code = save_on_signal(error, sink)
         sink.error(text)
         control.abort(code, text)
-    known = error if isinstance(error, BusbwError) else RankFailed(failure_report(error, control))
-    if known.exit == Exit.BUG:
+    reported = (
+        error if isinstance(error, BusbwError) else RankFailed(failure_report(error, control))
+    )
+    if reported.exit == Exit.BUG:
         traceback.print_exception(error)
     with job.signals_ignored():
-        saved_note = sink.run_aborted(known.message)
+        saved_note = sink.run_aborted(reported.message)
     if isinstance(error, UsageError) and control.process:
         # all ranks have the same error, and process 0 prints it and ends the others
         time.sleep(SAME_ERROR_S)
     with contextlib.suppress(Exception):
-        sink.error(sink.frontend.text_of(known) + (f"\n{saved_note}" if saved_note else ""))
-    control.abort(sink.frontend.exit_of(known), known.message)
-    os._exit(sink.frontend.exit_of(known))
+        sink.error(sink.frontend.text_of(reported) + (f"\n{saved_note}" if saved_note else ""))
+    control.abort(sink.frontend.exit_of(reported), reported.message)
+    os._exit(sink.frontend.exit_of(reported))
 
 
 SIMULATED_RANKS = 8
@@ -145,11 +147,11 @@ def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     is_rank = environment.detect(os.environ) is not None
     # Joining the others waits in a library, which only the default action of a signal ends:
-    # `inside` adds handlers later.
+    # `run_as_rank` adds handlers later.
     with contextlib.nullcontext() if is_rank else job.terminable():
         try:
             if is_rank:
-                inside(work, where, sink)
+                run_as_rank(work, where, sink)
             else:
                 _start(work, where, sink)
         except (KeyboardInterrupt, SystemExit) as error:

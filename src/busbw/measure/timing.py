@@ -50,8 +50,8 @@ def run(
     else:
         count = spec.iters
     # This is as fast as a slice, and the watchdog can read its length.
-    progress.batch = left = itertools.repeat(True, count)
-    counted = itertools.compress(itertools.cycle(turn), left)
+    progress.batch = remaining = itertools.repeat(True, count)
+    counted = itertools.compress(itertools.cycle(turn), remaining)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
     # With check_timed, an untimed operation would write what only timed ones should write.
     if not spec.check_timed:

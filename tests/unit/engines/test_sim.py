@@ -263,11 +263,11 @@ def test_parameters_that_are_counts_must_be_whole_numbers(item: str) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_defaults_and_range_limits_are_accepted(name: str) -> None:
-    for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].most):
+    for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].largest):
         assert parse_parameters(f"{name}={value!r}") == {name: value}
 
 
-@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize("end", ["least", "largest"])
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
     seen = cells(

@@ -52,15 +52,21 @@ def _spread(field: str, factor: float = 1e6) -> Value:
         cell = figure.cell
         if not cell.kept_s:
             return None
-        own = {"p50_s": figure.time_s if cell.stopped else None, "p99_s": cell.p99_s}.get(field)
-        return factor * (own or getattr(summary(cell.kept_s), field))
+        if field == "p50_s" and cell.stopped and figure.time_s:
+            return factor * figure.time_s
+        if field == "p99_s" and cell.p99_s:
+            return factor * cell.p99_s
+        computed: float = getattr(summary(cell.kept_s), field)
+        return factor * computed
 
     return value
 
 
 def _samples(result: Result, figure: Figure) -> int | None:
     kept = figure.cell.kept_s
-    return (figure.n if figure.cell.stopped else len(kept)) if kept else None
+    if not kept:
+        return None
+    return figure.n if figure.cell.stopped else len(kept)
 
 
 def _repeat(result: Result, figure: Figure) -> int | None:

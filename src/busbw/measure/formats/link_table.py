@@ -3,6 +3,8 @@
 There is a line for each size, host and kind of link.
 """
 
+import itertools
+
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.measure.link_sampler import Load, loads
@@ -39,16 +41,12 @@ def columns() -> list[Column]:
 
 def text(result: Result, width: int | None = None) -> str:
     """The whole table, '' for a run that was not watched."""
-    if not any(change.links for row in result.rows for change in row.machine or []):
+    if not _watched(result):
         return ""
     lines = loads(result)
     if not lines:
         return "links: none carried data of this run\n"
-    shown = [
-        column
-        for column in columns()
-        if column.title in ALWAYS or any(column.value(load) not in ("-", "") for load in lines)
-    ]
+    shown = [column for column in columns() if column.title in ALWAYS or _has_values(column, lines)]
     note = (
         "what links carried while each size was measured, its checks and untimed operations"
         " included"
@@ -59,6 +57,16 @@ def text(result: Result, width: int | None = None) -> str:
     if len(lines) > MAX_LINES:
         table += f"... {len(lines) - MAX_LINES} more lines: --json FILE has them all\n"
     return wrapped(f"{note}\n", width) + table
+
+
+def _watched(result: Result) -> bool:
+    """Whether any row has what links carried."""
+    changes = itertools.chain.from_iterable(row.machine or [] for row in result.rows)
+    return any(change.links for change in changes)
+
+
+def _has_values(column: Column, lines: list[Load]) -> bool:
+    return any(column.value(load) not in ("-", "") for load in lines)
 
 
 def _links(load: Load) -> str:

@@ -226,14 +226,14 @@ def _row(
     # A redop column that the row leaves blank is '' like one that does not exist;
     # log_collective.evidence_of asks the titles.
     row = Row(
-        _whole(facts["size"]),
-        _whole(facts.get("count", "0")),
+        _integer(facts["size"]),
+        _integer(facts.get("count", "0")),
         facts.get("type", ""),
         facts.get("redop", ""),
         int(facts.get("root", "-1")),
         out_of_place,
         in_place,
-        _whole(facts.get("#iters", "0")),
+        _integer(facts.get("#iters", "0")),
         _timestamp(line, titles),
     )
     wrongs = [side.get("#wrong", side.get("error", "N/A")) for side in figures]
@@ -244,7 +244,7 @@ def _row(
     return Read(row, tuple(text[:1].isdigit() for text in wrongs), deviates)
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     return int(text.replace(",", "").replace("_", ""))
 
 

@@ -121,16 +121,16 @@ def _titles(spec: SweepSpec) -> tuple[str, str, str]:
         sides = "".join(
             f"  {text:>{width}}" for text, width in zip(side * 2, widths * 2, strict=True)
         )
-        return f"# {_left(left)}{sides} {last:>{stamp[2]}}"
+        return f"# {_left_columns(left)}{sides} {last:>{stamp[2]}}"
 
     return (
-        f"# {_left(('', '', '', '', ''))}{over}",
+        f"# {_left_columns(('', '', '', '', ''))}{over}",
         line(("size", "count", "type", "redop", "root"), titles, stamp[0]),
         line(("(B)", "(elements)", "", "", ""), units, stamp[1]),
     )
 
 
-def _left(texts: tuple[str, ...]) -> str:
+def _left_columns(texts: tuple[str, ...]) -> str:
     return "  ".join(
         f"{text:>{width}}" for text, width in zip(texts, (10, 12, 8, 6, 6), strict=True)
     )
@@ -145,7 +145,7 @@ def row(result: Result, row: Row) -> str:
         op_column(result.spec.row, row),
         str(row.root),
     )
-    text = f"  {_left(texts)}"
+    text = f"  {_left_columns(texts)}"
     text += _cell(result, row.out_of_place) + _cell(result, row.in_place)
     if result.spec.report_timestamps:
         text += f"{local_time(row.timestamp):>21}"

@@ -240,7 +240,8 @@ def _in_seconds(run: Run) -> None:
     power = log_checks.thousands([table_row.row for table_row in run.rows])
     if run.titles and run.titles.per_second is None and power:
         titles = replace(run.titles, per_second=1e6 / 1000.0**power)
-        run.rows = [row for row in (parse(text, titles) for text in run.texts) if row]
+        parsed = [parse(text, titles) for text in run.texts]
+        run.rows = [row for row in parsed if row]
 
 
 def _collective(run: Run, option: str | None, ranks: int) -> tuple[Collective, int, list[Finding]]:
