@@ -202,18 +202,15 @@ def _hypercube(m: Message) -> Groups:
     if not part:
         return []
     own_part = m.recv + rank * part
-    groups: Groups = (
-        [[m.caller.stream.copying(own_part, m.send, part)]] if own_part != m.send else []
-    )
+    groups: Groups = []
+    if own_part != m.send:
+        groups.append([m.caller.stream.copying(own_part, m.send, part)])
     step = 1
     while step < m.caller.size:
         held, peer = rank & -step, rank ^ step
-        groups.append(
-            [
-                m.send_to(peer, step * m.count, held * part, source=m.recv),
-                m.receive_from(peer, step * m.count, (held ^ step) * part),
-            ]
-        )
+        send = m.send_to(peer, step * m.count, held * part, source=m.recv)
+        receive = m.receive_from(peer, step * m.count, (held ^ step) * part)
+        groups.append([send, receive])
         step *= 2
     return groups
 

@@ -117,15 +117,16 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         text, code = save_on_signal(error, sink)
         sink.error(text)
         control.abort(code, text)
-    reported = (
-        error if isinstance(error, BusbwError) else RankFailed(failure_report(error, control))
-    )
+    if isinstance(error, BusbwError):
+        reported = error
+    else:
+        reported = RankFailed(failure_report(error, control))
     if reported.exit == Exit.BUG:
         traceback.print_exception(error)
     with job.signals_ignored():
         saved_note = sink.run_aborted(reported.message)
     if isinstance(error, UsageError) and control.process:
-        # all ranks have the same error, and process 0 prints it and ends the others
+        # All ranks have the same error. Process 0 prints it and ends the others.
         time.sleep(SAME_ERROR_S)
     with contextlib.suppress(Exception):
         sink.error(sink.frontend.text_of(reported) + (f"\n{saved_note}" if saved_note else ""))

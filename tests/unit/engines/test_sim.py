@@ -120,16 +120,16 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     )  # type: ignore[arg-type]
     made = SimEngine(ranks, parameters)
     made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
-    seen: list[Event] = []
+    events: list[Event] = []
     Runner(
         made,
         world=SoloControl(),
         group=SoloControl(),
         spec=spec,
         max_bytes=spec.max_bytes,
-        emit=seen.append,
+        emit=events.append,
     ).sweep()
-    return [event.row for event in seen if isinstance(event, RowDone)]
+    return [event.row for event in events if isinstance(event, RowDone)]
 
 
 def cells(some: list[Row]) -> list[Cell]:
@@ -270,10 +270,10 @@ def test_defaults_and_range_limits_are_accepted(name: str) -> None:
 @pytest.mark.parametrize("end", ["least", "largest"])
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
-    seen = cells(
+    measured = cells(
         rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10)
     )
-    assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in seen)
+    assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in measured)
 
 
 def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:

@@ -38,10 +38,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def dog(
     rank: int = 0, limit_s: float = LIMIT_S, progress: bool = False
 ) -> tuple[Watchdog, list[Report]]:
-    said: list[Report] = []
+    reports: list[Report] = []
     return (
-        Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), said.append),
-        said,
+        Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), reports.append),
+        reports,
     )
 
 
@@ -108,50 +108,50 @@ def test_a_process_that_was_stopped_itself_has_not_stalled(
     ids=["each limit", "each hour without one"],
 )
 def test_rank_0_says_that_it_is_alive(clock: Clock, limit_s: float, every_s: float) -> None:
-    made, said = dog(limit_s=limit_s)
+    made, reports = dog(limit_s=limit_s)
     progress = Progress(8)
     begin, times = clock.now, []
     made.enter_phase("timing", "8", progress)
     while len(times) < 2:
         progress.done += 1
         assert made._check_once() is None
-        if said:
-            assert isinstance(said.pop(), Here)
+        if reports:
+            assert isinstance(reports.pop(), Here)
             times.append(clock.now - begin)
     assert times == [every_s, 2 * every_s]
 
 
 def test_other_ranks_say_nothing_while_they_work(clock: Clock) -> None:
-    made, said = dog(rank=1, progress=True)
+    made, reports = dog(rank=1, progress=True)
     progress = Progress(8)
     made.enter_phase("timing", "8", progress)
     for _ in range(50):
         progress.done += 1
         made._check_once()
-    assert said == []
+    assert reports == []
 
 
 def test_rank_0_reports_its_work_each_second_if_asked(clock: Clock) -> None:
-    made, said = dog(progress=True)
+    made, reports = dog(progress=True)
     made.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
         made._check_once()
     # Looks after 0.5 s, 1 s ...: more than a second after the last report. No time is left when the
     # estimate has passed.
-    assert said == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
-    silent, said = dog()
+    assert reports == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
+    silent, reports = dog()
     silent.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
         silent._check_once()
-    assert said == []
+    assert reports == []
 
 
 def test_a_phase_without_an_estimate_has_no_time_left(clock: Clock) -> None:
-    made, said = dog(progress=True)
+    made, reports = dog(progress=True)
     made.enter_phase("verify", "8")
     for _ in range(3):
         made._check_once()
-    assert said == [Working("verify", "8", None)]
+    assert reports == [Working("verify", "8", None)]
 
 
 def test_connections_are_counted_once_when_half_of_the_limit_has_passed(
