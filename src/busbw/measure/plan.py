@@ -44,24 +44,23 @@ def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
 
 
 def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
-    """UsageError where even the largest size holds no element for each rank, so that every row
-    would move 0 bytes.
+    """UsageError if even the largest size holds no element for each rank.
+
+    Every row would then move 0 bytes.
     """
     if spec.row.uneven:
         return
     sizes = [row.itemsize for row in dtypes(spec)]
-    if not any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
-        item = min(sizes)
-        enough = next(
-            n
-            for n in (item, max(item, ALIGNED_BYTES) * ranks)
-            if spec.row.buffers(n // item, ranks, item).count
-        )
-        raise UsageError(
-            f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or"
-            " more",
-            f"give -e {enough}",
-        )
+    if any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
+        return
+    item = min(sizes)
+    enough = item
+    if not spec.row.buffers(1, ranks, item).count:
+        enough = max(item, ALIGNED_BYTES) * ranks
+    raise UsageError(
+        f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or more",
+        f"give -e {enough}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

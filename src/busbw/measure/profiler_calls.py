@@ -147,7 +147,7 @@ class Calls(NamedTuple):
     time was that of another call.
     """
 
-    calls: list[Called]
+    made: list[Called]
     unknown: int
     shifted: int
 
@@ -320,7 +320,7 @@ class KernelTimes:
         by_comm: dict[int, list[Called]] = {
             record.comm: [] for record, _ in profiler_file.names(file)
         }
-        for called in calls_of(file).calls:
+        for called in calls_of(file).made:
             by_comm[called.comm].append(called)
         return [list(_operations(by_comm[comm])) for comm in sorted(by_comm) if by_comm[comm]]
 

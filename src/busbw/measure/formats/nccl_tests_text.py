@@ -95,13 +95,16 @@ def _program(result: Result) -> str:
 
 
 def _process_devices(devices: list[Device]) -> str:
-    text = "".join(
-        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on"
-        f" {device.host.split('.')[0]:>10} device {device.index:2d} [{device.bus or '0000:00:00'}]"
-        f" {device.name}\n"
-        for device in devices
-    )
+    text = "".join(map(_device_line, devices))
     return text if len(text) < DEVICE_TEXT_BYTES else text[: DEVICE_TEXT_BYTES - 5] + "...\n"
+
+
+def _device_line(device: Device) -> str:
+    host, bus = device.host.split(".")[0], device.bus or "0000:00:00"
+    return (
+        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on {host:>10}"
+        f" device {device.index:2d} [{bus}] {device.name}\n"
+    )
 
 
 def _titles(spec: SweepSpec) -> tuple[str, str, str]:
