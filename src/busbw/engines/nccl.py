@@ -25,7 +25,7 @@ from busbw.engines.base import Call, Engine, Launch, Steps
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call, device_count
-from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, together
+from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, in_one_group
 from busbw.engines.nccl_comms import Buffers
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.launch.control import Control
@@ -66,7 +66,7 @@ class NcclEngine(Engine):
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
-        members = nccl_comms.meet(control, self._gpus, self._version)
+        members = nccl_comms.exchange_members(control, self._gpus, self._version)
         self._comms = nccl_comms.open_all(control, spec, self._gpus, members, self._version)
         self.ranks: Sequence[int] = range(members.first, members.first + len(self._gpus))
         self.size = members.size
@@ -178,7 +178,7 @@ class NcclEngine(Engine):
         launches_of = CALLS[call.collective.name]
         by_rank = [launches_of(self._message(call, number)) for number in local_ranks]
         # A single call is a group of its own in NCCL; send and receive need theirs.
-        launches = [step[0] if len(step) == 1 else together(step) for step in _steps(by_rank)]
+        launches = [step[0] if len(step) == 1 else in_one_group(step) for step in _steps(by_rank)]
         return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
@@ -202,7 +202,7 @@ class NcclEngine(Engine):
             return launches[0]
         if any(isinstance(launch, Steps) for launch in launches):
             return Steps(launches)
-        return together(launches)
+        return in_one_group(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """Record the launches on every local stream.
@@ -285,7 +285,7 @@ class NcclEngine(Engine):
                 self._fences, self._comms, self._streams, strict=True
             )
         ]
-        return launches[0] if len(launches) == 1 else together(launches)
+        return launches[0] if len(launches) == 1 else in_one_group(launches)
 
     def tuner(self) -> NcclTuner:
         """The tuner plugin of busbw-native."""

@@ -18,7 +18,7 @@ from busbw.engines.cuda_runtime import Graph, Stream
 from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
 
 
-def together(launches: Sequence[Launch]) -> Launch:
+def in_one_group(launches: Sequence[Launch]) -> Launch:
     """A thunk that runs all launches in one NCCL group."""
     nccl, group = library(), tuple(launches)
     start, end, nccl_error = nccl.group_start, nccl.group_end, nccl.NCCLError

@@ -81,7 +81,7 @@ def _and(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
 
 
-def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
+def exchange_members(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
     """Exchange the GPUs of all processes; NoMeasurement if their versions of NCCL differ."""
     by_process = control.allgather((platform.node(), version, [gpu.bus for gpu in gpus]))
     hosts_by_version: dict[int, list[str]] = defaultdict(list)

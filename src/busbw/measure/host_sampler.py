@@ -1,6 +1,6 @@
 """Changes of this host's counters while a row is measured.
 
-HostSampler reads them; `together` adds up the changes of one host in several spans of time.
+HostSampler reads them; `add_changes` adds up the changes of one host in several spans of time.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ Number = TypeVar("Number", int, float)
 NAMES = ("name", "kind")  # of a link; its other fields are counts
 
 
-def together(parts: Sequence[HostChange]) -> HostChange:
+def add_changes(parts: Sequence[HostChange]) -> HostChange:
     """The changes of one host in consecutive spans of time, one or more, as a single change.
 
     Clocks, temperatures and powers are those after the last span.

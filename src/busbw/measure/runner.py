@@ -21,7 +21,7 @@ from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.cell_run import CellRun, Setup
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
-from busbw.measure.host_sampler import HostSampler, together
+from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Forecast, Progress
 from busbw.stats.sampling import fewest_visits
@@ -53,7 +53,7 @@ class _Row:
         for by_visit in zip(*self.changes, strict=True):
             known = [change for change in by_visit if change]
             if known:
-                changes.append(together(known))
+                changes.append(add_changes(known))
         return changes or None
 
 

@@ -46,7 +46,7 @@ def run_as_rank(requested_job: Job, where: Where, sink: Sink) -> None:
         # nccl-tests has no limit but -T
         limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)
     watchdog = start_watchdog(
-        limited_job, reporting(sink), code=sink.frontend.exit_of(TimedOut(""))
+        limited_job, stall_reporter(sink), code=sink.frontend.exit_of(TimedOut(""))
     )
     try:
         watchdog.enter_phase("rendezvous")
@@ -79,7 +79,7 @@ def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog:
         raise
 
 
-def reporting(sink: Sink) -> Reporter:
+def stall_reporter(sink: Sink) -> Reporter:
     """A reporter that shows each stall once, and then the report of the communication library."""
     reported_steps: set[int] = set()
 

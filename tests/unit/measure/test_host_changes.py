@@ -1,7 +1,7 @@
 """Changes of one host in several visits of a row, as one."""
 
 from busbw.core.telemetry import Carried, HostChange, XidEvent
-from busbw.measure.host_sampler import together
+from busbw.measure.host_sampler import add_changes
 
 FIRST = HostChange(
     host="h1",
@@ -36,7 +36,7 @@ SECOND = HostChange(
 
 
 def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
-    total = together([FIRST, SECOND])
+    total = add_changes([FIRST, SECOND])
     assert (total.seconds, total.sm_mhz, total.sm_before_mhz, total.temperature_c) == (
         3.5,
         [1980],
@@ -50,7 +50,7 @@ def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
 
 
 def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
-    links = together([FIRST, SECOND]).links
+    links = add_changes([FIRST, SECOND]).links
     assert links == [
         Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),
         Carried("eth1", "ethernet", sent=1),
@@ -58,4 +58,4 @@ def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
 
 
 def test_one_part_is_itself() -> None:
-    assert together([SECOND]) == SECOND
+    assert add_changes([SECOND]) == SECOND
