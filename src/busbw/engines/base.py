@@ -114,7 +114,7 @@ class Steps:
         self._launches = tuple(launches)
 
     def __call__(self) -> None:
-        """Run them in order."""
+        """Run the launches in order."""
         for launch in self._launches:
             launch()
 

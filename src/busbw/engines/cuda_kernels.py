@@ -69,7 +69,7 @@ class HostCopies:
             call("cuMemcpyDtoHAsync", self._host, self._device, SIZE, self._stream.raw)
 
     def close(self) -> None:
-        """Free all of it."""
+        """Free the buffers, the stream and its events."""
         self._opened.close()
 
 

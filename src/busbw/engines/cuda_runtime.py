@@ -67,7 +67,7 @@ def _hint(status: Any) -> str:
 
 
 def device_count() -> int:
-    """GPUs this process may use."""
+    """The number of GPUs that this process may use."""
     return int(call("cuDeviceGetCount"))
 
 
@@ -100,7 +100,7 @@ class Gpu:
         call("cuCtxSetCurrent", self._context)
 
     def free_bytes(self) -> int:
-        """Free memory of the GPU."""
+        """The free memory of the GPU in bytes."""
         self.activate()
         return int(call("cuMemGetInfo")[0])
 
@@ -279,12 +279,12 @@ class Graph:
         self._stream, self._executable = stream, executable
 
     def launch(self) -> None:
-        """Enqueue it on its stream."""
+        """Enqueue the graph on its stream."""
         self._stream.gpu.activate()
         call("cuGraphLaunch", self._executable, self._stream.raw)
 
     def close(self) -> None:
-        """Free it; it must have finished."""
+        """Free the graph, which must have finished."""
         if self._executable is not None:
             self._stream.gpu.activate()
             call("cuGraphExecDestroy", self._executable)
@@ -316,7 +316,7 @@ class Events:
         return float(call("cuEventElapsedTime", self._events[first], self._events[last])) / 1e3
 
     def close(self) -> None:
-        """Destroy them."""
+        """Destroy the events."""
         self._stream.gpu.activate()
         for event in self._events:
             call("cuEventDestroy", event)
@@ -355,6 +355,6 @@ class Gate:
             self._number.value = ticket
 
     def close(self) -> None:
-        """Free it; no stream may be waiting."""
+        """Free the gate; no stream may be waiting."""
         self._gpu.activate()
         driver().cuMemFreeHost(self._address)

@@ -74,7 +74,7 @@ class MpiEngine(Engine):
         return share
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers."""
+        """Allocate both buffers."""
         self._buffers = {
             "send": np.empty(max(send_bytes, 1), np.uint8),
             "recv": np.empty(max(recv_bytes, 1), np.uint8),
@@ -107,7 +107,7 @@ class MpiEngine(Engine):
         return mpi_calls.CALLS[call.collective.name](messages)
 
     def fence(self) -> Launch:
-        """A barrier."""
+        """A thunk that is a barrier."""
         return self._comm.Barrier
 
     def mark(self, index: int) -> None:

@@ -87,7 +87,7 @@ class Types:
         return self._ops[key]
 
     def free(self) -> None:
-        """Free all of them."""
+        """Free the datatypes and operators."""
         for datatype in self._datatypes.values():
             datatype.Free()
         self._free_ops()

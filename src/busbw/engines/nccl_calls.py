@@ -44,17 +44,17 @@ class Replay:
         self._graphs = tuple(graphs)
 
     def __call__(self) -> None:
-        """Enqueue them."""
+        """Enqueue the graphs."""
         for graph in self._graphs:
             graph.launch()
 
     def close(self) -> None:
-        """Free them."""
+        """Free the graphs."""
         for graph in self._graphs:
             graph.close()
 
     def __del__(self) -> None:
-        """Free what is left."""
+        """Free the graphs with the last reference."""
         with suppress(Exception):  # at interpreter exit the driver may be gone before it
             self.close()
 

@@ -48,7 +48,7 @@ def library() -> Any:
 
 
 def version_text(version: int) -> str:
-    """22809 as 2.28.9."""
+    """NCCL's version number as text: 22809 as 2.28.9."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 

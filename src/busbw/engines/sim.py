@@ -43,7 +43,7 @@ class _Memory(HostMemory):
 
 
 class SimEngine(Engine):
-    """Simulates `ranks` ranks."""
+    """Simulates `ranks` ranks with the parameters of sim_parameters."""
 
     name = "sim"
     asynchronous = True
@@ -61,15 +61,15 @@ class SimEngine(Engine):
         self._tuner = SimTuner(ranks, self._p)
 
     def tuner(self) -> SimTuner:
-        """NCCL's model."""
+        """A tuner by NCCL's model."""
         return self._tuner
 
     def clock(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self._now
 
     def devices(self) -> list[Device]:
-        """One imaginary GPU a rank."""
+        """One imaginary GPU per rank."""
         return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
 
     def library(self) -> Library:

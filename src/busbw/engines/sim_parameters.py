@@ -21,7 +21,7 @@ class Parameter(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """`from 0 to 10`."""
+        """The range as text: `from 0 to 10`."""
         return f"from {self.least:g} to {self.largest:g}"
 
 

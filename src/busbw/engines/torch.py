@@ -81,7 +81,7 @@ class TorchEngine(TorchRank, Engine):
         return NcclTuner() if self._gpu is not None else None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers, and one to reduce in where PyTorch would overwrite what must stay."""
+        """Allocate both buffers, and one for reductions that would overwrite what must stay."""
         least = PROBE_ELEMENTS * 64 * self.size * 8
         sizes = {"send": max(send_bytes, least), "recv": max(recv_bytes, least)}
         if self._spec.row.rooted and self._spec.row.reduces:

@@ -172,9 +172,9 @@ CALLERS = 3
 
 
 class TorchRank:
-    """A process on the GPU of its local number, or on the CPU where PyTorch sees no GPU.
+    """A process on the GPU of its local number, or on the CPU if PyTorch sees no GPU.
 
-    Made on all processes together.
+    Its creation is collective.
     """
 
     name = "torch"
@@ -196,7 +196,7 @@ class TorchRank:
         self.process_group = _join(control, self.backend, None if parent else self.device)
 
     def devices(self) -> list[Device]:
-        """The GPU, or the process."""
+        """The GPU, or on CPUs the process."""
         device = Device(
             rank=self._process,
             pid=os.getpid(),

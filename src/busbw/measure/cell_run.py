@@ -115,7 +115,7 @@ class CellRun:
 
     @property
     def more(self) -> int:
-        """Samples of the next visit."""
+        """The number of samples of the next visit, 0 after the last one."""
         return self._visiting.more if self._visiting else 0
 
     def check(self) -> None:

@@ -136,7 +136,7 @@ class Called:
 
     @property
     def gpu_us(self) -> float | None:
-        """Its duration on the GPU."""
+        """The duration on the GPU in microseconds; None if it is unknown."""
         return (self.gpu_ns[1] - self.gpu_ns[0]) / 1000 if self.gpu_ns else None
 
 
@@ -325,7 +325,7 @@ class KernelTimes:
         return [list(_operations(by_comm[comm])) for comm in sorted(by_comm) if by_comm[comm]]
 
     def close(self) -> None:
-        """Forget the recording."""
+        """Remove the recording and its variables."""
         if self.folder:
             for name in (CAPTURE.plugin, CAPTURE.folder, CAPTURE.mode):
                 os.environ.pop(name, None)

@@ -98,5 +98,5 @@ def bytes_text(count: int) -> str:
 
 
 def pause_text(seconds: float) -> str:
-    """`0`, `2.500 ms`."""
+    """`2.500 ms`; `0` without a pause."""
     return time_text(seconds) if seconds else "0"

@@ -19,7 +19,7 @@ Number = float | str  # nan is written as a string
 
 
 class Entry(msgspec.Struct):
-    """One of `devices`."""
+    """A device in the list `devices`."""
 
     rank: int = 0
     group: int = 0
@@ -84,7 +84,7 @@ class Spread(msgspec.Struct):
 
 
 class Line(msgspec.Struct):
-    """One of `results`."""
+    """A row in the list `results`."""
 
     size: int
     count: int
@@ -99,13 +99,13 @@ class Line(msgspec.Struct):
 
 
 class OutOfBounds(msgspec.Struct):
-    """The verdict on the data."""
+    """How many values were wrong."""
 
     count: int = 0
 
 
 class Document(msgspec.Struct):
-    """The file."""
+    """The whole document."""
 
     config: Config
     args: list[str]

@@ -258,7 +258,7 @@ def header(result: Result, width: int | None = None) -> str:
 
 
 def row(result: Result, row: Row, width: int | None = None) -> str:
-    """One line."""
+    """The line of a row."""
     shown, figure = columns(result, width), figures(row)[0]
     return line(shown, [column.text(result, figure) for column in shown])
 
