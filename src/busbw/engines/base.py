@@ -1,15 +1,13 @@
-"""The interface of an engine, which runs collectives.
+"""The interface of an engine, which runs collectives, and the probe with which it is verified.
 
-A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every
-method acts on all of them.
+A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`). Every
+method of an engine acts on all of them.
 
-The parameters of the data that verification sends and expects, which is exact in any order of
-reduction.
-
-Floats are integers times a power of two that all ranks share at an index, small enough that every
-partial sum is an integer of at most `significand` bits, so that any order, tree or chunking of a
-sum gives the same bits. `engines/host_probe.py` computes the values, and `engines/probe.cu` the
-same values on a GPU.
+A Probe describes the data that verification sends and expects, which is exact in any order of
+reduction. Floats are integers times a power of two that all ranks share at an index. They are small
+enough that every partial sum is an integer of at most `significand` bits, so that any order, tree
+or chunking of a sum gives the same bits. `engines/host_probe.py` computes the values, and
+`engines/probe.cu` the same values on a GPU.
 """
 
 import time
@@ -35,8 +33,10 @@ AVERAGE_SEARCH = 15
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The data of one check: a seed, an element type, an operator (None without reduction) and
-    the number of ranks.
+    """The data of one check.
+
+    It follows from a seed, an element type, an operator (None without reduction) and the number of
+    ranks.
     """
 
     seed: int
@@ -46,70 +46,61 @@ class Probe:
 
     @property
     def limit(self) -> int:
-        """Largest magnitude of a float partial sum, in units."""
+        """The largest magnitude of a partial sum of floats, in units."""
         return dtype_limit(self.dtype)
 
     @property
     def average_limit(self) -> int:
-        """Largest total of avg whose mean is exact for any way to divide; 0 if there is none
-        (see `tolerance`).
+        """The largest total of avg whose mean is exact for any way to divide.
+
+        0 if there is none (see `tolerance`).
         """
         return _average_limit(self.dtype, self.ranks)
 
     @property
     def tolerance(self) -> int:
-        """Allowed error in units in the last place: 0, but 2 for a float avg over a number of
-        ranks by which the type cannot divide.
+        """The allowed error in units in the last place.
+
+        It is 0, except 2 for avg of floats over a number of ranks by which the type cannot divide.
         """
-        return (
-            2
-            if self.op and self.op.name == "avg" and self.dtype.is_float and self.average_limit == 0
-            else 0
-        )
+        float_avg = self.op is not None and self.op.name == "avg" and self.dtype.is_float
+        return 2 if float_avg and self.average_limit == 0 else 0
 
     def text(self, bits: int) -> str:
-        """A value as text."""
+        """The value of a bit pattern as text."""
         if self.dtype.is_float:
             if bits == 1 << (self.dtype.bits - 1):
                 return "-0.0"  # a wrong sign must be visible
             value = decode(bits, self.dtype)
             return repr(float(value)) if isinstance(value, Fraction) else value
-        return str(
-            bits - (1 << self.dtype.bits)
-            if self.dtype.kind == "int" and bits >> (self.dtype.bits - 1)
-            else bits
-        )
+        is_negative = self.dtype.kind == "int" and bits >> (self.dtype.bits - 1)
+        return str(bits - (1 << self.dtype.bits) if is_negative else bits)
 
 
 @lru_cache(maxsize=256)
 def _average_limit(dtype: DType, ranks: int) -> int:
-    """Largest total A such that ranks * s is exact for every s <= A, and every common way to divide
-    it gives exactly s.
+    """The largest total A such that ranks * s is exact for every s <= A, and every common way to
+    divide it gives exactly s.
 
     NCCL multiplies each contribution by 1/n, rounded to the type or to float, before adding; other
     libraries divide the sum.
     """
     if not dtype.is_float:
-        return min(
-            ((1 << (dtype.bits - (dtype.kind == "int"))) - 1) // ranks,
-            (1 << LARGEST_TOTAL_BITS) - 1,
-        )
-    inverses = [decode(round_to_bits(Fraction(1, ranks), t), t) for t in (dtype, BY_NAME["float"])]
-    safe = 0
+        value_bits = dtype.bits - (dtype.kind == "int")
+        return min(((1 << value_bits) - 1) // ranks, (1 << LARGEST_TOTAL_BITS) - 1)
+    rounded = [decode(round_to_bits(Fraction(1, ranks), t), t) for t in (dtype, BY_NAME["float"])]
+    inverses = [inverse for inverse in rounded if isinstance(inverse, Fraction)]
+    exact = 0
     for s in range(1, min(dtype_limit(dtype) // ranks, AVERAGE_SEARCH) + 1):
-        products = {
-            round_to_bits(ranks * s * inverse, dtype)
-            for inverse in inverses
-            if isinstance(inverse, Fraction)
-        }
+        products = {round_to_bits(ranks * s * inverse, dtype) for inverse in inverses}
         if products != {encode(s, 0, dtype)}:
             break
-        safe = s
-    return safe
+        exact = s
+    return exact
 
 
 def dtype_limit(dtype: DType) -> int:
-    """Largest exact integer for sums of a float type, at most 31 bits."""
+    """The largest exact integer for sums of a float type, of at most 31 bits."""
     return (1 << min(dtype.significand, LARGEST_TOTAL_BITS)) - 1
 
 
@@ -123,15 +114,16 @@ class Steps:
         self._launches = tuple(launches)
 
     def __call__(self) -> None:
-        """Run them in order."""
+        """Run the launches in order."""
         for launch in self._launches:
             launch()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective call as an engine runs it; counts are elements, `shift_bytes` moves both
-    buffers (rotation and -u).
+    """One collective call as an engine runs it.
+
+    Counts are elements. `shift_bytes` moves both buffers (rotation and -u).
     """
 
     collective: Collective
@@ -150,39 +142,41 @@ class Call:
 
 
 def placement(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
-    """The memory that holds "send" or "recv" of a call on a rank, and the bytes in it; in place,
-    as in nccl-tests, it is "recv".
+    """The memory that holds "send" or "recv" of a call on a rank, and the slice of its bytes.
+
+    In place, as in nccl-tests, the memory is "recv".
     """
-    sends, size = buffer == "send", call.dtype.itemsize
+    size = call.dtype.itemsize
+    if buffer == "send":
+        count, part_of_other = call.send, InPlace.SEND_IN_RECV
+    else:
+        count, part_of_other = call.recv, InPlace.RECV_IN_SEND
     start = call.shift_bytes
-    if call.in_place and call.collective.in_place is (
-        InPlace.SEND_IN_RECV if sends else InPlace.RECV_IN_SEND
-    ):
+    if call.in_place and call.collective.in_place is part_of_other:
         start += rank * call.layout.count * size
-    return "recv" if call.in_place else buffer, slice(
-        start, start + (call.send if sends else call.recv) * size
-    )
+    return "recv" if call.in_place else buffer, slice(start, start + count * size)
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`length` elements from `offset` (elements) of a buffer, and their expected values: see
-    Probe.
+    """`length` elements from `offset` (elements) of a buffer, and the kind of their values.
+
+    "sent" is the input of `rank`, "reduced" the reduction over all ranks, "untouched" the sentinel.
+    `first` is the index of the region's first element in the send buffer of the rank.
     """
 
     offset: int
     length: int
-    # "sent": rank's own input from first; "reduced": the reduction from first; "untouched": the
-    # sentinel
     kind: str
-    rank: int = 0  # whose input, for "sent"
-    first: int = 0  # index in that rank's send buffer of the region's first element
+    rank: int = 0
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """The result of a check: the number of wrong elements, and the first of them (offset in
-    elements of the checked buffer).
+    """The result of a check: the number of wrong elements, and the first of them.
+
+    `offset` is in elements of the checked buffer.
     """
 
     count: int
@@ -201,47 +195,49 @@ class Memory(Protocol):
         """Write each region's values."""
 
     def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
-        """Compare each region bit for bit (or within probe.tolerance units); the first wrong
-        element wins over later regions.
+        """Compare each region bit for bit, or within probe.tolerance units.
+
+        The result has the first wrong element of the first region that has any.
         """
 
 
 class Tuner(Protocol):
-    """Says what operations of one collective and size run with.
+    """Sets what operations of one collective and size run with.
 
-    All ranks must say the same before each operation.
+    All ranks must set the same before each operation.
     """
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
-        """From now on these operations use `choice`; None: NCCL's own.
+        """From now on these operations use `choice`, or NCCL's own choice for None.
 
-        Other operations are NCCL's own.
+        Other operations use NCCL's own choice.
         """
 
     def costs(self) -> dict[Choice, float]:
-        """The seconds that NCCL expects of everything it can run, since the last `steer`; empty
-        if NCCL has not asked.
+        """The seconds that NCCL expects of each choice that it can run.
+
+        Empty if NCCL has not asked since the last `steer`.
         """
 
     def nodes(self) -> int:
         """The hosts of the communicator as NCCL counts them: those that NVLink joins may be one.
 
-        0 if it has not asked since `steer`.
+        0 if NCCL has not asked since the last `steer`.
         """
 
 
 class Engine(Protocol):
     """Runs collectives.
 
-    It is opened on a Control; `ranks` are the local ranks of the communicator, in order.
-
-    Methods with a body suit an engine on CPUs, whose calls are complete when they return.
+    It is opened on a Control. `ranks` are the local ranks of the communicator, in order, and `size`
+    is the number of all its ranks. If it is `asynchronous`, a launch returns before its work is
+    done, so that marks time it and not the host's clock. Methods with a body suit an engine on
+    CPUs, whose calls are complete when they return.
     """
 
     name: str
     ranks: Sequence[int]
-    size: int  # ranks of the communicator
-    # a launch returns before its work is done, so marks time it, not the host's clock
+    size: int
     asynchronous: bool
 
     def clock(self) -> float:
@@ -255,20 +251,20 @@ class Engine(Protocol):
         """The library that moves the data, and its version."""
 
     def memory_bytes(self) -> int | None:
-        """Total memory of the smallest local device, None when the sweep need not be capped."""
+        """Total memory of the smallest local device; None if the sweep need not be capped."""
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`;
-        empty if not accounted.
+        """Bytes of GPU memory for `init`, `user` buffers, `collective`, and in `total`; empty if
+        they are not accounted.
         """
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """Why this engine cannot run the combination, or None when it can."""
+        """Why this engine cannot run the combination; None if it can."""
         return None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers on every local rank; called once."""
+        """Allocate both buffers of every local rank; called once."""
 
     def memories(self) -> Sequence[Memory]:
         """Buffer access, one per local rank."""
@@ -277,18 +273,21 @@ class Engine(Protocol):
         """A thunk that enqueues the call on all local ranks (a CPU engine completes it)."""
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """A thunk that enqueues all launches as one aggregated group where the library has one."""
+        """A thunk that enqueues all launches, as one aggregated group if the library has groups."""
         return Steps(launches)
 
     def synchronize(self, limit_s: float) -> None:
-        """Wait for everything enqueued; NoMeasurement when it takes longer than limit_s (0: no
-        limit) or the library reports an error.
+        """Wait for everything enqueued.
+
+        NoMeasurement if it takes longer than `limit_s` (0: no limit), or if the library reports an
+        error.
         """
         return
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are
-        none.
+        """A thunk that replays the launches as one CUDA graph.
+
+        NoMeasurement for an engine without CUDA graphs.
         """
         message = f"-G: the {self.name} engine has no CUDA graphs"
         raise NoMeasurement(message, "leave out -G, or use --engine nccl", options=["engine"])
@@ -307,8 +306,7 @@ class Engine(Protocol):
         """
 
     def tuner(self) -> "Tuner | None":
-        """What steers NCCL's choice of algorithm; None if this engine has no algorithms to choose
-        from.
+        """What steers NCCL's choice of algorithm; None if this engine has no choice.
 
         NoMeasurement if busbw-native is not on this host.
         """

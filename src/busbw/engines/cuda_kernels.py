@@ -1,7 +1,8 @@
-"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and stores
-the code on disk for the next run.
+"""The work that busbw itself runs on a GPU: the kernels of verification, and copies.
 
-Copies between pinned memory of the host and a GPU, timed on the GPU.
+Cubins compiles probe.cu for an element type and operator with NVRTC, in the background, and stores
+the code on disk for the next run. HostCopies times copies between pinned memory of the host and a
+GPU.
 """
 
 import ctypes
@@ -20,7 +21,8 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.redops import RedOp
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, driver
 
-# bytes of one copy: 2 ms over 16 lanes of generation 5, so that starting it costs nothing
+# The bytes of one copy. It takes 2 ms over 16 lanes of generation 5, so that starting it costs
+# nothing.
 SIZE = 128 << 20
 BATCH = 8  # copies that are enqueued together
 
@@ -28,7 +30,7 @@ BATCH = 8  # copies that are enqueued together
 class HostCopies:
     """A pinned buffer, one in GPU memory, and a stream; to be closed.
 
-    The buffer is near the CPU on which this thread runs.
+    The pinned buffer is near the CPU on which this thread runs.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -47,16 +49,18 @@ class HostCopies:
             undo.pop_all()
 
     def run(self, seconds: float, *, to_device: bool) -> float:
-        """Copy for about `seconds`, in one direction; bytes per second."""
-        done, spent, until = 0, 0.0, time.monotonic() + seconds
-        while not done or time.monotonic() < until:
+        """Copy for about `seconds` in one direction; returns bytes per second."""
+        copied_bytes, copied_s = 0, 0.0
+        until = time.monotonic() + seconds
+        while not copied_bytes or time.monotonic() < until:
             self._events.record(0)
             for _ in range(BATCH):
                 self._copy(to_device=to_device)
             self._events.record(1)
             call("cuStreamSynchronize", self._stream.raw)
-            done, spent = done + BATCH * SIZE, spent + self._events.seconds(0, 1)
-        return done / spent
+            copied_bytes += BATCH * SIZE
+            copied_s += self._events.seconds(0, 1)
+        return copied_bytes / copied_s
 
     def _copy(self, *, to_device: bool) -> None:
         if to_device:
@@ -65,7 +69,7 @@ class HostCopies:
             call("cuMemcpyDtoHAsync", self._host, self._device, SIZE, self._stream.raw)
 
     def close(self) -> None:
-        """Free all of it."""
+        """Free the buffers, the stream and its events."""
         self._opened.close()
 
 
@@ -120,8 +124,9 @@ def elements(dtype: DType, op: RedOp | None) -> str:
 
 
 class Cubins:
-    """Machine code for one GPU architecture (`sm`, such as 90), compiled once per type and
-    operator, stored in `folder` if given.
+    """Machine code for one GPU architecture (`sm`, such as 90).
+
+    It is compiled once per type and operator, and stored in `folder` if there is one.
     """
 
     def __init__(self, sm: int, folder: Path | None) -> None:
@@ -130,8 +135,9 @@ class Cubins:
         self._jobs: dict[str, Future[bytes]] = {}
 
     def start(self, dtype: DType, op: RedOp | None) -> "Future[bytes]":
-        """Start compiling, unless started before; the future raises NoMeasurement when NVRTC is
-        missing or fails.
+        """Start compiling, unless it was started before.
+
+        The future raises NoMeasurement if NVRTC is missing or fails.
         """
         name = elements(dtype, op)
         if name not in self._jobs:
@@ -144,9 +150,8 @@ class Cubins:
 
     def _load_or_compile(self, name: str) -> bytes:
         source, target = SOURCE.read_bytes(), _target(self._sm)
-        key = hashlib.sha256(
-            b"\0".join((source, name.encode(), target, repr(_nvrtc_version()).encode()))
-        ).hexdigest()
+        inputs = (source, name.encode(), target, repr(_nvrtc_version()).encode())
+        key = hashlib.sha256(b"\0".join(inputs)).hexdigest()
         file = self._folder / f"probe-{key}.bin" if self._folder else None
         code = _read(file) if file else None
         if code is None:
@@ -172,8 +177,9 @@ def cache_folder() -> Path | None:
 
 
 def compile_source(source: bytes, name: str, target: bytes) -> bytes:
-    """Code of `source` with `name` as its elements, for a target such as sm_90 (machine code) or
-    compute_90 (PTX).
+    """The code of `source` with the C++ type `name` for its elements.
+
+    `target` is, for example, sm_90 (machine code) or compute_90 (PTX).
     """
     nvrtc = _nvrtc()
     program = _checked(
@@ -188,11 +194,8 @@ def compile_source(source: bytes, name: str, target: bytes) -> bytes:
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
-            log = (
-                _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-                .decode(errors="replace")
-                .strip("\0 \n")
-            )
+            output = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+            log = output.decode(errors="replace").strip("\0 \n")
             raise NoMeasurement(f"probe.cu: NVRTC for {target.decode()}: {log or status}", INSTALL)
         if target.startswith(b"sm_"):
             return _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
@@ -207,9 +210,10 @@ def _text(size: Any, read: Any, program: Any) -> bytes:
     return buffer
 
 
-def _checked(answer: tuple[Any, ...], what: str) -> Any:
+def _checked(answer: tuple[Any, ...], function: str) -> Any:
+    """The value of a function of NVRTC; NoMeasurement if its status is an error."""
     if int(answer[0]):
-        raise NoMeasurement(f"{what}: {answer[0]}", INSTALL)
+        raise NoMeasurement(f"{function}: {answer[0]}", INSTALL)
     return answer[1] if len(answer) > 1 else None
 
 
@@ -219,9 +223,8 @@ def _nvrtc() -> Any:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
-    except (
-        Exception
-    ) as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+    # The errors of cuda.pathfinder, if the library cannot be loaded, have no common base.
+    except Exception as error:
         raise NoMeasurement(
             f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL
         ) from error
@@ -236,8 +239,9 @@ def _nvrtc_version() -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _target(sm: int) -> bytes:
-    """The GPU's own architecture, or PTX for the newest older one that this NVRTC supports; the
-    driver compiles PTX.
+    """The GPU's own architecture, or PTX for the newest older one that this NVRTC supports.
+
+    The driver compiles PTX.
     """
     nvrtc = _nvrtc()
     answer = nvrtc.nvrtcGetSupportedArchs()

@@ -1,5 +1,6 @@
-"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only
-their findings are read back.
+"""Verification's access to buffers in GPU memory.
+
+Kernels write and compare on the GPU, and only their findings are read back.
 """
 
 import ctypes
@@ -20,8 +21,9 @@ Address = Callable[[Call, str], int]
 
 
 def placed(rank: int, send: int, recv: int) -> Address:
-    """A function from a call and "send" or "recv" to the address of that data on `rank`, by
-    nccl-tests' in-place rule.
+    """A function from a call and "send" or "recv" to the address of that data on `rank`.
+
+    `send` and `recv` are the addresses of the buffers. In-place calls follow nccl-tests' rule.
     """
 
     def address(call: Call, buffer: str) -> int:
@@ -32,11 +34,10 @@ def placed(rank: int, send: int, recv: int) -> Address:
 
 
 class CudaMemory:
-    """Buffers of one rank on GPU `device`, used in order with the work of `stream` (a CUstream or
-    torch's `cuda_stream` as an integer).
+    """Buffers of one rank on GPU `device`, used in order with the work of `stream`.
 
-    `address(call, buffer)` gives where the call's data of that buffer begins; it must be a multiple
-    of the element's size.
+    As an integer, `stream` is a CUstream or torch's `cuda_stream`. `address(call, buffer)` gives
+    where the call's data of that buffer begins; it must be a multiple of the element's size.
     """
 
     def __init__(self, device: int | Gpu, stream: int | Stream, address: Address) -> None:
@@ -65,29 +66,28 @@ class CudaMemory:
                 self._launch(start, region, probe, write=True, result=0)
 
     def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
-        """Count elements that differ from their region's values, and read the first of them
-        back.
-        """
+        """Count elements that differ from their region's values, and read back the first one."""
         start, size = self._address(call, buffer), probe.dtype.itemsize
         regions = [region for region in regions if region.length > 0]
         if not regions:
             return Wrong(0)
-        each = ctypes.sizeof(Found)
+        result_size = ctypes.sizeof(Found)
         self._reserve(len(regions))
-        self._stream.set_bytes(self._results, 0, each * len(regions))
+        self._stream.set_bytes(self._results, 0, result_size * len(regions))
         for number, region in enumerate(regions):
-            self._launch(start, region, probe, write=False, result=self._results + number * each)
-        found = (Found * len(regions)).from_buffer_copy(
-            self._stream.read(self._results, each * len(regions))
-        )
-        bad = next((number for number in range(len(regions)) if found[number].wrong), None)
-        if bad is None:
+            result = self._results + number * result_size
+            self._launch(start, region, probe, write=False, result=result)
+        data = self._stream.read(self._results, result_size * len(regions))
+        results = (Found * len(regions)).from_buffer_copy(data)
+        wrong = sum(int(result.wrong) for result in results)
+        if not wrong:
             return Wrong(0)
-        region, offset = regions[bad], found[bad].first
-        at = region.offset + offset
-        wanted = expected(region.kind, probe, region.rank, region.first + offset, 1).tobytes()
-        got = self._stream.read(start + at * size, size)
-        return Wrong(sum(int(one.wrong) for one in found), at, wanted, got)
+        number = next(number for number, result in enumerate(results) if result.wrong)
+        region, first = regions[number], results[number].first
+        offset = region.offset + first
+        value = expected(region.kind, probe, region.rank, region.first + first, 1).tobytes()
+        got = self._stream.read(start + offset * size, size)
+        return Wrong(wrong, offset, value, got)
 
     def close(self) -> None:
         """Free the memory of the checks' results."""
@@ -105,7 +105,7 @@ class CudaMemory:
     ) -> None:
         size = probe.dtype.itemsize
         average_limit = probe.average_limit if probe.op and probe.op.name == "avg" else 0
-        about = RegionArgument(
+        argument = RegionArgument(
             start + region.offset * size,
             region.first,
             region.length,
@@ -116,7 +116,7 @@ class CudaMemory:
             probe.tolerance,
         )
         arguments = (
-            about,
+            argument,
             ctypes.c_uint32(KINDS[region.kind]),
             ctypes.c_uint32(write),
             ctypes.c_void_p(result),

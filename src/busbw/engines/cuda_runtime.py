@@ -1,9 +1,7 @@
-"""GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors.
+"""GPUs, streams, events, graphs and gates through the CUDA driver API, with busbw's errors.
 
-The only module that calls the driver.
-
-Holds streams until a number in host memory is reached, so that work is enqueued before any of
-it runs.
+Only this module calls the driver. A Gate holds streams until a number in host memory is reached, so
+that work is enqueued before any of it runs.
 """
 
 import ctypes
@@ -23,7 +21,7 @@ BLOCKS_PER_MULTIPROCESSOR = 8
 
 @lru_cache(maxsize=1)
 def driver() -> Any:
-    """The initialized driver API; NoMeasurement when the package or the driver is missing."""
+    """The initialized driver API; NoMeasurement if the package or the driver is missing."""
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
@@ -32,9 +30,8 @@ def driver() -> Any:
         ) from error
     try:
         status = api.cuInit(0)[0]
-    except (
-        Exception
-    ) as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+    # The errors of cuda.pathfinder, if the library cannot be loaded, have no common base.
+    except Exception as error:
         message = f"no NVIDIA driver on this host: {error}"
         hint = "install it, or use --engine mpi for CPUs"
         raise NoMeasurement(message, hint, options=["engine"]) from error
@@ -47,8 +44,9 @@ def driver() -> Any:
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """The values that a driver function returns, without its status; CudaFailed with the
-    driver's message when it fails.
+    """The values that a driver function returns, without its status.
+
+    CudaFailed with the driver's message if the function fails.
     """
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
@@ -69,7 +67,7 @@ def _hint(status: Any) -> str:
 
 
 def device_count() -> int:
-    """GPUs this process may use."""
+    """The number of GPUs that this process may use."""
     return int(call("cuDeviceGetCount"))
 
 
@@ -86,32 +84,23 @@ class Gpu:
         self.activate()
         self.name = call("cuDeviceGetName", 256, self._device).decode(errors="replace").strip("\0 ")
         self.memory_bytes = int(call("cuDeviceTotalMem", self._device))
-        self.sm = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + self._attribute(
-            "COMPUTE_CAPABILITY_MINOR"
-        )
+        major = self._attribute("COMPUTE_CAPABILITY_MAJOR")
+        minor = self._attribute("COMPUTE_CAPABILITY_MINOR")
+        self.sm = 10 * major + minor
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
-        where = (
-            self._attribute("PCI_DOMAIN_ID"),
-            self._attribute("PCI_BUS_ID"),
-            self._attribute("PCI_DEVICE_ID"),
-        )
-        self.bus = f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}"
+        domain, bus = self._attribute("PCI_DOMAIN_ID"), self._attribute("PCI_BUS_ID")
+        self.bus = f"{domain:04x}:{bus:02x}:{self._attribute('PCI_DEVICE_ID'):02x}"
 
     def _attribute(self, name: str) -> int:
-        return int(
-            call(
-                "cuDeviceGetAttribute",
-                getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"),
-                self._device,
-            )
-        )
+        attribute = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(call("cuDeviceGetAttribute", attribute, self._device))
 
     def activate(self) -> None:
         """Make this thread's driver, runtime and NCCL calls act on this GPU."""
         call("cuCtxSetCurrent", self._context)
 
     def free_bytes(self) -> int:
-        """Free memory of the GPU."""
+        """The free memory of the GPU in bytes."""
         self.activate()
         return int(call("cuMemGetInfo")[0])
 
@@ -132,28 +121,23 @@ class Gpu:
 
 
 class Stream:
-    """A stream of a GPU: a new one, or an existing one, whose `handle` is given (0: the NULL
-    stream).
-    """
+    """A stream of a GPU: a new one, or the existing one of `handle` (0: the NULL stream)."""
 
     def __init__(self, gpu: Gpu, handle: int | None = None) -> None:
         self.gpu = gpu
         self._owned = handle is None
         gpu.activate()
-        self.raw = (
-            driver().CUstream(handle)
-            if handle is not None
-            else call("cuStreamCreate", STREAM_NON_BLOCKING)
-        )
+        if handle is None:
+            self.raw = call("cuStreamCreate", STREAM_NON_BLOCKING)
+        else:
+            self.raw = driver().CUstream(handle)
         self.handle = int(self.raw)
-        self._passed: Any = None
-        self._query, self._not_ready = (
-            driver().cuStreamQuery,
-            driver().CUresult.CUDA_ERROR_NOT_READY,
-        )
+        self._passed: Any = None  # an event of another stream
+        self._query = driver().cuStreamQuery
+        self._not_ready = driver().CUresult.CUDA_ERROR_NOT_READY
 
     def idle(self) -> bool:
-        """Whether all enqueued work is done; NoMeasurement when some of it failed."""
+        """Whether all enqueued work is done; NoMeasurement if some of it failed."""
         status = self._query(self.raw)[0]
         if status == self._not_ready:
             return False
@@ -164,8 +148,9 @@ class Stream:
         return True
 
     def wait_for(self, other: "Stream") -> None:
-        """What is enqueued from now on begins after all that was enqueued on `other`, a stream
-        of the same GPU.
+        """Let what is enqueued from now on begin after all that was enqueued on `other`.
+
+        Both are streams of the same GPU.
         """
         api = driver()
         if self._passed is None:
@@ -185,11 +170,11 @@ class Stream:
         call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
 
     def copying(self, target: int, source: int, size: int) -> Callable[[], None]:
-        """A thunk that enqueues a copy within the GPU: one driver call, because its cost is part of
-        a timed operation.
+        """A thunk that enqueues a copy within the GPU.
 
-        The stream decides where a copy runs, whichever GPU is current (CUDA programming guide,
-        Stream and Event Behavior).
+        It is one call of the driver, because its cost is part of a timed operation. The stream
+        decides where a copy runs, whichever GPU is current (CUDA programming guide, Stream and
+        Event Behavior).
         """
         api = driver()
         copy = partial(
@@ -223,9 +208,7 @@ class Stream:
         threads: int,
         arguments: Sequence["ctypes.Structure | ctypes._SimpleCData[Any]"],
     ) -> None:
-        """Enqueue a kernel for `threads` units of work, which it may distribute over fewer
-        threads.
-        """
+        """Enqueue a kernel for `threads` units of work; it may have fewer threads."""
         self.gpu.activate()
         blocks = min(
             -(-threads // THREADS_PER_BLOCK), BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors
@@ -256,8 +239,9 @@ class Stream:
         )
 
     def end_capture(self) -> Any:
-        """The recording, for `instantiate`, which CUDA refuses while another stream of this
-        thread is recording.
+        """The recording, for `instantiate`.
+
+        CUDA refuses to instantiate it while another stream of this thread is recording.
         """
         self.gpu.activate()
         return call("cuStreamEndCapture", self.raw)
@@ -295,12 +279,12 @@ class Graph:
         self._stream, self._executable = stream, executable
 
     def launch(self) -> None:
-        """Enqueue it on its stream."""
+        """Enqueue the graph on its stream."""
         self._stream.gpu.activate()
         call("cuGraphLaunch", self._executable, self._stream.raw)
 
     def close(self) -> None:
-        """Free it; it must have finished."""
+        """Free the graph, which must have finished."""
         if self._executable is not None:
             self._stream.gpu.activate()
             call("cuGraphExecDestroy", self._executable)
@@ -320,10 +304,8 @@ class Events:
         events = self._events
         if index >= len(events):
             self._stream.gpu.activate()
-            events.extend(
-                call("cuEventCreate", 0)
-                for _ in range(max(index + 1, 2 * len(events)) - len(events))
-            )
+            missing = max(index + 1, 2 * len(events)) - len(events)
+            events.extend(call("cuEventCreate", 0) for _ in range(missing))
         status = self._record(events[index], self._stream.raw)[0]
         if int(status):
             raise NoMeasurement(f"cuEventRecord: {_message(status)}", _hint(status))
@@ -334,7 +316,7 @@ class Events:
         return float(call("cuEventElapsedTime", self._events[first], self._events[last])) / 1e3
 
     def close(self) -> None:
-        """Destroy them."""
+        """Destroy the events."""
         self._stream.gpu.activate()
         for event in self._events:
             call("cuEventDestroy", event)
@@ -347,8 +329,9 @@ NUMBERS = 1 << 30  # the comparison is cyclic over 2^32
 
 
 class Gate:
-    """One gate for the streams of a process, made in the context of the first GPU; all its GPUs
-    can read it.
+    """A gate for the streams of a process.
+
+    It is made in the context of the first GPU, and all GPUs of the process can read it.
     """
 
     def __init__(self, gpu: Gpu) -> None:
@@ -365,13 +348,13 @@ class Gate:
         try:
             for stream in streams:
                 stream.gpu.activate()
-                where = call("cuMemHostGetDevicePointer", self._address, 0)
-                call("cuStreamWaitValue32", stream.raw, where, ticket, AT_LEAST)
+                pointer = call("cuMemHostGetDevicePointer", self._address, 0)
+                call("cuStreamWaitValue32", stream.raw, pointer, ticket, AT_LEAST)
             yield
         finally:
             self._number.value = ticket
 
     def close(self) -> None:
-        """Free it; no stream may be waiting."""
+        """Free the gate; no stream may be waiting."""
         self._gpu.activate()
         driver().cuMemFreeHost(self._address)

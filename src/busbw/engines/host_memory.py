@@ -1,5 +1,6 @@
-"""Verification's access to buffers in host memory: writes and compares bit patterns through
-numpy views, a chunk at a time.
+"""Verification's access to buffers in host memory.
+
+It writes and compares bit patterns through numpy views, a chunk at a time.
 """
 
 from collections import OrderedDict
@@ -11,7 +12,8 @@ from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong
 from busbw.engines.host_probe import Bits, Chunk, bits_type
 
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
-# elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks
+# Regions of up to so many elements are computed as they are; longer ones come in cached, aligned
+# chunks.
 SMALL = 1 << 12
 CACHE_BYTES = 256 << 20  # a sweep asks for the same elements again at every size
 
@@ -19,9 +21,7 @@ View = Callable[[Call, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
 
 
 class HostMemory:
-    """Buffers of one rank in host memory; `view(call, buffer)` gives the bytes from the call's
-    start of that buffer.
-    """
+    """Buffers of one rank in host memory; `view(call, buffer)` gives the bytes of a call's data."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -34,7 +34,7 @@ class HostMemory:
                 bits[start : start + length] = values
 
     def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
-        """Count elements that differ from their region's values and keep the first."""
+        """Count elements that differ from their region's values, and keep the first."""
         bits = self._bits(call, buffer)
         count, first = 0, Wrong(0)
         for region in regions:
@@ -43,9 +43,10 @@ class HostMemory:
                 got = bits[start : start + length]
                 wrong = _differs(got, values, tolerance)
                 if wrong.any():
-                    at = int(np.argmax(wrong))
+                    index = int(np.argmax(wrong))
                     if not count:
-                        first = Wrong(0, start + at, values[at].tobytes(), got[at].tobytes())
+                        expected_bits, got_bits = values[index].tobytes(), got[index].tobytes()
+                        first = Wrong(0, start + index, expected_bits, got_bits)
                     count += int(np.count_nonzero(wrong))
         return Wrong(count, first.offset, first.expected, first.got)
 
@@ -61,9 +62,8 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
         within = index % CHUNK if region.length > SMALL else 0
         length = min(CHUNK - within, region.length - done)
         if region.length > SMALL and region.kind != "untouched":
-            values = _cached(region.kind, probe, region.rank, index - within)[
-                within : within + length
-            ]
+            chunk = _cached_chunk(region.kind, probe, region.rank, index - within)
+            values = chunk[within : within + length]
         else:
             values = expected(region.kind, probe, region.rank, index, length)
         yield region.offset + done, length, values
@@ -71,13 +71,13 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
 
 
 def expected(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bits:
-    """Bit patterns of `length` elements of a region of this kind (see Region), from index
-    `first` of `rank`'s send buffer.
+    """Bit patterns of `length` elements of a region of this kind (see Region).
+
+    `first` is the index in `rank`'s send buffer.
     """
     if kind == "untouched":
-        return np.full(length * probe.dtype.itemsize, SENTINEL_BYTE, np.uint8).view(
-            bits_type(probe.dtype)
-        )
+        sentinels = np.full(length * probe.dtype.itemsize, SENTINEL_BYTE, np.uint8)
+        return sentinels.view(bits_type(probe.dtype))
     chunk = Chunk(probe, first, length)
     return chunk.sent(rank) if kind == "sent" else chunk.reduced()
 
@@ -85,7 +85,7 @@ def expected(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bit
 _cache: OrderedDict[tuple[str, Probe, int, int], Bits] = OrderedDict()
 
 
-def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
+def _cached_chunk(kind: str, probe: Probe, rank: int, first: int) -> Bits:
     key = (kind, probe, rank, first)
     values = _cache.get(key)
     if values is None:
@@ -98,9 +98,7 @@ def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
 def _differs(
     got: Bits, values: Bits, tolerance: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    apart = (
-        got != values
-        if not tolerance
-        else np.where(got > values, got - values, values - got) > tolerance
-    )
-    return np.asarray(apart)
+    if not tolerance:
+        return np.asarray(got != values)
+    distance = np.where(got > values, got - values, values - got)
+    return np.asarray(distance > tolerance)

@@ -1,9 +1,8 @@
-"""The data that verification sends and expects, in numpy: a function of (seed, index, rank), a
-chunk of indexes at a time.
+"""The data that verification sends and expects, in numpy.
 
-Each value and each expected result costs O(1) for any number of ranks: contributions telescope
-along the seats, a rotation of the ranks that is random for each element. `probe.cu` computes the
-same bits on a GPU.
+It is a function of (seed, index, rank), computed for a chunk of indexes at a time. Each value and
+each expected result costs O(1) for any number of ranks: contributions telescope along the seats, a
+rotation of the ranks that is random for each element. `probe.cu` computes the same bits on a GPU.
 """
 
 from functools import cache
@@ -52,15 +51,18 @@ def bits_type(dtype: DType) -> np.dtype:
 
 
 def _below(bits32: Words, limit: int | Words) -> Words:
-    """Numbers in [0, limit) from 32 random bits, by multiply and shift (division would be slow
-    on a GPU).
+    """Numbers in [0, limit) from 32 random bits.
+
+    It multiplies and shifts, because division would be slow on a GPU.
     """
-    return bits32 * np.uint64(limit) >> _32 if isinstance(limit, int) else bits32 * limit >> _32
+    factor = np.uint64(limit) if isinstance(limit, int) else limit
+    return bits32 * factor >> _32
 
 
 def _share(total: Words, seat: Words, seats: int) -> Words:
-    """The part of one seat when `total` is divided over `seats` as evenly as possible; the parts
-    add up to total.
+    """The part of one seat if `total` is divided over `seats` as evenly as possible.
+
+    The parts add up to the total.
     """
     if seats == 1:
         return total
@@ -116,9 +118,9 @@ class Chunk:
         return z
 
     def _step(self, seat: int | Words) -> Words:
-        return self._hash(
-            seat + LANE_FIRST_SEAT if isinstance(seat, int) else seat + np.uint64(LANE_FIRST_SEAT)
-        )
+        if isinstance(seat, int):
+            return self._hash(seat + LANE_FIRST_SEAT)
+        return self._hash(seat + np.uint64(LANE_FIRST_SEAT))
 
     def _seat(self, rank: int, seats: int) -> Words:
         seat = _below(self._hash(LANE_SEAT) & _LOW, seats) + np.uint64(rank % seats)
@@ -134,10 +136,8 @@ class Chunk:
         # The two top exponent bits become 01 or 10: finite, normal, in the middle half of the
         # exponents.
         kind = bits.dtype.type
-        top, next_bit = (
-            kind(1 << (self.probe.dtype.bits - 2)),
-            kind(1 << (self.probe.dtype.bits - 3)),
-        )
+        top = kind(1 << (self.probe.dtype.bits - 2))
+        next_bit = kind(1 << (self.probe.dtype.bits - 3))
         return np.where(bits & top != 0, bits & ~next_bit, bits | next_bit)
 
     # -- floats ------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Chunk:
         """2^exponent of every element, built in the exponent field of a double."""
         low, high = self.probe.dtype.unit_exponents
         if self.probe.tolerance:
-            # so that value / ranks is still a normal number
+            # value / ranks must still be a normal number
             low = min(high, low + self.probe.ranks.bit_length())
         drawn = _below(self._hash(LANE_SEAT) >> _32, high - low + 1)
         return (drawn + np.uint64(low + 1023) << np.uint64(52)).view(np.float64)
@@ -177,9 +177,8 @@ class Chunk:
         if op in ("sum", "avg"):
             seat = self._seat(rank, n)
             if op == "avg" and probe.tolerance:
-                return self._encode(
-                    np.where(seat == 0, self._single(), np.uint64(0)).view(np.int64), self._scale()
-                )
+                single = np.where(seat == 0, self._single(), np.uint64(0))
+                return self._encode(single.view(np.int64), self._scale())
             plus, minus = self._totals(op)
             even = _share(plus, seat >> _1, (n + 1) // 2).view(np.int64)
             odd = _share(minus, seat >> _1, n // 2).view(np.int64) if n > 1 else even
@@ -187,9 +186,8 @@ class Chunk:
             return self._encode(units * n if op == "avg" else units, self._scale())
         if op == "mulsum":
             group, seats = rank % 2, (n + 1 - rank % 2) // 2
-            units = _share(self._totals(op)[group], self._seat(rank // 2, seats), seats).view(
-                np.int64
-            )
+            share = _share(self._totals(op)[group], self._seat(rank // 2, seats), seats)
+            units = share.view(np.int64)
             return self._encode(-units if group else units, self._scale())
         if op == "prod":
             return self._prod_input(self._seat(rank, n))
@@ -223,17 +221,20 @@ class Chunk:
         return value.astype(scalar_type(self.probe.dtype)).view(bits_type(self.probe.dtype))
 
     def _prod_input(self, seat: Words) -> Bits:
-        """Seat 0 has a random significand, seats 1 to 4 alternately double and halve, others are
-        1; signs telescope.
+        """Seat 0 has a random significand, seats 1 to 4 alternately double and halve, and others
+        are 1.
+
+        Signs telescope.
         """
         negative = (self._step(seat) ^ self._step(seat + _1)) & _1
-        middle = np.where(seat & _1 != 0, 2.0, 0.5)
-        rest = np.where(seat < PROD_SEATS_FLOAT, middle, 1.0)
-        return self._signed(np.where(seat == 0, self._significand(), rest), negative)
+        factor = np.where(seat & _1 != 0, 2.0, 0.5)
+        factor = np.where(seat < PROD_SEATS_FLOAT, factor, 1.0)
+        return self._signed(np.where(seat == 0, self._significand(), factor), negative)
 
     def _extreme_units(self, op: str, seat: Words | None) -> NDArray[np.int64]:
-        """Seat 0 (and the result, None) holds the extreme; all other seats hold less (max) or
-        more (min).
+        """Seat 0, and the result (None), hold the extreme.
+
+        All other seats hold less (max) or more (min).
         """
         limit = self.probe.limit
         top = _below(self._hash(LANE_TOTALS) & _LOW, 2 * limit).view(np.int64) + (1 - limit)
@@ -277,8 +278,9 @@ class Chunk:
         return self._extreme_int(op, None)
 
     def _int_average(self) -> Words:
-        """A mean whose n-fold fits the type; not negative, so that rounding conventions of
-        division do not matter.
+        """A mean whose n-fold fits the type.
+
+        It is not negative, so that rounding conventions of division do not matter.
         """
         return _below(self._hash(LANE_TOTALS) & _LOW, self.probe.average_limit + 1)
 

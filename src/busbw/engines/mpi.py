@@ -1,6 +1,6 @@
-"""Ranks on CPUs: MPI collectives on host memory, one rank a process.
+"""Ranks on CPUs: MPI collectives on host memory, one rank per process.
 
-Every element type and operator, also those MPI lacks.
+Every element type and operator can run, also those that MPI lacks.
 """
 
 import os
@@ -40,7 +40,7 @@ class MpiEngine(Engine):
         self._buffers: dict[str, Any] = {}
         self._marks: dict[int, float] = {}
         self._types = mpi_calls.Types()
-        # repeated in-place reductions overflow to infinity, which is harmless
+        # Repeated in-place reductions overflow to infinity, which is harmless.
         np.seterr(all="ignore")
 
     def devices(self) -> list[Device]:
@@ -74,10 +74,10 @@ class MpiEngine(Engine):
         return share
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers."""
+        """Allocate both buffers."""
         self._buffers = {
-            name: np.empty(max(size, 1), np.uint8)
-            for name, size in (("send", send_bytes), ("recv", recv_bytes))
+            "send": np.empty(max(send_bytes, 1), np.uint8),
+            "recv": np.empty(max(recv_bytes, 1), np.uint8),
         }
 
     def memories(self) -> Sequence[HostMemory]:
@@ -89,15 +89,16 @@ class MpiEngine(Engine):
         # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the
         # rank's own part.
         at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
-        name, where = placement(call, 0 if at_start else self._rank, buffer)
-        return self._buffers[name][where]
+        name, used_bytes = placement(call, 0 if at_start else self._rank, buffer)
+        return self._buffers[name][used_bytes]
 
     def bind(self, call: Call) -> Launch:
         """A thunk that runs the call to completion."""
-        if max(call.send, call.recv) > LARGEST_COUNT:
+        count = max(call.send, call.recv)
+        if count > LARGEST_COUNT:
             raise NoMeasurement(
-                f"{call.collective.name}: {max(call.send, call.recv)} elements are more than MPI's"
-                f" count of {LARGEST_COUNT}",
+                f"{call.collective.name}: {count} elements are more than MPI's count of"
+                f" {LARGEST_COUNT}",
                 "use a smaller -e, or a wider --datatype",
             )
         messages = mpi_calls.Messages(
@@ -106,7 +107,7 @@ class MpiEngine(Engine):
         return mpi_calls.CALLS[call.collective.name](messages)
 
     def fence(self) -> Launch:
-        """A barrier."""
+        """A thunk that is a barrier."""
         return self._comm.Barrier
 
     def mark(self, index: int) -> None:
@@ -121,10 +122,8 @@ class MpiEngine(Engine):
         """MPI's errors as NoMeasurement."""
         if not isinstance(error, MPI.Exception):
             return error
-        message = (
-            f"MPI failed on rank {self._world_rank} on {platform.node()}:"
-            f" {error.Get_error_string()}"
-        )
+        reason = error.Get_error_string()
+        message = f"MPI failed on rank {self._world_rank} on {platform.node()}: {reason}"
         return NoMeasurement(message, "another rank may have ended first: see the lines above")
 
     def close(self, *, abort: bool = False) -> None:

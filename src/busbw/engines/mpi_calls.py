@@ -87,7 +87,7 @@ class Types:
         return self._ops[key]
 
     def free(self) -> None:
-        """Free all of them."""
+        """Free the datatypes and operators."""
         for datatype in self._datatypes.values():
             datatype.Free()
         self._free_ops()
@@ -99,22 +99,19 @@ class Types:
 
 
 class Messages:
-    """One call's buffers as mpi4py takes them, and the steps around it for operators that MPI
-    lacks.
+    """One call's buffers as mpi4py takes them, with the steps for operators that MPI lacks.
+
+    `send` and `recv` are views of the bytes.
     """
 
     def __init__(self, comm: MPI.Intracomm, types: Types, call: Call, send: Any, recv: Any) -> None:
         self.comm, self.call = comm, call
-        self.rank, self.ranks, self.count, self.root = (
-            comm.rank,
-            comm.size,
-            call.layout.count,
-            call.root,
-        )
+        self.rank, self.ranks = comm.rank, comm.size
+        self.count, self.root = call.layout.count, call.root
         self.datatype = types.datatype(call.dtype)
-        self.op: Any = (
-            types.op(call.dtype, call.op) if call.op and call.collective.reduces else None
-        )
+        self.op: Any = None
+        if call.op and call.collective.reduces:
+            self.op = types.op(call.dtype, call.op)
         self.send_bytes, self.recv_bytes = send, recv
 
     @property
@@ -124,16 +121,16 @@ class Messages:
 
     def message(self, data: Any, count: int | None = None) -> list[Any]:
         """An mpi4py message over `data`, of all its elements or of `count`."""
-        return [
-            data,
-            len(data) // self.call.dtype.itemsize if count is None else count,
-            self.datatype,
-        ]
+        if count is None:
+            count = len(data) // self.call.dtype.itemsize
+        return [data, count, self.datatype]
 
     @property
     def send(self) -> list[Any]:
-        """The send buffer; mpi4py counts one rank's part where MPI does, which is the call's
-        count for every collective.
+        """The send buffer.
+
+        mpi4py counts one rank's part where MPI does, which is the call's count for every
+        collective.
         """
         return self.message(self.send_bytes, self.count)
 
@@ -150,9 +147,9 @@ class Messages:
     def reduction(
         self, run: Callable[[Any], Launch], send: Any, result: Any, receives: bool
     ) -> Launch:
-        """`run(send buffer)` with what avg and mulsum need before and after it.
+        """`run(send buffer)`, with what avg and mulsum need before and after it.
 
-        `result` is where the answer lands.
+        `result` is the memory of the result.
         """
         name = self.call.op.name if self.call.op else ""
         if name == "mulsum" and self.rank % 2:
@@ -161,9 +158,8 @@ class Messages:
             scalar = scalar_type(self.call.dtype)
             return partial(_double_then, send.view(scalar), target.view(scalar), run(target))
         if name == "avg" and receives:
-            return partial(
-                _then_divide, run(send), result.view(scalar_type(self.call.dtype)), self.ranks
-            )
+            values = result.view(scalar_type(self.call.dtype))
+            return partial(_then_divide, run(send), values, self.ranks)
         return run(send)
 
 
@@ -175,12 +171,9 @@ def _double_then(source: Any, target: Any, launch: Launch) -> None:
 def _then_divide(launch: Launch, result: Any, ranks: int) -> None:
     launch()
     if result.dtype.kind in "iu":
-        np.floor_divide(
-            result,
-            result.dtype.type(ranks) if ranks <= np.iinfo(result.dtype).max else ranks,
-            out=result,
-            casting="unsafe",
-        )
+        fits = ranks <= np.iinfo(result.dtype).max
+        divisor = result.dtype.type(ranks) if fits else ranks
+        np.floor_divide(result, divisor, out=result, casting="unsafe")
     else:
         wide = result.astype(np.float64 if result.dtype == np.float64 else np.float32)
         result[:] = (wide / wide.dtype.type(ranks)).astype(result.dtype)
@@ -254,18 +247,14 @@ def _sendrecv(m: Messages) -> Launch:
 
 def _hypercube(m: Messages) -> Launch:
     """Copies its own part, then exchanges all parts held so far with partner rank ^ 2^step."""
-    steps: list[Launch] = (
-        [] if m.call.in_place else [partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes)]
-    )
+    steps: list[Launch] = []
+    if not m.call.in_place:
+        steps.append(partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes))
     for step in range(m.ranks.bit_length() - 1):
         parts, partner = 1 << step, m.rank ^ 1 << step
-        have, want = m.rank >> step << step, partner >> step << step
-        mine, theirs = m.part(m.recv_bytes, have, parts), m.part(m.recv_bytes, want, parts)
-        steps.append(
-            partial(
-                m.comm.Sendrecv, m.message(mine), partner, step, m.message(theirs), partner, step
-            )
-        )
+        held = m.message(m.part(m.recv_bytes, m.rank >> step << step, parts))
+        missing = m.message(m.part(m.recv_bytes, partner >> step << step, parts))
+        steps.append(partial(m.comm.Sendrecv, held, partner, step, missing, partner, step))
     return Steps(steps)
 
 

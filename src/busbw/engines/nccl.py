@@ -1,5 +1,6 @@
-"""Collectives on GPUs through NCCL, called at nccl4py's binding level: one process drives one or
-several GPUs.
+"""Collectives on GPUs through NCCL, called at nccl4py's binding level.
+
+One process drives one or several GPUs.
 """
 
 import os
@@ -24,7 +25,7 @@ from busbw.engines.base import Call, Engine, Launch, Steps
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call, device_count
-from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, together
+from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, in_one_group
 from busbw.engines.nccl_comms import Buffers
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.launch.control import Control
@@ -32,19 +33,19 @@ from busbw.launch.control import Control
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256
 POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
-# shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
+# Shorter waits than SPIN_S spin. Longer ones leave the core to NCCL's network threads, at a cost of
+# up to 0.2 %.
 SPIN_S, NAP_S = 0.1, 1e-4
 
-# NCCL multiplies the inputs; on one rank its kernel for that has no 8-bit floats
+# For these operators NCCL multiplies the inputs. Its kernel for one rank has no 8-bit floats.
 PRESCALED = ("avg", "mulsum")
 
 
 class NcclEngine(Engine):
-    """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process,
-    then of device.
+    """Runs collectives with NCCL on `local_devices` of this process.
 
-    `control` joins the processes of the communicator; `process` is this one's number in the whole
-    job where that is another.
+    Ranks are in order of process, then of device. `control` joins the processes of the
+    communicator. `process` is the number of this one in the whole job, if it is another there.
     """
 
     name = "nccl"
@@ -61,11 +62,11 @@ class NcclEngine(Engine):
         self._nccl = nccl_comms.library()
         self._spec, self._group = spec, group
         self._process = control.process if process is None else process
-        self._gpus = [Gpu(index) for index in _existing(_chosen(local_devices))]
+        self._gpus = [Gpu(index) for index in _checked_devices(_requested_devices(local_devices))]
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
-        members = nccl_comms.meet(control, self._gpus, self._version)
+        members = nccl_comms.exchange_members(control, self._gpus, self._version)
         self._comms = nccl_comms.open_all(control, spec, self._gpus, members, self._version)
         self.ranks: Sequence[int] = range(members.first, members.first + len(self._gpus))
         self.size = members.size
@@ -107,12 +108,9 @@ class NcclEngine(Engine):
         ]
 
     def library(self) -> Library:
-        """The versions of NCCL and of the packages that call it, and the allocator of the
-        buffers.
-        """
-        versions = {
-            name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))
-        }
+        """The versions of NCCL and of the packages that call it, and the buffers' allocator."""
+        packages = {name: _package_version(name) for name in ("nccl4py", "cuda-bindings")}
+        versions = {name: number for name, number in packages.items() if number}
         driver = int(call("cuDriverGetVersion"))
         versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
         versions["buffers"] = self._buffers.source
@@ -123,35 +121,23 @@ class NcclEngine(Engine):
         return min(gpu.memory_bytes for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """Element types that the GPU or this NCCL lacks, and on one rank the operators of theirs
-        that NCCL lacks.
-        """
+        """Why the GPU or this NCCL lacks the element type, or on one rank the operator of it."""
         if self._version < dtype.min_nccl:
-            return (
-                f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is"
-                f" {nccl_comms.version_text(self._version)}"
-            )
+            needed = nccl_comms.version_text(dtype.min_nccl)
+            present = nccl_comms.version_text(self._version)
+            return f"{dtype.name} needs NCCL {needed}, and this is {present}"
         oldest = min(self._gpus, key=lambda gpu: gpu.sm)
         if oldest.sm < dtype.min_sm:
-            return (
-                f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is"
-                f" sm_{oldest.sm}"
-            )
-        if (
-            self.size == 1
-            and collective.reduces
-            and dtype.is_float
-            and dtype.itemsize == 1
-            and op
-            and op.name in PRESCALED
-        ):
+            needed = f"a GPU of sm_{dtype.min_sm}"
+            return f"{dtype.name} needs {needed}, and {oldest.name} is sm_{oldest.sm}"
+        float_of_8_bits = dtype.is_float and dtype.itemsize == 1
+        prescaled = collective.reduces and op is not None and op.name in PRESCALED
+        if self.size == 1 and op and prescaled and float_of_8_bits:
             return f"NCCL has no {op.name} of {dtype.name} on one rank"
         return None
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of the first local GPU taken by NCCL's start, by the buffers, and by the
-        collectives since then.
-        """
+        """Bytes of the first local GPU that NCCL's start, the buffers, and the collectives took."""
         before, started, allocated = self._free
         now = self._gpus[0].free_bytes()
         parts = {
@@ -164,8 +150,9 @@ class NcclEngine(Engine):
     # -- buffers -----------------------------------------------------------------------------------
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers of every GPU, both of the larger size, because in place the receive
-        buffer holds both.
+        """Allocate both buffers of every GPU.
+
+        Both have the larger size, because in place the receive buffer holds both.
         """
         self._buffers.allocate(max(send_bytes, recv_bytes, 1))
         self._free.append(self._gpus[0].free_bytes())
@@ -183,24 +170,19 @@ class NcclEngine(Engine):
     # -- calls -------------------------------------------------------------------------------------
 
     def bind(self, call: Call) -> Launch:
-        """A thunk with every address computed: one NCCL call, a group of them, ordered steps, or
-        nothing where no data moves.
+        """A thunk with every address computed.
+
+        It is one NCCL call, a group of them, ordered steps, or nothing if no data moves.
         """
-        every = [
-            CALLS[call.collective.name](self._message(call, number))
-            for number in range(len(self._gpus))
-        ]
-        steps = [
-            step
-            for parts in _aligned(every)
-            if (step := [launch for launches in parts for launch in launches])
-        ]
-        # A call alone is a group of its own in NCCL; send and receive need theirs.
-        launches = [step[0] if len(step) == 1 else together(step) for step in steps]
+        local_ranks = range(len(self._gpus))
+        launches_of = CALLS[call.collective.name]
+        by_rank = [launches_of(self._message(call, number)) for number in local_ranks]
+        # A single call is a group of its own in NCCL; send and receive need theirs.
+        launches = [step[0] if len(step) == 1 else in_one_group(step) for step in _steps(by_rank)]
         return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
-        who = Rank(
+        rank = Rank(
             self._nccl,
             self._version,
             self._comms[number],
@@ -209,44 +191,45 @@ class NcclEngine(Engine):
             self.size,
         )
         address = placed(self.ranks[number], *self._buffers.pairs[number])
-        return Message(who, call, address(call, "send"), address(call, "recv"))
+        return Message(rank, call, address(call, "send"), address(call, "recv"))
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """All launches in one NCCL group; collectives of several ordered steps run one after the
-        other.
+        """All launches in one NCCL group.
+
+        Collectives of several ordered steps run one after the other.
         """
         if len(launches) == 1:
             return launches[0]
         if any(isinstance(launch, Steps) for launch in launches):
             return Steps(launches)
-        return together(launches)
+        return in_one_group(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """Record the launches on every local stream; the thunk enqueues each GPU's graph, which
-        lives as long as the thunk.
+        """Record the launches on every local stream.
+
+        The thunk enqueues the graph of each GPU, which lives as long as the thunk.
         """
         if self._spec.stream_null:
             raise NoMeasurement(
                 "-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G"
             )
-        begun: list[Stream] = []
+        capturing: list[Stream] = []
         try:
             for stream in self._streams:
                 stream.begin_capture()
-                begun.append(stream)
+                capturing.append(stream)
             for launch in launches:
                 launch()
         except BaseException:
-            for stream in begun:
+            for stream in capturing:
                 stream.abandon_capture()
             raise
-        recorded = [stream.end_capture() for stream in self._streams]
-        replay = Replay(
-            [
-                stream.instantiate(graph)
-                for stream, graph in zip(self._streams, recorded, strict=True)
-            ]
-        )
+        recordings = [stream.end_capture() for stream in self._streams]
+        graphs = [
+            stream.instantiate(recording)
+            for stream, recording in zip(self._streams, recordings, strict=True)
+        ]
+        replay = Replay(graphs)
         self._replays.add(replay)
         return replay
 
@@ -254,28 +237,29 @@ class NcclEngine(Engine):
 
     def synchronize(self, limit_s: float) -> None:
         """Poll every stream, and NCCL for errors of peers and network, until all are idle."""
-        begun, polls = time.perf_counter(), 0
+        began, polls = time.perf_counter(), 0
         for gpu, stream in zip(self._gpus, self._streams, strict=True):
             if len(self._gpus) > 1:
                 gpu.activate()
             while not stream.idle():
                 polls += 1
                 if polls % POLLS_PER_CHECK == 0:
-                    self._check_wait(time.perf_counter() - begun, limit_s)
+                    self._check_wait(time.perf_counter() - began, limit_s)
                     gpu.activate()
 
-    def _check_wait(self, waited: float, limit_s: float) -> None:
+    def _check_wait(self, waited_s: float, limit_s: float) -> None:
         """NoMeasurement for NCCL's asynchronous errors and for a wait beyond the limit."""
         for comm, rank in zip(self._comms, self.ranks, strict=True):
             result = int(self._nccl.comm_get_async_error(comm))
             if result not in (nccl_comms.SUCCESS, nccl_comms.IN_PROGRESS):
                 raise nccl_comms.failure(self._nccl.get_error_string(result), comm, [rank])
-        if 0 < limit_s < waited:
-            raise self._too_long(limit_s)
-        if waited > SPIN_S:
+        if 0 < limit_s < waited_s:
+            raise self._timed_out(limit_s)
+        if waited_s > SPIN_S:
             time.sleep(NAP_S)
 
-    def _too_long(self, limit_s: float) -> TimedOut:
+    def _timed_out(self, limit_s: float) -> TimedOut:
+        """The error that names the local ranks whose GPU is not idle."""
         late = []
         for gpu, stream, rank in zip(self._gpus, self._streams, self.ranks, strict=True):
             gpu.activate()
@@ -301,7 +285,7 @@ class NcclEngine(Engine):
                 self._fences, self._comms, self._streams, strict=True
             )
         ]
-        return launches[0] if len(launches) == 1 else together(launches)
+        return launches[0] if len(launches) == 1 else in_one_group(launches)
 
     def tuner(self) -> NcclTuner:
         """The tuner plugin of busbw-native."""
@@ -310,8 +294,8 @@ class NcclEngine(Engine):
     def follow(self, other: Engine) -> None:
         """Every local stream waits for the other engine's stream on the same GPU."""
         assert isinstance(other, NcclEngine)
-        for stream, theirs in zip(self._streams, other._streams, strict=True):
-            stream.wait_for(theirs)
+        for stream, other_stream in zip(self._streams, other._streams, strict=True):
+            stream.wait_for(other_stream)
 
     def mark(self, index: int) -> None:
         """Record event `index` on every local stream."""
@@ -336,20 +320,20 @@ class NcclEngine(Engine):
     # -- end ---------------------------------------------------------------------------------------
 
     def close(self, *, abort: bool = False) -> None:
-        """Free everything; with `abort`, communicators are torn down without waiting for peers,
-        and errors are ignored.
+        """Free everything.
+
+        With `abort`, communicators are torn down without waiting for peers, and errors are ignored.
         """
-        # NCCL waits for graphs that hold its work
+        # Graphs come first, because NCCL waits for those that hold its work.
         steps: list[Launch] = [replay.close for replay in list(self._replays)]
-        steps += [] if abort else [self._buffers.deregister]
-        steps += [
-            partial(self._nccl.comm_abort if abort else self._nccl.comm_destroy, comm)
-            for comm in self._comms
-        ]
-        steps += [memory.close for memory in self._memories] + [
-            events.close for events in self._events
-        ]
-        steps += [stream.close for stream in self._streams] + [self._buffers.free, self._gate.close]
+        if not abort:
+            steps.append(self._buffers.deregister)
+        close_comm = self._nccl.comm_abort if abort else self._nccl.comm_destroy
+        steps += [partial(close_comm, comm) for comm in self._comms]
+        steps += [memory.close for memory in self._memories]
+        steps += [events.close for events in self._events]
+        steps += [stream.close for stream in self._streams]
+        steps += [self._buffers.free, self._gate.close]
         steps += [partial(gpu.free, address) for gpu, address in self._fences]
         self._comms, self._memories, self._events, self._streams, self._fences = [], [], [], [], []
         for step in steps:
@@ -360,34 +344,40 @@ class NcclEngine(Engine):
                     raise nccl_comms.failure(error, None, self.ranks) from error
 
 
-def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
-    """Step k of every local rank.
+def _steps(by_rank: Sequence[Groups]) -> list[list[Launch]]:
+    """The launches of each step, of all local ranks; steps without launches are left out.
 
-    Ranks of one collective have as many steps, but for a copy in front that only some need.
+    Ranks of one collective have the same number of steps, except that some begin with a copy.
     """
-    most = max(map(len, every))
-    return list(zip(*([[]] * (most - len(groups)) + groups for groups in every), strict=True))
+    count = max(map(len, by_rank))
+    steps: list[list[Launch]] = [[] for _ in range(count)]
+    for groups in by_rank:
+        for number, group in enumerate(groups, count - len(groups)):
+            steps[number] += group
+    return [step for step in steps if step]
 
 
-def _chosen(devices: Sequence[int]) -> list[int]:
+def _requested_devices(devices: Sequence[int]) -> list[int]:
     """The devices, or as many from NCCL_TESTS_DEVICE on, which is the same on every process."""
     first = parse_int(os.environ.get(DEVICE_VARIABLE, "-1"))
     return list(devices) if first < 0 else [first + number for number in range(len(devices))]
 
 
-def _existing(devices: Sequence[int]) -> Sequence[int]:
-    there = device_count()
-    missing = [index for index in devices if not 0 <= index < there]
+def _checked_devices(devices: Sequence[int]) -> Sequence[int]:
+    """The devices; NoMeasurement if there are none, or if this host lacks one of them."""
+    present = device_count()
+    missing = [index for index in devices if not 0 <= index < present]
     if missing or not devices:
-        asked = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
+        request = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
         raise NoMeasurement(
-            f"{asked} on {platform.node()}, which has {there}",
+            f"{request} on {platform.node()}, which has {present}",
             "start fewer ranks on this host, or check CUDA_VISIBLE_DEVICES",
         )
     return devices
 
 
-def _package(name: str) -> str:
+def _package_version(name: str) -> str:
+    """The version of an installed package; '' if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

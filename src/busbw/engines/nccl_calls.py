@@ -1,7 +1,7 @@
-"""Each collective as NCCL calls of one rank: groups of launches, to be run in order, each
-group's launches at once.
+"""Each collective as NCCL calls of one rank, and thunks around NCCL calls: groups and graphs.
 
-Thunks around NCCL calls: groups and graphs.
+The calls of a rank are groups of launches. Groups run in order; the launches of a group run at
+once.
 """
 
 import ctypes
@@ -18,18 +18,18 @@ from busbw.engines.cuda_runtime import Graph, Stream
 from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
 
 
-def together(launches: Sequence[Launch]) -> Launch:
-    """All launches in one NCCL group."""
-    nccl, every = library(), tuple(launches)
-    start, end, kind = nccl.group_start, nccl.group_end, nccl.NCCLError
+def in_one_group(launches: Sequence[Launch]) -> Launch:
+    """A thunk that runs all launches in one NCCL group."""
+    nccl, group = library(), tuple(launches)
+    start, end, nccl_error = nccl.group_start, nccl.group_end, nccl.NCCLError
 
     def run() -> None:
         start()
         try:
-            for launch in every:
+            for launch in group:
                 launch()
         except BaseException:
-            with suppress(kind):  # an open group would keep even an abort waiting
+            with suppress(nccl_error):  # an open group would keep even an abort waiting
                 end()
             raise
         end()
@@ -44,17 +44,17 @@ class Replay:
         self._graphs = tuple(graphs)
 
     def __call__(self) -> None:
-        """Enqueue them."""
+        """Enqueue the graphs."""
         for graph in self._graphs:
             graph.launch()
 
     def close(self) -> None:
-        """Free them."""
+        """Free the graphs."""
         for graph in self._graphs:
             graph.close()
 
     def __del__(self) -> None:
-        """Free what is left."""
+        """Free the graphs with the last reference."""
         with suppress(Exception):  # at interpreter exit the driver may be gone before it
             self.close()
 
@@ -80,7 +80,7 @@ class Rank:
 class Message:
     """One call of one rank with its addresses."""
 
-    who: Rank
+    caller: Rank
     call: Call
     send: int
     recv: int
@@ -96,23 +96,16 @@ class Message:
         return self.count * self.call.dtype.itemsize
 
     def collective(self, function: Callable[..., object], *arguments: int) -> Groups:
-        """One NCCL call over both buffers; `arguments` come between the data type and the
-        communicator.
+        """One NCCL call over both buffers.
+
+        `arguments` come between the data type and the communicator.
         """
-        who = self.who
-        every = (
-            self.send,
-            self.recv,
-            self.count,
-            self.call.dtype.nccl,
-            *arguments,
-            who.comm,
-            who.stream.handle,
-        )
-        return [[partial(function, *every)]]
+        before = (self.send, self.recv, self.count, self.call.dtype.nccl)
+        after = (*arguments, self.caller.comm, self.caller.stream.handle)
+        return [[partial(function, *before, *after)]]
 
     def reduction(self, function: Callable[..., object], *arguments: int) -> Groups:
-        """As `collective`, with the operator; mulsum makes its own for the length of the call."""
+        """As `collective`, with the operator; mulsum creates its own for the time of the call."""
         op = self.call.op
         if op is None:
             raise NoMeasurement(
@@ -120,130 +113,114 @@ class Message:
             )
         if op.nccl is not None:
             return self.collective(function, op.nccl, *arguments)
-        who, dtype = self.who, self.call.dtype
-        scalar = ctypes.create_string_buffer(premultiplier(dtype, who.rank), dtype.itemsize)
+        caller, dtype = self.caller, self.call.dtype
+        scalar = ctypes.create_string_buffer(premultiplier(dtype, caller.rank), dtype.itemsize)
         before = (self.send, self.recv, self.count, dtype.nccl)
-        after = (*arguments, who.comm, who.stream.handle)
-        create, destroy, address = (
-            who.nccl.red_op_create_pre_mul_sum,
-            who.nccl.red_op_destroy,
-            ctypes.addressof(scalar),
-        )
+        after = (*arguments, caller.comm, caller.stream.handle)
+        create, destroy = caller.nccl.red_op_create_pre_mul_sum, caller.nccl.red_op_destroy
+        address = ctypes.addressof(scalar)
 
         def launch(_kept: object = scalar) -> None:
-            made = create(address, dtype.nccl, HOST_IMMEDIATE, who.comm)
-            function(*before, made, *after)
-            destroy(made, who.comm)
+            operator = create(address, dtype.nccl, HOST_IMMEDIATE, caller.comm)
+            function(*before, operator, *after)
+            destroy(operator, caller.comm)
 
         return [[launch]]
 
-    def to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
+    def send_to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
         """Send `count` elements to `peer`, from `offset` bytes into the send buffer or `source`."""
-        start = self.send if source is None else source
-        who = self.who
-        return partial(
-            who.nccl.send,
-            start + offset,
-            count,
-            self.call.dtype.nccl,
-            peer,
-            who.comm,
-            who.stream.handle,
-        )
+        address = (self.send if source is None else source) + offset
+        after = (peer, self.caller.comm, self.caller.stream.handle)
+        return partial(self.caller.nccl.send, address, count, self.call.dtype.nccl, *after)
 
-    def of(self, peer: int, count: int, offset: int) -> Launch:
+    def receive_from(self, peer: int, count: int, offset: int) -> Launch:
         """Receive `count` elements from `peer` at `offset` bytes of the receive buffer."""
-        who = self.who
-        return partial(
-            who.nccl.recv,
-            self.recv + offset,
-            count,
-            self.call.dtype.nccl,
-            peer,
-            who.comm,
-            who.stream.handle,
-        )
+        address = self.recv + offset
+        after = (peer, self.caller.comm, self.caller.stream.handle)
+        return partial(self.caller.nccl.recv, address, count, self.call.dtype.nccl, *after)
 
 
 def premultiplier(dtype: DType, rank: int) -> bytes:
     """mulsum's scalar: 1 on even ranks, 2 on odd."""
     value = 1 + rank % 2
-    return (encode(value, 0, dtype) if dtype.is_float else value).to_bytes(dtype.itemsize, "little")
+    bits = encode(value, 0, dtype) if dtype.is_float else value
+    return bits.to_bytes(dtype.itemsize, "little")
 
 
 def _alltoall(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.allto_all)
-    pairs = [
-        (m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes))
-        for r in range(m.who.size)
-    ]
-    return [[launch for pair in pairs for launch in pair]] if m.count else []
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.allto_all)
+    launches: list[Launch] = []
+    for peer in range(m.caller.size):
+        offset = peer * m.part_bytes
+        launches += [m.send_to(peer, m.count, offset), m.receive_from(peer, m.count, offset)]
+    return [launches] if m.count else []
 
 
 def _gather(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.gather, m.call.root)
-    launches = [m.to(m.call.root, m.count, 0)]
-    if m.who.rank == m.call.root:
-        launches += [m.of(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.gather, m.call.root)
+    launches = [m.send_to(m.call.root, m.count, 0)]
+    if m.caller.rank == m.call.root:
+        launches += [m.receive_from(r, m.count, r * m.part_bytes) for r in range(m.caller.size)]
     return [launches] if m.count else []
 
 
 def _scatter(m: Message) -> Groups:
-    if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
-        return m.collective(m.who.nccl.scatter, m.call.root)
-    launches = [m.of(m.call.root, m.count, 0)]
-    if m.who.rank == m.call.root:
-        launches += [m.to(r, m.count, r * m.part_bytes) for r in range(m.who.size)]
+    if m.caller.version >= COLLECTIVE_ALLTOALL_SINCE:
+        return m.collective(m.caller.nccl.scatter, m.call.root)
+    launches = [m.receive_from(m.call.root, m.count, 0)]
+    if m.caller.rank == m.call.root:
+        launches += [m.send_to(r, m.count, r * m.part_bytes) for r in range(m.caller.size)]
     return [launches] if m.count else []
 
 
 def _alltoallv(m: Message) -> Groups:
-    matrix, me, size = m.call.layout.matrix, m.who.rank, m.call.dtype.itemsize
+    matrix, rank, size = m.call.layout.matrix, m.caller.rank, m.call.dtype.itemsize
     launches, sent, received = [], 0, 0
-    for peer in range(m.who.size):
-        out, into = matrix[me][peer], matrix[peer][me]
+    for peer in range(m.caller.size):
+        to_peer, from_peer = matrix[rank][peer], matrix[peer][rank]
         # A pair that exchanges nothing is left out, as nccl-tests does.
-        if out:
-            launches.append(m.to(peer, out, sent * size))
-        if into:
-            launches.append(m.of(peer, into, received * size))
-        sent, received = sent + out, received + into
+        if to_peer:
+            launches.append(m.send_to(peer, to_peer, sent * size))
+        if from_peer:
+            launches.append(m.receive_from(peer, from_peer, received * size))
+        sent, received = sent + to_peer, received + from_peer
     return [launches]
 
 
 def _sendrecv(m: Message) -> Groups:
-    me, n = m.who.rank, m.who.size
-    return [[m.to((me + 1) % n, m.count, 0), m.of((me - 1) % n, m.count, 0)]]
+    rank, size = m.caller.rank, m.caller.size
+    return [
+        [m.send_to((rank + 1) % size, m.count, 0), m.receive_from((rank - 1) % size, m.count, 0)]
+    ]
 
 
 def _hypercube(m: Message) -> Groups:
     """After step k each rank holds the parts of the 2^k ranks that share its higher bits."""
-    me, part = m.who.rank, m.part_bytes
+    rank, part = m.caller.rank, m.part_bytes
     if not part:
         return []
-    own = m.recv + me * part
-    groups: Groups = [[m.who.stream.copying(own, m.send, part)]] if own != m.send else []
+    own_part = m.recv + rank * part
+    groups: Groups = []
+    if own_part != m.send:
+        groups.append([m.caller.stream.copying(own_part, m.send, part)])
     step = 1
-    while step < m.who.size:
-        held, peer = me & -step, me ^ step
-        groups.append(
-            [
-                m.to(peer, step * m.count, held * part, source=m.recv),
-                m.of(peer, step * m.count, (held ^ step) * part),
-            ]
-        )
+    while step < m.caller.size:
+        held, peer = rank & -step, rank ^ step
+        send = m.send_to(peer, step * m.count, held * part, source=m.recv)
+        receive = m.receive_from(peer, step * m.count, (held ^ step) * part)
+        groups.append([send, receive])
         step *= 2
     return groups
 
 
 CALLS: dict[str, Callable[[Message], Groups]] = {
-    "all_reduce": lambda m: m.reduction(m.who.nccl.all_reduce),
-    "all_gather": lambda m: m.collective(m.who.nccl.all_gather),
-    "reduce_scatter": lambda m: m.reduction(m.who.nccl.reduce_scatter),
-    "broadcast": lambda m: m.collective(m.who.nccl.broadcast, m.call.root),
-    "reduce": lambda m: m.reduction(m.who.nccl.reduce, m.call.root),
+    "all_reduce": lambda m: m.reduction(m.caller.nccl.all_reduce),
+    "all_gather": lambda m: m.collective(m.caller.nccl.all_gather),
+    "reduce_scatter": lambda m: m.reduction(m.caller.nccl.reduce_scatter),
+    "broadcast": lambda m: m.collective(m.caller.nccl.broadcast, m.call.root),
+    "reduce": lambda m: m.reduction(m.caller.nccl.reduce, m.call.root),
     "alltoall": _alltoall,
     "alltoallv": _alltoallv,
     "gather": _gather,

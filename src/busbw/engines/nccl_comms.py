@@ -1,8 +1,8 @@
-"""Opening and closing NCCL communicators: the library, its version, the members, the
-configuration, and error messages.
+"""NCCL's library, communicators and buffers.
 
-Send and receive buffers of the local GPUs from ncclMemAlloc, and their registration with the
-communicators.
+Communicators are opened with the configuration of nccl-tests, after the processes have exchanged
+their GPUs and versions. The send and receive buffers of the local GPUs come from ncclMemAlloc, and
+are registered with the communicators on request.
 """
 
 import platform
@@ -26,7 +26,7 @@ MAX_P2P_PEERS_SINCE = 23000
 
 @lru_cache(maxsize=1)
 def library() -> Any:
-    """nccl4py's bindings with the NCCL library loaded; NoMeasurement when either is missing."""
+    """nccl4py's bindings with the NCCL library loaded; NoMeasurement if either is missing."""
     try:
         from nccl.bindings import nccl
     except ImportError as error:
@@ -48,14 +48,16 @@ def library() -> Any:
 
 
 def version_text(version: int) -> str:
-    """22809 as 2.28.9."""
+    """NCCL's version number as text: 22809 as 2.28.9."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The ranks of a communicator: this process' first, their number, and (host, bus id) of each
-    in order.
+    """The ranks of a communicator.
+
+    `first` is the first rank of this process, `size` the number of ranks. `gpus` has host and bus
+    id of each rank in order.
     """
 
     first: int
@@ -63,14 +65,14 @@ class Members:
     gpus: tuple[tuple[str, str], ...]
 
     def shared_gpus(self) -> str:
-        """Text that names the GPUs that several ranks share; empty when no GPU is shared."""
-        ranks: dict[tuple[str, str], list[int]] = defaultdict(list)
+        """Text that names the GPUs that several ranks share; '' if no GPU is shared."""
+        ranks_by_gpu: dict[tuple[str, str], list[int]] = defaultdict(list)
         for rank, gpu in enumerate(self.gpus):
-            ranks[gpu].append(rank)
+            ranks_by_gpu[gpu].append(rank)
         shared = [
-            f"ranks {_and(who)} share GPU {bus} of {host}"
-            for (host, bus), who in ranks.items()
-            if len(who) > 1
+            f"ranks {_and(ranks)} share GPU {bus} of {host}"
+            for (host, bus), ranks in ranks_by_gpu.items()
+            if len(ranks) > 1
         ]
         return "; ".join(shared[:4])
 
@@ -79,30 +81,30 @@ def _and(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
 
 
-def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
-    """Exchange the GPUs of all processes; NoMeasurement when their versions of NCCL differ."""
-    mine = (platform.node(), version, [gpu.bus for gpu in gpus])
-    everyone = control.allgather(mine)
-    hosts: dict[int, list[str]] = defaultdict(list)
-    for host, other, _ in everyone:
-        if host not in hosts[other]:
-            hosts[other].append(host)
-    if len(hosts) > 1:
-        seen = "; ".join(
-            f"{version_text(other)} on {', '.join(sorted(names)[:8])}"
-            for other, names in sorted(hosts.items())
+def exchange_members(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
+    """Exchange the GPUs of all processes; NoMeasurement if their versions of NCCL differ."""
+    by_process = control.allgather((platform.node(), version, [gpu.bus for gpu in gpus]))
+    hosts_by_version: dict[int, list[str]] = defaultdict(list)
+    all_gpus: list[tuple[str, str]] = []
+    for host, process_version, buses in by_process:
+        if host not in hosts_by_version[process_version]:
+            hosts_by_version[process_version].append(host)
+        all_gpus += [(host, bus) for bus in buses]
+    if len(hosts_by_version) > 1:
+        versions = "; ".join(
+            f"{version_text(number)} on {', '.join(sorted(hosts)[:8])}"
+            for number, hosts in sorted(hosts_by_version.items())
         )
         raise NoMeasurement(
-            f"NCCL differs between processes: {seen}",
+            f"NCCL differs between processes: {versions}",
             "install one version of nvidia-nccl-cu13 (or libnccl2) on every host",
         )
-    every = tuple((host, bus) for host, _, buses in everyone for bus in buses)
-    first = sum(len(buses) for _, _, buses in everyone[: control.process])
-    return Members(first, len(every), every)
+    first = sum(len(buses) for _, _, buses in by_process[: control.process])
+    return Members(first, len(all_gpus), tuple(all_gpus))
 
 
 def configuration(spec: SweepSpec, version: int) -> Any:
-    """The ncclConfig_t of nccl-tests; NCCL takes other paths with another."""
+    """The ncclConfig_t of nccl-tests; with another one, NCCL takes other paths."""
     config = library().Config()
     if version >= NVLINK_CENTRIC_SINCE:
         config.nvlink_centric_sched = 1
@@ -117,21 +119,21 @@ def configuration(spec: SweepSpec, version: int) -> Any:
 def open_all(
     control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int
 ) -> list[Any]:
-    """A communicator for each local GPU, all initialized in one group; NoMeasurement with NCCL's
-    message when that fails.
+    """A communicator for each local GPU, all initialized in one group.
+
+    NoMeasurement with NCCL's message if that fails.
     """
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:
-        mine = bytes(nccl.get_unique_id()) if control.process == 0 else b""
-        shared = nccl.UniqueId.from_buffer(bytearray(control.bcast(mine)))
+        own_id = bytes(nccl.get_unique_id()) if control.process == 0 else b""
+        unique_id = nccl.UniqueId.from_buffer(bytearray(control.bcast(own_id)))
         if len(gpus) > 1:
             nccl.group_start()
         for number, gpu in enumerate(gpus):
             gpu.activate()
-            comms.append(
-                nccl.comm_init_rank_config(members.size, shared, members.first + number, config)
-            )
+            rank = members.first + number
+            comms.append(nccl.comm_init_rank_config(members.size, unique_id, rank, config))
         if len(gpus) > 1:
             nccl.group_end()
     except nccl.NCCLError as error:
@@ -158,21 +160,19 @@ def _cannot_open(error: Exception, members: Members, local: int) -> NoMeasuremen
 
 
 def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasurement:
-    """The error for these local ranks (none: the whole process), with NCCL's last message and
-    the host.
+    """The error for these local ranks (none: the whole process), with NCCL's last message and the
+    host.
     """
-    who = (
-        ""
-        if not ranks
-        else f" on rank {ranks[0]}"
-        if len(ranks) == 1
-        else f" on ranks {ranks[0]} to {ranks[-1]}"
-    )
+    where = ""
+    if ranks:
+        where = f" on rank {ranks[0]}"
+    if len(ranks) > 1:
+        where = f" on ranks {ranks[0]} to {ranks[-1]}"
     last = ""
     with suppress(Exception):  # the error must be reported even if NCCL has no message for it
         nccl = library()
         last = nccl.get_last_error(comm if comm is not None else nccl.Comm(0)).strip()
-    message = f"NCCL failed{who} on {platform.node()}: {error}" + (f"; {last}" if last else "")
+    message = f"NCCL failed{where} on {platform.node()}: {error}" + (f"; {last}" if last else "")
     return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see NCCL's warnings")
 
 
@@ -183,8 +183,9 @@ SYMMETRIC_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC
 
 
 class Buffers:
-    """Pairs of (send, recv) addresses, one per GPU; `how` is SweepSpec.local_register, with
-    nccl-tests' fallback on an old NCCL.
+    """Pairs of (send, recv) addresses, one per GPU.
+
+    `how` is SweepSpec.local_register, with nccl-tests' fallback on an old NCCL.
     """
 
     def __init__(
@@ -197,12 +198,13 @@ class Buffers:
 
     @property
     def source(self) -> str:
-        """Their allocator."""
+        """The function that allocates them."""
         return "ncclMemAlloc" if self._version >= MEM_ALLOC_SINCE else "cudaMalloc"
 
     def allocate(self, size: int) -> None:
-        """Allocate and register both buffers of every GPU, of `size` bytes each; NoMeasurement
-        when memory is short.
+        """Allocate and register both buffers of every GPU, of `size` bytes each.
+
+        NoMeasurement if memory is short.
         """
         self.pairs = [(self._new(gpu, size), self._new(gpu, size)) for gpu in self._gpus]
         if self._how not in (LOCAL, SYMMETRIC):
@@ -230,9 +232,9 @@ class Buffers:
             ) from error
 
     def _register(self, addresses: Sequence[int], size: int) -> None:
-        """One buffer of every GPU.
+        """Register one buffer of every GPU.
 
-        A symmetric window is collective, so that several GPUs of a process need a group.
+        Symmetric windows are collective, so that several GPUs of a process need a group.
         """
         nccl, grouped = self._nccl, self._how == SYMMETRIC and len(self._gpus) > 1
         try:
@@ -259,8 +261,8 @@ class Buffers:
         self._registered.clear()
 
     def free(self) -> None:
-        """Free the buffers; to be called after the communicators, which may use them, are
-        destroyed.
+        """Free the buffers; to be called after the communicators are destroyed, as they may use
+        them.
         """
         for gpu, pair in zip(self._gpus, self.pairs, strict=False):
             gpu.activate()

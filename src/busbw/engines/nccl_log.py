@@ -1,5 +1,4 @@
-"""Reads NCCL's log while it starts: no call of NCCL reports which network it uses, but the log
-does.
+"""Reads NCCL's log while it starts, because only the log says which network NCCL uses.
 
 The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET
 plugin Socket to comm`.
@@ -29,34 +28,35 @@ class Log:
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """The networks it names, each once, as NCCL spells them."""
-        found = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
-        return tuple(dict.fromkeys(name.strip() for name in found))
+        """The networks that the log names, each once, as NCCL spells them."""
+        names = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
+        return tuple(dict.fromkeys(name.strip() for name in names))
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Log]:
-    """Captures NCCL's log in this context; to be entered before this process first calls NCCL,
-    which reads its variables once.
+    """Captures NCCL's log in this context.
 
-    With NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is
-    read. Levels below INFO do not name the network, and nothing is captured. Afterwards NCCL logs
-    as it would have without this.
+    It must be entered before this process first calls NCCL, which reads its variables once. With
+    NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is read.
+    Levels below INFO do not name the network, and nothing is captured. Afterwards NCCL logs as it
+    would have without this.
     """
     log = Log()
     level = os.environ.get(LEVEL, "").upper()
     with contextlib.ExitStack() as stack:
         if not level:
-            stack.enter_context(_alone(log))
+            stack.enter_context(_capture(log))
         elif level in CHATTY:
             file = os.environ.get(FILE)
-            stack.enter_context(_read(log, Path(expanded(file))) if file else _shared(log))
+            stack.enter_context(_read(log, Path(expanded(file))) if file else _copy_stdout(log))
         yield log
 
 
 def expanded(file: str) -> str:
-    """NCCL_DEBUG_FILE as NCCL reads it: %h is the host's short name, %p the process, %% a
-    percent sign.
+    """NCCL_DEBUG_FILE as NCCL reads it.
+
+    %h is the host's short name, %p the process, and %% a percent sign.
     """
     host = platform.node().partition(".")[0].replace("%", "-").replace("/", "-")
     values = {"h": host, "p": str(os.getpid()), "%": "%"}
@@ -65,7 +65,7 @@ def expanded(file: str) -> str:
 
 @contextlib.contextmanager
 def _read(log: Log, file: Path) -> Iterator[None]:
-    """The user's own file."""
+    """Read the file that the user gave."""
     try:
         yield
     finally:
@@ -74,8 +74,8 @@ def _read(log: Log, file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _alone(log: Log) -> Iterator[None]:
-    """Without NCCL_DEBUG: the log goes to memory, and later to /dev/null."""
+def _capture(log: Log) -> Iterator[None]:
+    """Without NCCL_DEBUG, send the log to memory, and later to /dev/null."""
     memory = os.memfd_create("nccl-log")
     try:
         with _environment({**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}):
@@ -89,28 +89,29 @@ def _alone(log: Log) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shared(log: Log) -> Iterator[None]:
-    """The log goes to stdout: through `tee`, so that lines appear at once even if NCCL hangs or
-    dies.
+def _copy_stdout(log: Log) -> Iterator[None]:
+    """Copy the log on its way to stdout.
+
+    It goes through `tee`, so that lines appear at once even if NCCL hangs or dies.
     """
     memory = os.memfd_create("nccl-log")
-    reading, writing = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         tee = subprocess.Popen(
-            ["tee", f"/dev/fd/{memory}"], stdin=reading, pass_fds=(memory,), start_new_session=True
+            ["tee", f"/dev/fd/{memory}"], stdin=read_end, pass_fds=(memory,), start_new_session=True
         )
     except OSError:  # without tee the log is not captured
-        for one in (memory, reading, writing):
-            os.close(one)
+        for descriptor in (memory, read_end, write_end):
+            os.close(descriptor)
         yield
         return
-    os.close(reading)
+    os.close(read_end)
     try:
-        with _environment({FILE: f"{_DESCRIPTORS}/{writing}"}):
+        with _environment({FILE: f"{_DESCRIPTORS}/{write_end}"}):
             yield
     finally:
-        _redirect(writing, 1)  # NCCL's stdout
-        os.close(writing)
+        _redirect(write_end, 1)  # NCCL's stdout
+        os.close(write_end)
         with contextlib.suppress(subprocess.TimeoutExpired):
             tee.wait(TEE_LIMIT_S)
         log.text = _contents(memory)
@@ -122,14 +123,15 @@ def _contents(memory: int) -> str:
 
 
 def _redirect(opened: int, target: int) -> None:
-    """Make every other descriptor of the file behind `opened` write to `target`: NCCL never
-    closes its own.
+    """Make every other descriptor of the file behind `opened` write to `target`.
+
+    These are NCCL's, which never closes its own.
     """
-    wanted = os.fstat(opened)
-    # The listing's own descriptor must be gone when the names are looked at.
+    file = os.fstat(opened)
+    # os.listdir has closed its own descriptor when the names are used; an iterator has not.
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208
         with contextlib.suppress(OSError):
-            if int(name) != opened and os.path.samestat(os.fstat(int(name)), wanted):
+            if int(name) != opened and os.path.samestat(os.fstat(int(name)), file):
                 os.dup2(target, int(name), inheritable=False)
 
 

@@ -15,8 +15,9 @@ ENTRIES = len(ALGORITHMS) * len(PROTOCOLS)
 
 
 class NcclTuner:
-    """The library is NCCL's copy: the dynamic loader opens a path once.
+    """Steers and asks the plugin.
 
+    Its library is the copy that NCCL uses, because the dynamic loader opens a path once.
     NoMeasurement if it is not on this host.
     """
 
@@ -24,55 +25,41 @@ class NcclTuner:
         path = net_plugin.find()
         try:
             library = ctypes.CDLL(str(path))
-            self._steer, self._costs, self._nodes = (
-                library.busbw_tuner_steer,
-                library.busbw_tuner_costs,
-                library.busbw_tuner_nodes,
-            )
+            self._steer = library.busbw_tuner_steer
+            self._costs = library.busbw_tuner_costs
+            self._nodes = library.busbw_tuner_nodes
         except (OSError, AttributeError) as error:
-            raise NoMeasurement(
-                f"{path} cannot steer NCCL: {error}",
-                INSTALL.replace("install", "install --upgrade"),
-            ) from error
-        self._steer.argtypes, self._steer.restype = (
-            (ctypes.c_int, ctypes.c_size_t, *(ctypes.c_int,) * 3),
-            None,
-        )
-        self._costs.argtypes, self._costs.restype = (
-            (ctypes.POINTER(ctypes.c_float), ctypes.c_size_t),
-            ctypes.c_size_t,
-        )
-        self._nodes.argtypes, self._nodes.restype = (), ctypes.c_size_t
-        # communicators that are created from now on have a tuner
+            hint = INSTALL.replace("install", "install --upgrade")
+            raise NoMeasurement(f"{path} cannot steer NCCL: {error}", hint) from error
+        self._steer.argtypes = (ctypes.c_int, ctypes.c_size_t, *(ctypes.c_int,) * 3)
+        self._steer.restype = None
+        self._costs.argtypes = (ctypes.POINTER(ctypes.c_float), ctypes.c_size_t)
+        self._costs.restype = ctypes.c_size_t
+        self._nodes.argtypes = ()
+        self._nodes.restype = ctypes.c_size_t
+        # Communicators that are created from now on have a tuner.
         self._steer(NOTHING, 0, NOTHING, NOTHING, 0)
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
         """See Tuner."""
         algorithm, protocol = choice.numbers if choice else (NOTHING, NOTHING)
-        self._steer(
-            TUNED.index(collective),
-            size_bytes,
-            algorithm,
-            protocol,
-            choice.channels if choice else 0,
-        )
+        channels = choice.channels if choice else 0
+        self._steer(TUNED.index(collective), size_bytes, algorithm, protocol, channels)
 
     def costs(self) -> dict[Choice, float]:
         """See Tuner."""
         table = (ctypes.c_float * ENTRIES)()
         count = self._costs(table, ENTRIES)
-        return {
-            choice: cost * US
-            for choice, cost in zip(_every(), table[:count], strict=False)
-            if cost >= 0
-        }
+        costs = zip(_all_choices(), table[:count], strict=False)
+        return {choice: cost * US for choice, cost in costs if cost >= 0}
 
     def nodes(self) -> int:
         """See Tuner."""
         return int(self._nodes())
 
 
-def _every() -> Iterator[Choice]:
+def _all_choices() -> Iterator[Choice]:
+    """All choices in the order of the plugin's table."""
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
             yield Choice(algorithm, protocol)

@@ -1,6 +1,6 @@
-"""The table of engines: purpose, availability and how to open each.
+"""The table of engines: the purpose and availability of each, and how to open it.
 
-Imports happen when an engine is opened.
+An engine's module is imported when the engine is opened.
 """
 
 import logging
@@ -25,8 +25,8 @@ LOG = logging.getLogger(__name__)
 class Opening:
     """The arguments for opening an engine.
 
-    `control` joins the communicator's processes, `process` and `local` number this one in the job
-    and on its host, `gpus` is the number of ranks it drives.
+    `control` joins the communicator's processes. `process` and `local` number this one in the job
+    and on its host. `gpus` is the number of ranks that it drives.
     """
 
     control: Control
@@ -42,11 +42,9 @@ class Opening:
 class EngineRow:
     """One engine.
 
-    `availability` gives the reason why it cannot run here, or None; `install` what would make it
-    run.
-
-    `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses when it
-    is called is not among them.
+    `availability` gives the reason why it cannot run here, or None; `install` says what would make
+    it run. `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses
+    when it is called is not among them.
     """
 
     name: str
@@ -59,23 +57,27 @@ class EngineRow:
     ignores: tuple[str, ...] = ()
 
 
-# the driver's: Linux, WSL, Jetson
+# Devices of NVIDIA's driver on Linux, WSL and Jetson.
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
 ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
 NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 
 
 def _missing(**packages: str) -> str | None:
-    """Which of these modules are missing, by the packages they come in; None if all are here."""
+    """Names the missing packages among `module=package`; None if all can be imported."""
     missing = [package for module, package in packages.items() if not find_spec(module)]
     return f"{' and '.join(missing)} not installed" if missing else None
 
 
 def _nccl_available() -> str | None:
-    """Cheap, because only the ranks start CUDA; they report what else is missing."""
+    """Why the nccl engine cannot run here.
+
+    This is cheap, because only the ranks start CUDA; they report what else is missing.
+    """
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return "no NVIDIA GPU on this machine"
-    if missing := _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY):
+    missing = _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY)
+    if missing:
         return f"{missing} (pip install 'busbw[cuda13]')"
     return None if gpu_count() else "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
 
@@ -85,13 +87,8 @@ def _open_nccl(opening: Opening) -> Engine:
 
     # Slurm and others can show each process only its own GPUs, which then count from 0.
     first = 0 if gpu_count() == opening.gpus else opening.local * opening.gpus
-    return NcclEngine(
-        opening.control,
-        opening.spec,
-        range(first, first + opening.gpus),
-        opening.group,
-        opening.process,
-    )
+    devices = range(first, first + opening.gpus)
+    return NcclEngine(opening.control, opening.spec, devices, opening.group, opening.process)
 
 
 def _open_torch(opening: Opening) -> Engine:
@@ -169,7 +166,7 @@ AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
 
 def engine(name: str) -> EngineRow:
-    """The row called `name`; UsageError when there is none."""
+    """The row called `name`; UsageError if there is none."""
     row = BY_NAME.get(name)
     if row is None:
         names = {known: known for known in BY_NAME}
@@ -178,7 +175,7 @@ def engine(name: str) -> EngineRow:
 
 
 def refuse_network(net: str, name: str) -> None:
-    """UsageError where --net is given and the engine called `name` never asks NCCL."""
+    """UsageError if --net is given and engine `name` moves no data through NCCL."""
     if net and not engine(name).nccl:
         able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
         raise UsageError(
@@ -189,8 +186,9 @@ def refuse_network(net: str, name: str) -> None:
 
 
 def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
-    """The options that differ from their defaults and that engine `name` does not use, as
-    `--memory 1`, or `-M 1` without `strict`.
+    """The options that differ from their defaults and that engine `name` does not use.
+
+    They have the form `--memory 1`, or `-M 1` without `strict`.
     """
     rows = [BY_FIELD[field] for field in engine(name).ignores]
     return [
@@ -201,20 +199,20 @@ def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[
 
 
 def refuse_ignored(spec: SweepSpec, name: str) -> None:
-    """UsageError where the sweep has options that the engine called `name` does not use."""
-    found = ignored_options(spec, name)
-    if found:
-        able = " or ".join(
-            f"--engine {row.name}" for row in ENGINES if not ignored_options(spec, row.name)
-        )
-        raise UsageError(
-            f"{', '.join(found)}: not used by engine {name}", f"leave it out, or add {able}"
-        )
+    """UsageError if the sweep has options that engine `name` does not use."""
+    ignored = ignored_options(spec, name)
+    if ignored:
+        able_rows = [row for row in ENGINES if not ignored_options(spec, row.name)]
+        able = " or ".join(f"--engine {row.name}" for row in able_rows)
+        message = f"{', '.join(ignored)}: not used by engine {name}"
+        raise UsageError(message, f"leave it out, or add {able}")
 
 
 def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
-    """As `choose`; for ranks `elsewhere` a named engine need not run here, and None leaves
-    `auto` to them (a login node has no GPUs).
+    """As `choose`, for ranks that may be `elsewhere`.
+
+    A named engine need not run here then, and None leaves `auto` to the ranks (a login node has no
+    GPUs).
     """
     if not elsewhere:
         return choose(name)
@@ -222,10 +220,10 @@ def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
 
 
 def choose(name: str) -> tuple[EngineRow, str]:
-    """The engine to use for `--engine NAME` ('' or 'auto': the first that can run), and why GPUs
-    are not used where they are not.
+    """The engine to use for `--engine NAME`, and why GPUs are not used, '' if they are.
 
-    NoMeasurement when the named engine, or every engine, cannot run here.
+    For '' or 'auto' it is the first that can run. NoMeasurement if the named engine, or every
+    engine, cannot run here.
     """
     if name not in ("", AUTO):
         row = engine(name)
@@ -242,16 +240,17 @@ def choose(name: str) -> tuple[EngineRow, str]:
             return row, "; ".join(reasons.values())
         LOG.debug("engine %s cannot run here: %s", row.name, reason)
         reasons[row.name] = reason
-    every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    all_reasons = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     raise NoMeasurement(
-        f"no engine can run here: {every}",
+        f"no engine can run here: {all_reasons}",
         "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs",
     )
 
 
 def gpu_count() -> int:
-    """GPUs that the nccl engine could use here: those of CUDA_VISIBLE_DEVICES, else all that the
-    driver shows.
+    """The number of GPUs that the nccl engine could use here.
+
+    These are the GPUs of CUDA_VISIBLE_DEVICES, or else all that the driver shows.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
@@ -265,9 +264,9 @@ def gpu_count() -> int:
 
 
 def torch_gpus() -> int:
-    """GPUs that PyTorch sees here.
+    """The number of GPUs that PyTorch sees here.
 
-    Where no driver is loaded PyTorch is not asked: to import it takes seconds.
+    If no driver is loaded PyTorch is not asked, because importing it takes seconds.
     """
     if not any(Path(device).exists() for device in (*GPU_DEVICES, ROCM_DEVICE)):
         return 0
@@ -277,7 +276,5 @@ def torch_gpus() -> int:
 
 
 def cpu_ranks() -> int:
-    """Local ranks that the CPU engine starts when none are asked for: two, or as many as one
-    processor allows.
-    """
+    """The number of local ranks that the CPU engine starts by default: two, or one on one core."""
     return 2 if (os.cpu_count() or 1) > 1 else 1

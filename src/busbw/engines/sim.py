@@ -1,8 +1,8 @@
-"""No hardware: an alpha-beta model with noise and injected faults, and real data moved by the
-collective's own moves.
+"""No hardware: an alpha-beta model of time with noise and injected faults.
 
-For documentation, tests of views and findings, and for learning what a fault looks like. All ranks
-live in this process; the clock is virtual, so that a sweep takes no time.
+Real data is moved by the collective's own moves. The engine is for documentation, for tests of
+views and findings, and for learning what a fault looks like. All ranks live in this process; the
+clock is virtual, so that a sweep takes no time.
 """
 
 import os
@@ -43,7 +43,7 @@ class _Memory(HostMemory):
 
 
 class SimEngine(Engine):
-    """Simulates `ranks` ranks."""
+    """Simulates `ranks` ranks with the parameters of sim_parameters."""
 
     name = "sim"
     asynchronous = True
@@ -51,7 +51,7 @@ class SimEngine(Engine):
     def __init__(self, ranks: int, parameters: dict[str, float]) -> None:
         self.size = ranks
         self.ranks: Sequence[int] = range(ranks)
-        self._p = {name: parameters.get(name, known.default) for name, known in PARAMETERS.items()}
+        self._p = {name: row.default for name, row in PARAMETERS.items()} | parameters
         self._random = random.Random(int(self._p["seed"]))
         self._now = 0.0
         self._waited_s = 0.0  # for the late rank, so far
@@ -61,15 +61,15 @@ class SimEngine(Engine):
         self._tuner = SimTuner(ranks, self._p)
 
     def tuner(self) -> SimTuner:
-        """NCCL's model."""
+        """A tuner by NCCL's model."""
         return self._tuner
 
     def clock(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds."""
         return self._now
 
     def devices(self) -> list[Device]:
-        """One imaginary GPU a rank."""
+        """One imaginary GPU per rank."""
         return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
 
     def library(self) -> Library:
@@ -77,15 +77,18 @@ class SimEngine(Engine):
         return Library("sim", 0, {name: f"{value:g}" for name, value in self._p.items()})
 
     def memory_bytes(self) -> int | None:
-        """This machine's memory over the ranks that live in it."""
+        """This machine's memory divided by the ranks."""
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make all ranks' buffers (memory is taken as it is touched)."""
-        sizes = {"send": max(send_bytes, 1), "recv": max(recv_bytes, 1)}
         self._buffers = {
-            name: [np.zeros(size, np.uint8) for _ in self.ranks] for name, size in sizes.items()
+            "send": self._allocated(max(send_bytes, 1)),
+            "recv": self._allocated(max(recv_bytes, 1)),
         }
+
+    def _allocated(self, size: int) -> list[Any]:
+        return [np.zeros(size, np.uint8) for _ in self.ranks]
 
     def memories(self) -> Sequence[HostMemory]:
         """Access to every rank's buffers."""
@@ -93,16 +96,13 @@ class SimEngine(Engine):
 
     def view(self, call: Call, buffer: str, rank: int) -> Any:
         """Bytes of a rank's "send" or "recv" data."""
-        name, where = placement(call, rank, buffer)
-        return self._buffers[name][rank][where]
+        name, used_bytes = placement(call, rank, buffer)
+        return self._buffers[name][rank][used_bytes]
 
     def bind(self, call: Call) -> Launch:
-        """A thunk that advances the clock, and moves data when new input was written."""
-        seconds, name, size = (
-            self._seconds(call),
-            call.collective.name,
-            max(call.send, call.recv) * call.dtype.itemsize,
-        )
+        """A thunk that advances the clock, and moves data if new input was written."""
+        seconds, name = self._seconds(call), call.collective.name
+        size = max(call.send, call.recv) * call.dtype.itemsize
         late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
@@ -115,7 +115,7 @@ class SimEngine(Engine):
         return run
 
     def fence(self) -> Launch:
-        """Ranks are always together."""
+        """A thunk that does nothing, because ranks are always in step."""
         return lambda: None
 
     def mark(self, index: int) -> None:
@@ -125,8 +125,9 @@ class SimEngine(Engine):
     def elapsed_s(self, first: int, last: int) -> list[float]:
         """Seconds between two marks; a late rank does not wait for itself."""
         (start, before), (end, after) = self._marks[first], self._marks[last]
-        own = end - start - (after - before)
-        return [own if rank == self._p["late_rank"] else end - start for rank in self.ranks]
+        of_late_rank = end - start - (after - before)
+        late_rank = self._p["late_rank"]
+        return [of_late_rank if rank == late_rank else end - start for rank in self.ranks]
 
     def close(self, *, abort: bool = False) -> None:
         """Free the buffers."""
@@ -134,11 +135,9 @@ class SimEngine(Engine):
 
     def _seconds(self, call: Call) -> float:
         moved = max(call.send, call.recv) * call.dtype.itemsize
-        gbps = (
-            min(self._p["gbps"], self._p["slow_gbps"])
-            if _moves(call, int(self._p["slow_rank"]))
-            else self._p["gbps"]
-        )
+        gbps = self._p["gbps"]
+        if _moves(call, int(self._p["slow_rank"])):
+            gbps = min(gbps, self._p["slow_gbps"])
         wire = moved * float(call.collective.bus_factor(self.size)) / (gbps * 1e9)
         slow = 2.0 if moved and moved == self._p["dip_bytes"] else 1.0
         return slow * (self._p["alpha_us"] * 1e-6 + wire)
@@ -148,8 +147,9 @@ class SimEngine(Engine):
         return factor * 10 if self._random.random() < self._p["outlier"] else factor
 
     def _move(self, call: Call) -> None:
-        """Run the reference moves on the ranks' data; what was sent is read before anything is
-        written.
+        """Run the reference moves on the ranks' data.
+
+        What was sent is read before anything is written.
         """
         scalar = scalar_type(call.dtype)
         sent = [self.view(call, "send", rank).view(scalar).copy() for rank in self.ranks]
@@ -159,26 +159,25 @@ class SimEngine(Engine):
             for rank in self.ranks:
                 target = self.view(call, "recv", rank).view(scalar)
                 for move in call.collective.moves(call.layout, rank):
-                    target[move.dst : move.dst + move.length] = _combine(
-                        call, sent, move.sources, move.length
-                    )
+                    result = _combine(call, sent, move.sources, move.length)
+                    target[move.dst : move.dst + move.length] = result
         self._corrupt(call)
 
     def _corrupt(self, call: Call) -> None:
         rank, offset = int(self._p["corrupt_rank"]), int(self._p["corrupt_offset"])
         if 0 <= rank < self.size:
             data = self.view(call, "recv", rank)
-            at = offset * call.dtype.itemsize
-            if at < len(data):
-                data[at] ^= 1
+            start = offset * call.dtype.itemsize
+            if start < len(data):
+                data[start] ^= 1
 
 
 def _moves(call: Call, rank: int) -> bool:
     """Whether the rank exists and moves any data: no rank waits for one that moves nothing."""
     matrix = call.layout.matrix
-    return 0 <= rank < call.layout.ranks and (
-        not matrix or any(matrix[rank]) or any(row[rank] for row in matrix)
-    )
+    if not 0 <= rank < call.layout.ranks:
+        return False
+    return not matrix or any(matrix[rank]) or any(row[rank] for row in matrix)
 
 
 def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], length: int) -> Any:
@@ -188,9 +187,7 @@ def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], le
         total = _UFUNCS[call.op.name if call.op else "sum"](total, part)
     if call.op and call.op.name == "avg" and call.collective.reduces:
         ranks = call.layout.ranks
-        total = (
-            total // ranks
-            if total.dtype.kind in "iu"
-            else (total.astype(np.float64) / ranks).astype(total.dtype)
-        )
+        if total.dtype.kind in "iu":
+            return total // ranks
+        return (total.astype(np.float64) / ranks).astype(total.dtype)
     return total

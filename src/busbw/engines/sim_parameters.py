@@ -16,13 +16,13 @@ class Parameter(NamedTuple):
 
     default: float
     least: float
-    most: float
+    largest: float
     meaning: str
 
     @property
     def allowed(self) -> str:
-        """`from 0 to 10`."""
-        return f"from {self.least:g} to {self.most:g}"
+        """The range as text: `from 0 to 10`."""
+        return f"from {self.least:g} to {self.largest:g}"
 
 
 PARAMETERS: dict[str, Parameter] = {
@@ -62,8 +62,9 @@ PARAMETERS: dict[str, Parameter] = {
 
 
 def parse_parameters(text: str) -> dict[str, float]:
-    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name, no number, or one out
-    of range.
+    """`alpha_us=5,noise=0.1` as numbers.
+
+    UsageError for an unknown name, no number, or one out of range.
     """
     values = {}
     for item in filter(None, text.split(",")):
@@ -77,23 +78,25 @@ def parse_parameters(text: str) -> dict[str, float]:
                 f"--sim: '{item}' is not a parameter and its number",
                 f"use {', '.join(PARAMETERS)}, like --sim noise=0.05",
             )
-        known = PARAMETERS[name]
-        if not known.least <= values[name] <= known.most:
+        parameter = PARAMETERS[name]
+        if not parameter.least <= values[name] <= parameter.largest:
             raise UsageError(
                 f"--sim: '{item}' is out of range",
-                f"give {name} a number {known.allowed}: {known.meaning}",
+                f"give {name} a number {parameter.allowed}: {parameter.meaning}",
             )
-        if known.most == EXACT and not values[name].is_integer():
+        if parameter.largest == EXACT and not values[name].is_integer():
             raise UsageError(
                 f"--sim: '{item}' is not a whole number",
-                f"give {name} a whole number {known.allowed}: {known.meaning}",
+                f"give {name} a whole number {parameter.allowed}: {parameter.meaning}",
             )
     return values
 
 
 def check_ranks(parameters: dict[str, float], ranks: int) -> None:
     """UsageError for a fault of a rank that is not among `ranks`; -1 is no rank."""
-    for name in (name for name in PARAMETERS if name.endswith("_rank")):
+    for name in PARAMETERS:
+        if not name.endswith("_rank"):
+            continue
         rank = int(parameters.get(name, -1))
         if rank >= ranks:
             raise UsageError(

@@ -1,9 +1,9 @@
-"""What a simulated operation takes with one algorithm, protocol and number of channels, relative to
-NCCL's choice by its model.
+"""The time of a simulated operation with one algorithm, protocol and number of channels.
 
-The model is that of one host (model/nccl). Some parameters are what it does not know: `ll` makes
-protocol LL slower, as a network does that must carry twice the bytes; `channel_us` makes every
-channel cost time; and fewer than 16 `channels` do not fill the links.
+It is relative to NCCL's choice by its model of one host (model/nccl). Some parameters are what the
+model does not know: `ll` makes protocol LL slower, as a network does that must carry twice the
+bytes; `channel_us` makes every channel cost time; and fewer than 16 `channels` do not fill the
+links.
 """
 
 import os
@@ -22,13 +22,13 @@ from busbw.model.nccl.graphs import CHANNELS, Graph
 
 US = 1e-6
 SM = 90
-LEAST, MOST, *_ = CHANNEL_VARIABLES
-MOST_CHANNELS = 32
+LEAST_VARIABLE, LIMIT_VARIABLE, *_ = CHANNEL_VARIABLES
+MAX_CHANNELS = 32
 NODES = 1
 
 
 class SimTuner:
-    """For `ranks` ranks with the parameters `p` of the sim engine.
+    """The tuner of `ranks` ranks with the parameters `p` of the sim engine.
 
     The environment is read once, as NCCL does for a communicator.
     """
@@ -70,51 +70,42 @@ class SimTuner:
             return 1.0
         steered = self._steered[:2] == (collective, size_bytes)
         self._asked = self._asked or steered
-        wanted = (
-            self._steered[2]
-            if steered and self._steered[2]
-            else self._table.choice(self._ranks, NODES, collective, size_bytes)
-        )
-        key = collective, size_bytes, wanted
+        choice = self._steered[2] if steered else None
+        choice = choice or self._table.choice(self._ranks, NODES, collective, size_bytes)
+        key = collective, size_bytes, choice
         if key not in self._factors:
             self._factors[key] = self._factor(*key)
         return self._factors[key]
 
-    def _factor(self, collective: str, size_bytes: int, wanted: Choice | None) -> float:
+    def _factor(self, collective: str, size_bytes: int, choice: Choice | None) -> float:
         costs = self._costs(collective, size_bytes)
         if not costs:
-            asked = " ".join(
-                f"{name}={self._environment.get(name, '')}" for name in ("NCCL_ALGO", "NCCL_PROTO")
-            )
+            names = ("NCCL_ALGO", "NCCL_PROTO")
+            variables = " ".join(f"{name}={self._environment.get(name, '')}" for name in names)
             raise NoMeasurement(
-                f"NCCL has no algorithm for {collective} with {asked}", "unset these variables"
+                f"NCCL has no algorithm for {collective} with {variables}", "unset these variables"
             )
-        if wanted is None or Choice(wanted.algorithm, wanted.protocol) not in costs:
-            wanted = min(costs, key=costs.__getitem__)
-        if wanted.numbers[0] == self._p["dies_algo"]:
+        if choice is None or Choice(choice.algorithm, choice.protocol) not in costs:
+            choice = min(costs, key=costs.__getitem__)
+        if choice.numbers[0] == self._p["dies_algo"]:
             raise NoMeasurement(
-                f"rank 1 ended in {collective} with {wanted} (--sim dies_algo)",
+                f"rank 1 ended in {collective} with {choice} (--sim dies_algo)",
                 "leave out dies_algo",
             )
-        plain = min(
-            choices(self._model, collective, size_bytes), key=lambda choice: choice.parts.time_s
+        fastest = min(
+            choices(self._model, collective, size_bytes), key=lambda cost: cost.parts.time_s
         )
-        normal_s = self._seconds(
-            collective, size_bytes, Choice(plain.algorithm, plain.protocol), 1.0, {}
-        )
-        return (
-            self._seconds(collective, size_bytes, wanted, self._p["ll"], self._environment)
-            / normal_s
-        )
+        default = Choice(fastest.algorithm, fastest.protocol)
+        default_s = self._seconds(collective, size_bytes, default, 1.0, {})
+        chosen_s = self._seconds(collective, size_bytes, choice, self._p["ll"], self._environment)
+        return chosen_s / default_s
 
     def _costs(self, collective: str, size_bytes: int) -> dict[Choice, float]:
-        may = allowed(self._environment, collective)
-        found = (
-            choices(self._model, collective, size_bytes, may)
-            if collective in TUNED and self._ranks > 1
-            else []
-        )
-        return {Choice(one.algorithm, one.protocol): one.parts.time_s for one in found}
+        if collective not in TUNED or self._ranks < 2:
+            return {}
+        by_variables = allowed(self._environment, collective)
+        costs = choices(self._model, collective, size_bytes, by_variables)
+        return {Choice(cost.algorithm, cost.protocol): cost.parts.time_s for cost in costs}
 
     def _seconds(
         self,
@@ -124,17 +115,14 @@ class SimTuner:
         ll: float,
         environment: Mapping[str, str],
     ) -> float:
-        own = int(self._p["channels"])
-        most = min(
-            max(own, _number(environment, LEAST)), _number(environment, MOST) or MOST_CHANNELS
-        )
-        channels = min(choice.channels or most, most)
-        found = parts(self._model, collective, size_bytes, choice.algorithm, choice.protocol)
-        assert found is not None  # it is among the costs
-        transfer_s = found.transfer_s * CHANNELS / min(channels, CHANNELS)
-        return (found.latency_s + transfer_s) * (
-            ll if choice.protocol == LL else 1.0
-        ) + channels * self._p["channel_us"] * US
+        least = max(int(self._p["channels"]), _number(environment, LEAST_VARIABLE))
+        available = min(least, _number(environment, LIMIT_VARIABLE) or MAX_CHANNELS)
+        channels = min(choice.channels or available, available)
+        cost = parts(self._model, collective, size_bytes, choice.algorithm, choice.protocol)
+        assert cost is not None  # it is among the costs
+        transfer_s = cost.transfer_s * CHANNELS / min(channels, CHANNELS)
+        slowdown = ll if choice.protocol == LL else 1.0
+        return (cost.latency_s + transfer_s) * slowdown + channels * self._p["channel_us"] * US
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -33,7 +33,7 @@ POLL_S = 50e-6
 
 
 class TorchEngine(TorchRank, Engine):
-    """One rank a process, on the GPU of its local number or on the CPU."""
+    """One rank per process, on the GPU of its local number or on the CPU."""
 
     def __init__(
         self, control: Control, spec: SweepSpec, local: int, group: int, process: int
@@ -47,7 +47,7 @@ class TorchEngine(TorchRank, Engine):
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
     def memory_bytes(self) -> int | None:
-        """Memory of the GPU, or this host's over the ranks that share it."""
+        """The memory of the GPU, or that of this host divided by its ranks."""
         if self._gpu is not None:
             return int(torch.cuda.get_device_properties(self._gpu).total_memory)
         hosts = self._control.allgather(platform.node())
@@ -57,33 +57,18 @@ class TorchEngine(TorchRank, Engine):
         """The message with which this PyTorch refuses a small call. Collective over the ranks."""
         key = (collective.name, dtype.name, op.name if op else "")
         if key not in self._refused:
-            reasons = [
-                reason
-                for reason in self._control.allgather(self._try(collective, dtype, op))
-                if reason
-            ]
-            self._refused[key] = reasons[0] if reasons else None
+            reasons = self._control.allgather(self._refusal(collective, dtype, op))
+            self._refused[key] = next(filter(None, reasons), None)
         return self._refused[key]
 
-    def _try(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
+    def _refusal(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         if not hasattr(torch, dtype.torch):
             return f"PyTorch {torch.__version__} has no {dtype.torch}"
         part = -(-PROBE_ELEMENTS // self.size) * 16
         buffers = collective.buffers(part * self.size, self.size, dtype.itemsize)
-        matrix = (
-            tuple((buffers.count,) * self.size for _ in range(self.size))
-            if collective.uneven
-            else ()
-        )
-        call = Call(
-            collective,
-            dtype,
-            op,
-            Layout(buffers.count, self.size, 0, matrix),
-            buffers.send,
-            buffers.recv,
-            in_place=False,
-        )
+        matrix = ((buffers.count,) * self.size,) * self.size if collective.uneven else ()
+        layout = Layout(buffers.count, self.size, 0, matrix)
+        call = Call(collective, dtype, op, layout, buffers.send, buffers.recv, in_place=False)
         try:
             self.bind(call)()
             self.synchronize(0)
@@ -96,7 +81,7 @@ class TorchEngine(TorchRank, Engine):
         return NcclTuner() if self._gpu is not None else None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers, and one to reduce in where PyTorch would overwrite what must stay."""
+        """Allocate both buffers, and one for reductions that would overwrite what must stay."""
         least = PROBE_ELEMENTS * 64 * self.size * 8
         sizes = {"send": max(send_bytes, least), "recv": max(recv_bytes, least)}
         if self._spec.row.rooted and self._spec.row.reduces:
@@ -112,20 +97,19 @@ class TorchEngine(TorchRank, Engine):
             return (HostMemory(lambda call, buffer: self.view(call, buffer).numpy()),)
         from busbw.engines.cuda_memory import CudaMemory
 
+        def address(call: Call, buffer: str) -> int:
+            return int(self.view(call, buffer).data_ptr())
+
         stream = torch.cuda.current_stream(self._gpu).cuda_stream
-        return (
-            CudaMemory(
-                self._gpu, stream, lambda call, buffer: int(self.view(call, buffer).data_ptr())
-            ),
-        )
+        return (CudaMemory(self._gpu, stream, address),)
 
     def view(self, call: Call, buffer: str) -> torch.Tensor:
         """Bytes of the call's "send" or "recv" data."""
-        name, where = placement(call, self.ranks[0], buffer)
-        return self._buffers[name][where]
+        name, used_bytes = placement(call, self.ranks[0], buffer)
+        return self._buffers[name][used_bytes]
 
     def scratch(self, call: Call) -> torch.Tensor:
-        """Bytes as many as the send buffer's, that no check looks at."""
+        """As many bytes as the call sends, in a buffer that no check reads."""
         return self._buffers["scratch"][: call.send * call.dtype.itemsize]
 
     def bind(self, call: Call) -> Launch:
@@ -133,9 +117,8 @@ class TorchEngine(TorchRank, Engine):
         kind = getattr(torch, call.dtype.torch)
         send, recv = self.view(call, "send").view(kind), self.view(call, "recv").view(kind)
         scratch = self.scratch(call).view(kind) if "scratch" in self._buffers else None
-        return torch_rank.CALLS[call.collective.name](
-            torch_rank.Tensors(self.process_group, call, send, recv, scratch)
-        )
+        tensors = torch_rank.Tensors(self.process_group, call, send, recv, scratch)
+        return torch_rank.CALLS[call.collective.name](tensors)
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for the GPU."""
@@ -179,8 +162,8 @@ class TorchEngine(TorchRank, Engine):
 
     def fence(self) -> Launch:
         """An all_reduce of one float."""
-        one = torch.zeros(1, device=self.device)
-        return partial(dist.all_reduce, one, group=self.process_group)
+        value = torch.zeros(1, device=self.device)
+        return partial(dist.all_reduce, value, group=self.process_group)
 
     def mark(self, index: int) -> None:
         """Record an event, or note the clock."""

@@ -1,8 +1,7 @@
-"""One rank of torch.distributed: its device and its process group.
+"""One rank of torch.distributed: its device, its process group, and its collectives.
 
-The engine measures on it, and trainings run on it.
-
-Each collective as torch.distributed calls on typed views of the buffers.
+The engine measures on it, and trainings run on it. Each collective is torch.distributed calls on
+typed views of the buffers.
 """
 
 import gc
@@ -29,7 +28,7 @@ from busbw.launch.control import Control
 
 @dataclass(slots=True)
 class Tensors:
-    """One call's views; `scratch` exists for rooted reductions."""
+    """The views of one call's buffers; `scratch` exists for rooted reductions."""
 
     group: Any
     call: Call
@@ -65,9 +64,9 @@ class Tensors:
         return getattr(dist.ReduceOp, {"prod": "PRODUCT"}.get(name, name.upper()))
 
     def parts(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """One view a rank."""
+        """A view for each rank's part."""
         count = self.call.layout.count
-        return [tensor[r * count : (r + 1) * count] for r in range(self.ranks)]
+        return [tensor[rank * count : (rank + 1) * count] for rank in range(self.ranks)]
 
 
 def _after_copy(target: torch.Tensor, source: torch.Tensor, launch: Launch) -> Launch:
@@ -94,11 +93,9 @@ def _reduce(t: Tensors) -> Launch:
 
 def _broadcast(t: Tensors) -> Launch:
     launch = partial(dist.broadcast, t.recv, t.root, t.group)
-    return (
-        _after_copy(t.recv, t.send, launch)
-        if t.rank == t.call.root and not t.call.in_place
-        else launch
-    )
+    if t.rank == t.call.root and not t.call.in_place:
+        return _after_copy(t.recv, t.send, launch)
+    return launch
 
 
 def _gather(t: Tensors) -> Launch:
@@ -114,21 +111,23 @@ def _scatter(t: Tensors) -> Launch:
 def _alltoallv(t: Tensors) -> Launch:
     matrix = t.call.layout.matrix
     recvs, sends = [row[t.rank] for row in matrix], list(matrix[t.rank])
-    # In place the two buffers are one, of the larger total; PyTorch wants each side exactly as long
+    # In place the two buffers are one, of the larger total; PyTorch needs each side exactly as long
     # as its counts.
-    return partial(
-        dist.all_to_all_single, t.recv[: sum(recvs)], t.send[: sum(sends)], recvs, sends, t.group
-    )
+    recv, send = t.recv[: sum(recvs)], t.send[: sum(sends)]
+    return partial(dist.all_to_all_single, recv, send, recvs, sends, t.group)
 
 
-def _exchange(t: Tensors, to: int, source: torch.Tensor, of: int, target: torch.Tensor) -> Launch:
-    if to == t.rank:
+def _exchange(
+    t: Tensors, receiver: int, source: torch.Tensor, sender: int, target: torch.Tensor
+) -> Launch:
+    """Send `source` to one rank while `target` is received from another."""
+    if receiver == t.rank:
         return lambda: target.copy_(source)
 
     def run() -> None:
         pair = [
-            dist.P2POp(dist.isend, source, t.job_rank(to), t.group),
-            dist.P2POp(dist.irecv, target, t.job_rank(of), t.group),
+            dist.P2POp(dist.isend, source, t.job_rank(receiver), t.group),
+            dist.P2POp(dist.irecv, target, t.job_rank(sender), t.group),
         ]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
@@ -140,11 +139,12 @@ def _hypercube(t: Tensors) -> Launch:
     count, rank = t.call.layout.count, t.rank
     steps: list[Launch] = [] if t.call.in_place else [lambda: t.parts(t.recv)[rank].copy_(t.send)]
     for step in range(t.ranks.bit_length() - 1):
-        partner, parts = rank ^ 1 << step, count << step
-        have, want = (rank >> step << step) * count, (partner >> step << step) * count
-        steps.append(
-            _exchange(t, partner, t.recv[have : have + parts], partner, t.recv[want : want + parts])
-        )
+        partner, length = rank ^ 1 << step, count << step
+        held_start = (rank >> step << step) * count
+        missing_start = (partner >> step << step) * count
+        held = t.recv[held_start : held_start + length]
+        missing = t.recv[missing_start : missing_start + length]
+        steps.append(_exchange(t, partner, held, partner, missing))
     return Steps(steps)
 
 
@@ -167,14 +167,14 @@ CALLS: dict[str, Callable[[Tensors], Launch]] = {
 
 SETUP_LIMIT = timedelta(seconds=120)
 CALLBACKS_S = 5.0
-# references to an object in a caller's variable, in a parameter and in that of getrefcount
+# References to an object in a caller's variable, in a parameter and in that of getrefcount.
 CALLERS = 3
 
 
 class TorchRank:
-    """A process on the GPU of its local number, or on the CPU where PyTorch sees no GPU.
+    """A process on the GPU of its local number, or on the CPU if PyTorch sees no GPU.
 
-    Made on all processes together.
+    Its creation is collective.
     """
 
     name = "torch"
@@ -182,8 +182,10 @@ class TorchRank:
     def __init__(
         self, control: Control, local: int, group: int, process: int, *, parent: bool = False
     ) -> None:
-        """With `parent`, groups of some of its ranks can be made by these alone: NCCL does not
-        split them from this one.
+        """Join the process group.
+
+        With `parent`, some of its ranks can create a group without the others: NCCL does not split
+        it from this one.
         """
         self._group, self._process = group, process
         self.size = control.processes
@@ -194,24 +196,23 @@ class TorchRank:
         self.process_group = _join(control, self.backend, None if parent else self.device)
 
     def devices(self) -> list[Device]:
-        """The GPU, or the process."""
-        found = Device(
-            self._process,
-            os.getpid(),
-            platform.node(),
-            0,
-            "",
-            f"CPU, PyTorch {torch.__version__}",
-            self._group,
+        """The GPU, or on CPUs the process."""
+        device = Device(
+            rank=self._process,
+            pid=os.getpid(),
+            host=platform.node(),
+            index=0,
+            bus="",
+            name=f"CPU, PyTorch {torch.__version__}",
+            group=self._group,
+            process=self._process,
         )
-        found.process = self._process
         if self._gpu is not None:
-            facts = torch.cuda.get_device_properties(self._gpu)
-            found.index, found.name, found.memory_bytes = self._gpu, facts.name, facts.total_memory
-            found.bus = (
-                f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
-            )
-        return [found]
+            gpu = torch.cuda.get_device_properties(self._gpu)
+            device.index, device.name = self._gpu, gpu.name
+            device.memory_bytes = gpu.total_memory
+            device.bus = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}"
+        return [device]
 
     def library(self) -> Library:
         """Versions of PyTorch and of the NCCL it carries."""
@@ -231,11 +232,11 @@ class TorchRank:
 
 
 def wait_for_callbacks(group: Any) -> None:
-    """Wait until no callback in a thread of Gloo holds a destroyed group, which the caller holds in
-    one variable.
+    """Wait until no callback in a thread of Gloo holds a destroyed group.
 
-    PowerSGD of torch leaves such callbacks. If one frees the last reference, the group ends in its
-    own thread, which joins itself and aborts the process.
+    The caller holds the group in one variable. PowerSGD of torch leaves such callbacks. If one
+    frees the last reference, the group ends in its own thread, which joins itself and aborts the
+    process.
     """
     end_s = time.monotonic() + CALLBACKS_S
     while sys.getrefcount(group) > CALLERS and time.monotonic() < end_s:
@@ -245,7 +246,7 @@ def wait_for_callbacks(group: Any) -> None:
 
 
 def _pick_gpu(local: int) -> int:
-    """The process' GPU: the launcher may show each process its own alone."""
+    """The GPU of the process: the launcher may show each process only its own."""
     count = torch.cuda.device_count()
     if local >= count and count != 1:
         raise NoMeasurement(
@@ -258,10 +259,10 @@ def _pick_gpu(local: int) -> int:
 
 
 def _join(control: Control, backend: str, device: torch.device | None) -> Any:
-    """A process group over the control channel's processes, meeting at a store that process 0 opens
-    on a free port.
+    """A process group over the processes of the control channel.
 
-    The first one must have all processes that later ones have.
+    They meet at a store that process 0 opens on a free port. The first group must have all
+    processes that later ones have.
     """
     if dist.is_initialized():
         return dist.new_group(
@@ -269,13 +270,9 @@ def _join(control: Control, backend: str, device: torch.device | None) -> Any:
         )
     store, hosts = None, set(control.allgather(platform.node()))
     if control.process == 0:
+        own_address = _store_address(len(hosts))
         store = dist.TCPStore(
-            _store_address(len(hosts)),
-            0,
-            control.processes,
-            True,
-            SETUP_LIMIT,
-            wait_for_workers=False,
+            own_address, 0, control.processes, True, SETUP_LIMIT, wait_for_workers=False
         )
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
@@ -293,15 +290,13 @@ def _join(control: Control, backend: str, device: torch.device | None) -> Any:
 
 
 def _store_address(hosts: int) -> str:
-    """The address of process 0's store: the loopback, the interface chosen for sockets, or the
-    host name.
+    """The address of process 0's store.
+
+    It is the loopback, that of the interface chosen for sockets, or the host name.
     """
     if hosts == 1:
         return "127.0.0.1"
-    chosen = (
-        (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "")
-        .split(",")[0]
-        .lstrip("=")
-    )
-    found = address(chosen) if chosen else None
-    return str(found.ip) if found else platform.node()
+    names = os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or ""
+    interface = names.split(",")[0].lstrip("=")
+    interface_address = address(interface) if interface else None
+    return str(interface_address.ip) if interface_address else platform.node()

@@ -1,12 +1,12 @@
-"""Precise timing of a cell: visits, each with samples of every rank, until the median is known as
-closely as requested, or more of them will not help.
+"""Precise timing of a cell: visits, each with samples of every rank.
 
-The runner measures other cells between the visits.
+Visits end when the median is known as closely as requested, or when more of them will not help. The
+runner measures other cells between the visits.
 """
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -19,12 +19,12 @@ from busbw.measure.plan import Rates
 from busbw.stats.intervals import nearest_rank, quantile_interval
 from busbw.stats.sampling import TAIL, THROTTLED_TAKES, Decision, next_step, reported_interval
 
-# lower quartile: high for a rank that is always late, low for one that the scheduler delayed now
-# and then
+# A rank's lateness is this percentile, the lower quartile: it is high for a rank that is always
+# late, and low for one that the scheduler delayed now and then.
 LATE_PERCENT = 25
 UNFINISHED = "interrupted"  # the run ended before the last visit
-# of the samples: slots of a clock that fit delayed operations let ranks sleep, and so delay them
-# again
+# The expected time of an operation is this percentile of the samples: time slots that fit delayed
+# operations let ranks sleep, and so delay them again.
 UNDISTURBED_PERCENT = 25
 DIGITS = 10  # of a stored time: 0.1 ns
 SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
@@ -34,11 +34,11 @@ SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 class Measured:
     """A cell's samples in seconds.
 
-    longest_s: from the first rank's start to the last rank's end. shortest_s: the smallest duration
-    over the ranks, of the slowest group. late_s[r]: how late rank r started. ends_s[r]: from the
-    first rank's start to the end of rank r. launches_s: each process' median time to enqueue one
-    operation. visits[k]: the number of samples of visit k. throttled: some are of a GPU that was
-    slowed down.
+    `longest_s`: from the first rank's start to the last rank's end. `shortest_s`: the smallest
+    duration over the ranks, of the slowest group. `late_s[r]`: how late rank r started.
+    `ends_s[r]`: from the first rank's start to the end of rank r. `launches_s`: each process'
+    median time to enqueue one operation. `visits[k]`: the number of samples of visit k.
+    `throttled`: a GPU was slowed down during some of the samples.
     """
 
     longest_s: list[float] = field(default_factory=list)
@@ -58,17 +58,17 @@ class Measured:
 
 @dataclass(slots=True)
 class Visiting:
-    """A cell between its visits, the same on all processes but for `seen`, which process 0 fills.
+    """A cell between its visits. It is the same on all processes, except that only process 0 fills
+    `measured`.
 
-    `turn` has a launch for each buffer position; `visited` counts its visits, and `more` is the
-    number of samples of the next one, 0 if there is none; `estimate_s` is the expected time of one
-    operation.
+    `turn` has a launch for each buffer position. `more` is the number of samples of the next visit,
+    0 if there is none. `estimate_s` is the expected time of one operation. `visited` counts visits.
     """
 
     turn: Iterator[Launch]
     more: int
     estimate_s: float
-    seen: Measured = field(default_factory=Measured)
+    measured: Measured = field(default_factory=Measured)
     launch_s: list[float] = field(default_factory=list)
     spent_s: float = 0.0
     visited: int = 0
@@ -88,7 +88,8 @@ def visit(
     was last asked: the samples are then taken again once or twice. `group_id` numbers groups that
     do not wait for each other.
     """
-    start, seen = time.perf_counter(), state.seen
+    start = time.perf_counter()
+    measured = state.measured
     for _ in range(THROTTLED_TAKES):
         taken = batches.take(list(itertools.islice(state.turn, state.more)), state.estimate_s)
         disturbed = throttled()
@@ -96,30 +97,28 @@ def visit(
             break
     state.visited += 1
     state.launch_s += taken.launch_s
-    every = control.gather((group_id, taken.durations_s, taken.late_s))
-    if every is not None:
-        _add(seen, every)
-        seen.throttled |= disturbed
+    batch = control.gather((group_id, taken.durations_s, taken.late_s))
+    if batch is not None:
+        _add(measured, batch)
+        measured.throttled |= disturbed
         state.spent_s += time.perf_counter() - start
-        seen.decision = next_step(seen.by_visit(), sampling, state.spent_s, seen.tick_s)
-        state.more, state.estimate_s = (
-            seen.decision.more,
-            nearest_rank(sorted(seen.longest_s), UNDISTURBED_PERCENT),
-        )
+        measured.decision = next_step(measured.by_visit(), sampling, state.spent_s, measured.tick_s)
+        state.more = measured.decision.more
+        state.estimate_s = nearest_rank(sorted(measured.longest_s), UNDISTURBED_PERCENT)
     state.more, state.estimate_s = control.bcast((state.more, state.estimate_s))
 
 
 def finish(state: Visiting, control: Control) -> Measured | None:
-    """What was measured, on process 0."""
+    """Gather what each process measured of launches; returns all of the cell on process 0."""
     costs = control.gather(median(state.launch_s) if state.launch_s else None)
     if costs is None:
         return None
-    state.seen.launches_s = [cost for cost in costs if cost is not None]
-    return state.seen
+    state.measured.launches_s = [cost for cost in costs if cost is not None]
+    return state.measured
 
 
 def cell(
-    seen: Measured,
+    measured: Measured,
     sampling: Sampling,
     operations: int,
     rates: Rates,
@@ -128,96 +127,113 @@ def cell(
     host_timed: bool = False,
     uneven: bool = False,
 ) -> Cell:
-    """The cell. Each sample is of `operations` operations in one group; times are per operation.
+    """The cell of these samples. Each sample is of `operations` operations in one group, and the
+    cell's times are per operation.
 
     `synchronizes`: no rank ends before all have started. `host_timed`: starts were read from a
     common clock. `uneven`: the ranks move different amounts, so that their ends matter.
     """
-    dropped = sum(seen.visits[: seen.decision.dropped])
-    kept = seen.longest_s[dropped:]
-    made = rates.cell(_each(median(kept), operations))
-    made.n = len(kept)
-    made.samples_s = [_each(value, operations) for value in seen.longest_s]
-    made.dropped, made.stopped = (
-        dropped,
-        ("unstable" if seen.throttled else seen.decision.stopped or UNFINISHED),
-    )
-    made.visits = list(seen.visits)
-    found = reported_interval(
-        seen.by_visit()[seen.decision.dropped :], sampling.confidence, seen.tick_s
-    )
-    made.low_s, made.high_s = _both(found, operations) or (None, None)
-    made.modes_s = _both(seen.decision.modes_s, operations)
-    made.tick_s = round(seen.tick_s / operations, DIGITS) or None
-    made.launches_s = [_each(cost, operations) for cost in seen.launches_s] or None
-    made.launch_s = max(made.launches_s) if made.launches_s else None
+    decision = measured.decision
+    dropped = sum(measured.visits[: decision.dropped])
+    kept = measured.longest_s[dropped:]
+    cell = rates.cell(_per_operation(median(kept), operations))
+    cell.n = len(kept)
+    cell.samples_s = [_per_operation(sample, operations) for sample in measured.longest_s]
+    cell.dropped = dropped
+    cell.stopped = "unstable" if measured.throttled else decision.stopped or UNFINISHED
+    cell.visits = list(measured.visits)
+    kept_visits = measured.by_visit()[decision.dropped :]
+    interval = reported_interval(kept_visits, sampling.confidence, measured.tick_s)
+    cell.low_s, cell.high_s = _pair_per_operation(interval, operations) or (None, None)
+    cell.modes_s = _pair_per_operation(decision.modes_s, operations)
+    cell.tick_s = round(measured.tick_s / operations, DIGITS) or None
+    cell.launches_s = [_per_operation(cost, operations) for cost in measured.launches_s] or None
+    cell.launch_s = max(cell.launches_s) if cell.launches_s else None
     if synchronizes:
-        made.op_s = _each(median(seen.shortest_s[dropped:]), operations)
+        cell.op_s = _per_operation(median(measured.shortest_s[dropped:]), operations)
     if synchronizes or host_timed:
-        starts = [max(late) for late in zip(*(late[dropped:] for late in seen.late_s), strict=True)]
-        made.skew_s = round(median(starts), DIGITS)
-        made.late_s = [
-            round(nearest_rank(sorted(late[dropped:]), LATE_PERCENT), DIGITS)
-            for late in seen.late_s
+        kept_late = [late[dropped:] for late in measured.late_s]
+        latest_starts = [max(late) for late in zip(*kept_late, strict=True)]
+        cell.skew_s = round(median(latest_starts), DIGITS)
+        cell.late_s = [
+            round(nearest_rank(sorted(late), LATE_PERCENT), DIGITS) for late in kept_late
         ]
     if uneven:
-        made.ends_s = [_each(median(ends[dropped:]), operations) for ends in seen.ends_s]
+        kept_ends = [ends[dropped:] for ends in measured.ends_s]
+        cell.ends_s = [_per_operation(median(ends), operations) for ends in kept_ends]
     if sampling.tail:
-        made.p99_s = _each(nearest_rank(sorted(kept), round(100 * TAIL)), operations)
+        cell.p99_s = _per_operation(nearest_rank(sorted(kept), round(100 * TAIL)), operations)
         bounds = quantile_interval(kept, TAIL, sampling.confidence)
-        made.p99_low_s, made.p99_high_s = _both(bounds, operations) or (None, None)
-    return made
+        cell.p99_low_s, cell.p99_high_s = _pair_per_operation(bounds, operations) or (None, None)
+    return cell
 
 
-def _each(seconds: float, operations: int) -> float:
+def _per_operation(seconds: float, operations: int) -> float:
     return max(round(seconds / operations, DIGITS), SMALLEST_TIME_S)
 
 
-def _both(pair: tuple[float, float] | None, operations: int) -> tuple[float, float] | None:
-    return (_each(pair[0], operations), _each(pair[1], operations)) if pair else None
+def _pair_per_operation(
+    pair: tuple[float, float] | None, operations: int
+) -> tuple[float, float] | None:
+    if pair is None:
+        return None
+    low, high = pair
+    return _per_operation(low, operations), _per_operation(high, operations)
 
 
-def _add(seen: Measured, every: Sequence[tuple[int, list[list[float]], list[list[float]]]]) -> None:
+def _add(
+    measured: Measured, batch: Sequence[tuple[int, list[list[float]], list[list[float]]]]
+) -> None:
     """Add one batch: each process' group_id, and the durations and lateness of its ranks.
 
-    Without a common clock, a rank's lateness is the longest duration in its group_id minus its own:
+    Without a common clock, a rank's lateness is the longest duration in its group minus its own:
     the other ranks waited for it.
     """
-    spans: dict[int, list[list[float]]] = {}
-    own: dict[int, list[list[float]]] = {}
-    all_ends: list[list[float]] = []
-    for group_id, durations, late in every:
-        ends = (
-            [
-                [wait + one for wait, one in zip(*pair, strict=True)]
-                for pair in zip(late, durations, strict=True)
-            ]
-            if late
-            else durations
-        )
-        all_ends += ends
-        spans.setdefault(group_id, []).extend(ends)
-        own.setdefault(group_id, []).extend(durations)
-    longest = {
-        group_id: [max(values) for values in zip(*ranks, strict=True)]
-        for group_id, ranks in spans.items()
-    }
-    shortest = [[min(values) for values in zip(*ranks, strict=True)] for ranks in own.values()]
-    lateness = []
-    for group_id, durations, late in every:
-        lateness += late or [
-            [most - one for most, one in zip(longest[group_id], times, strict=True)]
-            for times in durations
-        ]
-    before = len(seen.longest_s)
-    seen.longest_s += [round(max(values), DIGITS) for values in zip(*longest.values(), strict=True)]
-    seen.visits.append(len(seen.longest_s) - before)
-    seen.shortest_s += [round(max(values), DIGITS) for values in zip(*shortest, strict=True)]
-    seen.late_s = [
-        before + now
-        for before, now in zip(seen.late_s or [[] for _ in lateness], lateness, strict=True)
-    ]
-    seen.ends_s = [
-        before + now
-        for before, now in zip(seen.ends_s or [[] for _ in all_ends], all_ends, strict=True)
-    ]
+    ends_by_group: dict[int, list[list[float]]] = {}
+    durations_by_group: dict[int, list[list[float]]] = {}
+    ends_s: list[list[float]] = []
+    for group_id, durations, late in batch:
+        ends = _sums(late, durations) if late else durations
+        ends_s += ends
+        ends_by_group.setdefault(group_id, []).extend(ends)
+        durations_by_group.setdefault(group_id, []).extend(durations)
+    longest = {group_id: _largest(ranks) for group_id, ranks in ends_by_group.items()}
+    shortest = [_smallest(ranks) for ranks in durations_by_group.values()]
+    late_s: list[list[float]] = []
+    for group_id, durations, late in batch:
+        late_s += late or [_differences(longest[group_id], times) for times in durations]
+    samples = [round(value, DIGITS) for value in _largest(longest.values())]
+    measured.longest_s += samples
+    measured.visits.append(len(samples))
+    measured.shortest_s += [round(value, DIGITS) for value in _largest(shortest)]
+    measured.late_s = _extended(measured.late_s, late_s)
+    measured.ends_s = _extended(measured.ends_s, ends_s)
+
+
+def _largest(ranks: Iterable[list[float]]) -> list[float]:
+    """The largest value of each operation over the ranks."""
+    return [max(values) for values in zip(*ranks, strict=True)]
+
+
+def _smallest(ranks: Iterable[list[float]]) -> list[float]:
+    """The smallest value of each operation over the ranks."""
+    return [min(values) for values in zip(*ranks, strict=True)]
+
+
+def _sums(late: list[list[float]], durations: list[list[float]]) -> list[list[float]]:
+    """Lateness plus duration, of each operation on each rank."""
+    sums = []
+    for waits, times in zip(late, durations, strict=True):
+        sums.append([wait + duration for wait, duration in zip(waits, times, strict=True)])
+    return sums
+
+
+def _differences(longest: list[float], times: list[float]) -> list[float]:
+    return [largest - duration for largest, duration in zip(longest, times, strict=True)]
+
+
+def _extended(by_rank: list[list[float]], added: list[list[float]]) -> list[list[float]]:
+    """Each rank's values with those of a new batch; `by_rank` is empty before the first."""
+    if not by_rank:
+        return added
+    return [before + now for before, now in zip(by_rank, added, strict=True)]

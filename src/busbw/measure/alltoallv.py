@@ -1,17 +1,14 @@
-"""The bytes from each rank to each other in alltoallv: generated with a spread, or from a matrix.
+"""The bytes from each rank to each other in alltoallv, for each size of a sweep.
 
-Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; with a spread of 1 only a
-single rank sends to itself.
+They come from --counts, a matrix in a file or the lookups of a sharded table, or else from
+nccl-tests' environment variables, a matrix or a spread. The rules for the variables are those of
+nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes, and with a spread of 1 a rank sends
+to itself only if it is the only one.
 
-How often each rank's rows are asked for, if a table is sharded by rows and the popularity of ids
-follows a power law.
-
-Rows are sharded as in TorchRec (row-wise): rank r holds rows r x block to (r + 1) x block - 1, with
-block = rows / ranks rounded up. These are expected values: no ids are drawn, so that a batch of any
-size costs the same, and all ranks compute the same numbers.
-
-alltoallv's matrix for each size of a sweep: from --counts, or else from nccl-tests'
-environment variables.
+The lookups are those of a table that is sharded by rows, when the popularity of ids follows a power
+law. Rows are sharded as in TorchRec (row-wise): rank r holds rows r x block to (r + 1) x block - 1,
+with block = rows / ranks rounded up. The numbers are expected values: no ids are drawn, so that a
+batch of any size costs the same, and all ranks compute the same numbers.
 """
 
 import hashlib
@@ -29,10 +26,10 @@ from busbw.core.given_file import MOST, read_text
 from busbw.core.layouts import GRAIN_BYTES
 from busbw.core.sweep import SweepSpec
 
-# the most popular ids, each placed on its own; together the others are spread evenly over the rows
+# Each of the most popular ids has a row of its own; the others are spread evenly over the rows.
 HEAD = 1 << 14
-# beyond HEAD, sums are over buckets of 1/64 of their popularity rank: within 1e-4 for exponents up
-# to 2
+# Beyond HEAD, sums are over buckets of 1/64 of their popularity rank: within 1e-4 for exponents up
+# to 2.
 BUCKETS = 64
 DIGITS = 9  # rounding errors, which differ between C libraries, must not change the bytes of a pair
 
@@ -44,9 +41,10 @@ def loads(spec: Zipf, ranks: int) -> list[float]:
 
     All ranks ask with the same distribution.
     """
-    found = (_in_order if spec.sorted else _scattered)(spec, ranks, _weight(spec))
-    most = max(found)
-    return [round(one / most, DIGITS) for one in found]
+    weights = _weights_in_order if spec.sorted else _weights_scattered
+    by_rank = weights(spec, ranks, _weight(spec))
+    largest = max(by_rank)
+    return [round(weight / largest, DIGITS) for weight in by_rank]
 
 
 def unique_ids(spec: Zipf) -> float:
@@ -60,18 +58,19 @@ def _weight(spec: Zipf) -> Weight:
 
 def _chance_in_a_batch(spec: Zipf) -> Weight:
     """The probability that the k-th most popular id is in a batch: 1 - (1 - p) ** ids."""
-    every = _sum(lambda k: k**-spec.exponent, 0, spec.rows)
+    total = _sum(lambda k: k**-spec.exponent, 0, spec.rows)
 
     def chance(k: float) -> float:
-        p = k**-spec.exponent / every
+        p = k**-spec.exponent / total
         return 1.0 if p >= 1 else -math.expm1(spec.ids * math.log1p(-p))
 
     return chance
 
 
 def _sum(weight: Weight, low: int, high: int) -> float:
-    """The sum of weight(k) for k from low + 1 to high: exact up to HEAD, then by the middle of
-    buckets.
+    """The sum of weight(k) for k from low + 1 to high.
+
+    It is exact up to HEAD. Beyond, each bucket counts with the weight at its middle.
     """
     total = math.fsum(weight(k) for k in range(low + 1, min(high, HEAD) + 1))
     start = max(low, HEAD)
@@ -82,32 +81,36 @@ def _sum(weight: Weight, low: int, high: int) -> float:
     return total
 
 
-def _in_order(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
-    """The k-th most popular id is row k - 1."""
+def _weights_in_order(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
+    """The weight of each rank's rows, if the k-th most popular id is row k - 1."""
     block = -(-spec.rows // ranks)
     edges = [min(rank * block, spec.rows) for rank in range(ranks + 1)]
     return [_sum(weight, low, high) for low, high in itertools.pairwise(edges)]
 
 
-def _scattered(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
-    """Each popular id has a row of its own, chosen by the seed; the others share what is left of
-    each rank's rows.
+def _weights_scattered(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
+    """The weight of each rank's rows, if ids are scattered.
+
+    Each popular id has a row of its own, chosen by the seed; the others share the rows that are
+    left on each rank.
     """
     block = -(-spec.rows // ranks)
-    left = [max(min(block, spec.rows - rank * block), 0) for rank in range(ranks)]
-    found = [0.0] * ranks
-    for k, row in enumerate(_places(spec), 1):
-        found[row // block] += weight(k)
-        left[row // block] -= 1
-    others, rest = sum(left), _sum(weight, HEAD, spec.rows)
-    return (
-        [own + rest * free / others for own, free in zip(found, left, strict=True)]
-        if others
-        else found
-    )
+    rows_left = [max(min(block, spec.rows - rank * block), 0) for rank in range(ranks)]
+    weights = [0.0] * ranks
+    for k, row in enumerate(_popular_rows(spec), 1):
+        weights[row // block] += weight(k)
+        rows_left[row // block] -= 1
+    all_left = sum(rows_left)
+    if not all_left:
+        return weights
+    unpopular = _sum(weight, HEAD, spec.rows)
+    return [
+        popular + unpopular * left / all_left
+        for popular, left in zip(weights, rows_left, strict=True)
+    ]
 
 
-def _places(spec: Zipf) -> list[int]:
+def _popular_rows(spec: Zipf) -> list[int]:
     """Different rows, one for each of the most popular ids.
 
     Only random() is the same in every version of Python.
@@ -130,26 +133,34 @@ def generated_bytes(total: int, ranks: int, spread: float) -> Matrix:
     """Bytes from rank i to rank j when each sends about `total`: even at spread 0, growing with
     (j - i) mod n at spread 1.
     """
-    weight = ranks * (ranks - 1) / 2
-    row = (
-        [
-            (1 - spread) * total / ranks + spread * distance * total / weight
-            for distance in range(ranks)
-        ]
-        if weight
-        else [total]
-    )
-    floored = [whole_grains(value) for value in row]
-    return [[floored[(j - i) % ranks] for j in range(ranks)] for i in range(ranks)]
+    if ranks == 1:
+        return [[whole_grains(total)]]
+    distances = ranks * (ranks - 1) / 2
+    even = (1 - spread) * total / ranks
+    by_distance = [
+        whole_grains(even + spread * distance * total / distances) for distance in range(ranks)
+    ]
+    return [_rotated(by_distance, i) for i in range(ranks)]
+
+
+def _rotated(by_distance: Sequence[int], rank: int) -> list[int]:
+    """The bytes that `rank` sends to each rank, from those to the rank at each distance."""
+    ranks = len(by_distance)
+    return [by_distance[(j - rank) % ranks] for j in range(ranks)]
 
 
 def scaled_bytes(weights: Sequence[Sequence[float]], size: int) -> Matrix:
     """The weights as bytes: the largest total that a rank sends or receives becomes `size`, or
     less by the cut to 16 bytes.
     """
-    largest = max(*map(sum, weights), *map(sum, zip(*weights, strict=True)))
+    columns = zip(*weights, strict=True)
+    largest = max(*map(sum, weights), *map(sum, columns))
     scale = size / largest
-    return [[whole_grains(value * scale) for value in row] for row in weights]
+    return [_scaled_row(row, scale) for row in weights]
+
+
+def _scaled_row(row: Sequence[float], scale: float) -> list[int]:
+    return [whole_grains(value * scale) for value in row]
 
 
 def whole_grains(size: float) -> int:
@@ -158,10 +169,10 @@ def whole_grains(size: float) -> int:
 
 
 def parse_matrix(text: str, ranks: int, scale: float, source: str) -> Matrix:
-    """A square matrix of bytes: a row per line, values separated by white space or commas, comments
-    after #.
+    """A square matrix of bytes for `ranks` ranks.
 
-    Of a matrix for more ranks the first rows and columns are used. UsageError names the invalid row
+    The text has a row per line, values separated by white space or commas, and comments after #. Of
+    a matrix for more ranks, the first rows and columns are used. UsageError names the invalid row
     and value, or the scale's variable.
     """
     if not 0 <= scale < float("inf"):
@@ -175,10 +186,10 @@ def parse_matrix(text: str, ranks: int, scale: float, source: str) -> Matrix:
             f"{source}: {len(rows)} rows for {ranks} ranks", "give one row of bytes per rank"
         )
     _refuse_ragged(rows, source)
-    return [
-        [_bytes(word, scale, f"{source}: row {number}") for word in row[:ranks]]
-        for number, row in enumerate(rows[:ranks])
-    ]
+    matrix = []
+    for number, row in enumerate(rows[:ranks]):
+        matrix.append([_bytes(word, scale, f"{source}: row {number}") for word in row[:ranks]])
+    return matrix
 
 
 def parse_weights(text: str, ranks: int, source: str) -> list[list[float]]:
@@ -193,10 +204,9 @@ def parse_weights(text: str, ranks: int, source: str) -> list[list[float]]:
             "give one row, and one column, per rank",
         )
     _refuse_ragged(rows, source)
-    weights = [
-        [_number(word, f"{source}: row {number}") for word in row]
-        for number, row in enumerate(rows)
-    ]
+    weights = []
+    for number, row in enumerate(rows):
+        weights.append([_number(word, f"{source}: row {number}") for word in row])
     if not any(map(any, weights)):
         raise UsageError(
             f"{source}: all values are 0",
@@ -206,11 +216,9 @@ def parse_weights(text: str, ranks: int, source: str) -> list[list[float]]:
 
 
 def _rows(text: str) -> list[list[str]]:
-    return [
-        row
-        for line in text.splitlines()
-        if (row := line.partition("#")[0].replace(",", " ").split())
-    ]
+    """The words of each line that has any, without comments."""
+    rows = [line.partition("#")[0].replace(",", " ").split() for line in text.splitlines()]
+    return [row for row in rows if row]
 
 
 def _refuse_ragged(rows: Sequence[Sequence[str]], source: str) -> None:
@@ -246,16 +254,19 @@ def _bytes(word: str, scale: float, where: str) -> int:
 
 
 def elements(matrix: Sequence[Sequence[int]], itemsize: int) -> tuple[tuple[int, ...], ...]:
-    """The matrix in elements."""
-    return tuple(tuple(size // itemsize for size in row) for row in matrix)
+    """The matrix of bytes as numbers of elements of `itemsize` bytes."""
+    return tuple(_counts(row, itemsize) for row in matrix)
+
+
+def _counts(row: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    return tuple(size // itemsize for size in row)
 
 
 class Matrices:
     """Makes the matrices of one sweep over `ranks` ranks.
 
-    UsageError where the source cannot be used.
-
-    `source` is that of core.traffic.Traffic; `from_file` tells that the values are a file's.
+    UsageError where the source cannot be used. `source` is that of core.alltoallv.Traffic;
+    `from_file` says whether the values are those of a file.
     """
 
     def __init__(self, spec: SweepSpec, ranks: int) -> None:
@@ -302,7 +313,7 @@ class Matrices:
             return
         text = _read(counts.path, f"--counts {self.spec.counts}", HINT)
         self._weights = parse_weights(text, self.ranks, counts.path)
-        self._is_file(self._weights)
+        self._name_file(self._weights)
 
     def _from_variables(self, name: str) -> None:
         text = _read(
@@ -319,20 +330,20 @@ class Matrices:
             _environment_number(ALLTOALLV.matrix_scale, 1.0, 0.0, float("inf")),
             name,
         )
-        self._is_file(self._exact)
+        self._name_file(self._exact)
 
-    def _is_file(self, values: Sequence[Sequence[float]]) -> None:
-        every = [list(map(float, row)) for row in values]
-        self.source = f"matrix sha256:{hashlib.sha256(repr(every).encode()).hexdigest()[:16]}"
+    def _name_file(self, values: Sequence[Sequence[float]]) -> None:
+        rows = [list(map(float, row)) for row in values]
+        self.source = f"matrix sha256:{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
         self.from_file = True
 
 
-def _read(name: str, asked: str, hint: str) -> str:
+def _read(name: str, option: str, hint: str) -> str:
     try:
         return read_text(name, MOST)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
-        raise UsageError(f"{asked}: {reason}", hint) from error
+        raise UsageError(f"{option}: {reason}", hint) from error
 
 
 def _environment_number(variable: str, default: float, low: float, high: float) -> float:

@@ -22,7 +22,7 @@ from busbw.measure.start import run as start
 class Options(TypedDict, total=False):
     """Where and how to run, as the options of `busbw run`."""
 
-    # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
+    # The number over all hosts. The default is one for each GPU, or two on CPUs.
     ranks: int | None
     hosts: str  # "h1:8,h2:8"
     hostfile: Path | None
@@ -74,19 +74,14 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
     check_spec(collective, strict=True)
     dtypes(collective)
     redops(collective)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "program": "busbw.run",
         "limit_s": 60.0,
         "launch_limit_s": 120.0,
         "simulation": "",
         **options,
     }
-    where = Where(
-        **{
-            name: given.pop(name)
-            for name in ("ranks", "hosts", "hostfile", "ifname", "step")
-            if name in given
-        }
-    )
-    simulation = parse_parameters(given.pop("simulation"))
-    return SweepJob(sweep=collective, simulation=simulation, **given), where
+    where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
+    where = Where(**{name: fields.pop(name) for name in where_names if name in fields})
+    simulation = parse_parameters(fields.pop("simulation"))
+    return SweepJob(sweep=collective, simulation=simulation, **fields), where

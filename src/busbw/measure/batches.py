@@ -1,12 +1,11 @@
 """Batches of operations, each timed on every rank: between marks on device queues, by a common
 clock on CPUs.
 
-Offsets between the monotonic clocks of hosts, measured over the control channel.
-
-Ranks pair up in log2(p) rounds as in HCA (Hunold and Carpen-Amarie 2018): in round k rank r + 2^k
-learns its offset from rank r, which already knows its own. The fastest of several round trips
-bounds the error by half its duration. Drift, at worst about 10 us per second, is ignored because
-offsets are measured for every batch.
+The common clock is the monotonic clock of process 0. The offset of each other host's clock is
+measured over the control channel: processes pair up in log2(p) rounds as in HCA (Hunold and
+Carpen-Amarie 2018). In round k process r + 2^k learns its offset from process r, which already
+knows its own. The fastest of several round trips bounds the error by half its duration. Drift, at
+worst about 10 us per second, is ignored because offsets are measured for every batch.
 """
 
 import itertools
@@ -50,13 +49,12 @@ class Clocks:
         self._pairs: list[Control | None] = []  # this process' partner in each round
         if len(set(control.allgather(identity()))) == 1:
             return
+        process, processes = control.process, control.processes
         reach = 1
-        while reach < control.processes:
-            partner = (
-                control.process + reach if control.process < reach else control.process - reach
-            )
-            paired = control.process < 2 * reach and partner < control.processes
-            pair = control.split(min(control.process, partner) if paired else control.processes)
+        while reach < processes:
+            partner = process + reach if process < reach else process - reach
+            paired = process < 2 * reach and partner < processes
+            pair = control.split(min(process, partner) if paired else processes)
             self._pairs.append(pair if paired else None)
             reach *= 2
 
@@ -64,53 +62,55 @@ class Clocks:
         """Seconds to add to this process' perf_counter to get process 0's; 0.0 if all share one
         clock.
         """
-        mine = 0.0
+        offset_s = 0.0
         for pair in self._pairs:
             if pair is not None:
-                mine = _learn(pair, mine)
-        return mine
+                offset_s = _learn_offset_s(pair, offset_s)
+        return offset_s
 
 
-def _learn(pair: Control, mine: float) -> float:
-    """This process' offset, which process 1 of the pair learns from process 0; `mine` is process
-    0's own.
+def _learn_offset_s(pair: Control, known_s: float) -> float:
+    """This process' offset, which process 1 of the pair learns from process 0.
+
+    `known_s` is the offset of process 0 of the pair, on that process.
     """
-    best, found = float("inf"), mine
+    shortest, difference = float("inf"), known_s
     for _ in range(ROUND_TRIPS):
         start = time.perf_counter()
         pair.bcast(None)
-        theirs = pair.gather(time.perf_counter())
+        clocks = pair.gather(time.perf_counter())
         trip = time.perf_counter() - start
-        if theirs is not None and trip < best:
-            best, found = trip, start + trip / 2 - theirs[1]
-    offset = sum(pair.bcast((found, mine)))
-    return mine if pair.process == 0 else float(offset)
+        if clocks is not None and trip < shortest:
+            shortest, difference = trip, start + trip / 2 - clocks[1]
+    offset = sum(pair.bcast((difference, known_s)))
+    return known_s if pair.process == 0 else float(offset)
 
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
-# operations enqueued before the first runs; a GPU queue holds about a thousand entries
+# Operations enqueued before the first runs. A GPU queue holds about a thousand entries.
 MAX_HELD = 32
-# untimed operations that put caches and links into the state of a long series
+# Untimed operations that put caches and links into the state of a long series.
 LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8
 ENQUEUE_S = 30e-6  # an operation with its fence and marks
-# untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
+# Untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower.
 TRAIL = 8
 TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
 TICKS = 64  # empty intervals from which the clock's resolution is read
 FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
 SLACK = 1.5  # length of a slot of the common clock, in typical durations
 SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
-# untimed slots at the head of a batch: caches hold the data of another size
+# Untimed slots at the head of a batch, as caches hold the data of another size.
 WARM_S, MAX_WARM = 1e-3, 8
 
 
 @dataclass(slots=True)
 class Taken:
-    """One batch in seconds. durations_s[k][i]: operation i on local rank k. late_s[k][i]: its start
-    after that of the first rank.
+    """One batch in seconds.
 
-    launch_s[i]: the time to enqueue operation i; empty if a launch completes the operation.
+    `durations_s[k][i]`: operation i on local rank k. `late_s[k][i]`: its start after that of the
+    first rank. `launch_s[i]`: the time to enqueue operation i; empty if a launch completes the
+    operation.
     """
 
     durations_s: list[list[float]] = field(default_factory=list)
@@ -121,10 +121,8 @@ class Taken:
 class Batches(Protocol):
     """A way to time operations.
 
-    `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed
-    operations.
-
-    `launched` counts the launches so far, the untimed ones included.
+    `tick_s` is the clock's resolution, 0 if it is negligible. `launched` counts the launches so
+    far, the untimed ones included. `progress` counts completed operations.
     """
 
     tick_s: float
@@ -135,7 +133,7 @@ class Batches(Protocol):
         """Seconds that one operation takes in a batch, if it alone takes `estimate_s`."""
 
     def untimed(self, estimate_s: float) -> int:
-        """The operations of such a duration that a batch runs before the timed ones."""
+        """How many operations of this duration a batch runs before the timed ones."""
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """Run and time the launches in step with all processes.
@@ -163,7 +161,7 @@ class HeldBatches:
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
         self.progress, self.launched = Progress(0), 0
-        self._most = max(MAX_HELD // spec.agg_iters, 1)
+        self._max_held = max(MAX_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
         self._fence()  # its setup must not wait in a held queue
         engine.synchronize(spec.timeout)
@@ -177,19 +175,12 @@ class HeldBatches:
             self._engine.mark(2 * number)
             self._engine.mark(2 * number + 1)
         self._engine.synchronize(self._limit_s)
-        every = sorted(
-            seconds
-            for number in range(TICKS)
-            for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1)
-        )
-        return min(
-            (
-                after - before
-                for before, after in itertools.pairwise(every)
-                if after - before > FINEST_TICK_S
-            ),
-            default=0.0,
-        )
+        intervals: list[float] = []
+        for number in range(TICKS):
+            intervals += self._engine.elapsed_s(2 * number, 2 * number + 1)
+        intervals.sort()
+        differences = [after - before for before, after in itertools.pairwise(intervals)]
+        return min((value for value in differences if value > FINEST_TICK_S), default=0.0)
 
     def each_s(self, estimate_s: float) -> float:
         """See Batches: the operation, a fence, and the time to enqueue both."""
@@ -197,16 +188,16 @@ class HeldBatches:
 
     def untimed(self, estimate_s: float) -> int:
         """See Batches."""
-        return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._most)
+        return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
         taken = Taken([[] for _ in self._engine.ranks])
-        for start in range(0, len(launches), self._most):
-            self._held(launches[start : start + self._most], estimate_s, taken)
+        for start in range(0, len(launches), self._max_held):
+            self._take_held(launches[start : start + self._max_held], estimate_s, taken)
         return taken
 
-    def _held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
+    def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
         lead_in = self.untimed(estimate_s)
         with engine.held():
@@ -263,9 +254,8 @@ class HostClockBatches:
         before = clock()
         self._control.barrier()
         # Ten barriers are enough for the message with the common start to reach all ranks.
-        begin = (
-            float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
-        )
+        common_start = clock() + 10 * (clock() - before) + SLOT_MARGIN_S
+        begin = float(self._control.bcast(common_start)) - ahead
         warm = self.untimed(estimate_s)
         starts: list[float] = []
         ends: list[float] = []
@@ -278,16 +268,14 @@ class HostClockBatches:
             starts.append(clock())
             launch()
             ends.append(clock())
-        self.progress.batch, self.progress.done = (), self.progress.done + len(ends)
+        self.progress.batch = ()
+        self.progress.done += len(ends)
         self.launched += len(ends)
         durations = [end - start for start, end in zip(starts[warm:], ends[warm:], strict=True)]
-        shared = [start + ahead for start in starts[warm:]]
-        earliest = [
-            -value for value in self._control.reduce_all([-start for start in shared], "max")
-        ]
-        return Taken(
-            [durations], [[start - first for start, first in zip(shared, earliest, strict=True)]]
-        )
+        common_starts = [start + ahead for start in starts[warm:]]
+        earliest = self._control.reduce_all(common_starts, "min")
+        late = [start - first for start, first in zip(common_starts, earliest, strict=True)]
+        return Taken([durations], [late])
 
 
 def _until(moment: float) -> None:

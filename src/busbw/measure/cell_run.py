@@ -59,12 +59,10 @@ class Setup:
     def __post_init__(self) -> None:
         """Prepare the batches of precise timing."""
         if self.spec.sampling:
-            held = self.engine.asynchronous
-            self.batches = (
-                HeldBatches(self.engine, self.spec)
-                if held
-                else HostClockBatches(self.world, self.late_s)
-            )
+            if self.engine.asynchronous:
+                self.batches = HeldBatches(self.engine, self.spec)
+            else:
+                self.batches = HostClockBatches(self.world, self.late_s)
             self.group_id = int(self.group.bcast(self.world.process))
 
     @property
@@ -77,34 +75,35 @@ class Setup:
 
     @property
     def awaited_together(self) -> int:
-        """Operations of a device queue."""
+        """The operations in a device queue whose end is awaited."""
         spec = self.spec
-        return (
-            MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
-        ) * spec.agg_iters
+        launches = MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
+        return launches * spec.agg_iters
 
-    def most(self, seconds: float) -> float:
+    def largest(self, value: float) -> float:
         """The largest value over all processes, the same on each."""
-        return self.world.reduce_all([seconds], "max")[0]
+        return self.world.reduce_all([value], "max")[0]
 
     def throttled(self) -> bool:
         """Whether heat or a power brake slowed a GPU of any host since this was last asked."""
-        return self.most(float(self.host_sampler.throttled_since_last())) > 0
+        return self.largest(float(self.host_sampler.throttled_since_last())) > 0
 
 
 class CellRun:
-    """A cell while it is measured: `check`, then `time_once`, or with precise timing `visit` while
-    `more` is above 0; then `cell`.
+    """A cell while it is measured.
 
-    All are collective. `operations` counts those of each rank, the untimed ones included;
-    `check_s`, `visit_s` and `operation_s` are the seconds of the check, of the last timing and of
-    one operation; `bad_rounds` are the checks that found wrong data.
+    Call `check` first. Then call `time_once`, or with precise timing `visit` while `more` is above
+    0, and `finish`. These are collective. `cell` is what was measured.
+
+    `operations` counts those of each rank, the untimed ones included. `check_s`, `visit_s` and
+    `operation_s` are the seconds of the check, of the last timing and of one operation.
+    `bad_rounds` counts the checks that found wrong data.
     """
 
     def __init__(self, setup: Setup, calls: Calls, size: int, *, in_place: bool) -> None:
         self.setup, self.calls, self.size = setup, calls, size
         self.call = calls.at(size, in_place=in_place)
-        self.where = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
+        self.label = f"{short_size(size)} {'in place' if in_place else 'out of place'}"
         self.operations, self.bad_rounds = 0, 0
         self.check_s = self.visit_s = self.operation_s = 0.0
         self._launch = setup.engine.bind(self.call)
@@ -116,7 +115,7 @@ class CellRun:
 
     @property
     def more(self) -> int:
-        """Samples of the next visit."""
+        """The number of samples of the next visit, 0 after the last one."""
         return self._visiting.more if self._visiting else 0
 
     def check(self) -> None:
@@ -126,29 +125,26 @@ class CellRun:
         """
         began, checked_s = time.perf_counter(), 0.0
         if self._tally:
-            checked_s = self._check_rounds(
-                self._tally, self.setup.begin("verify", self.where, self.size, 1)
-            )
+            progress = self.setup.begin("verify", self.label, self.size, 1)
+            checked_s = self._check_rounds(self._tally, progress)
         self.check_s = time.perf_counter() - began
         sampling = self.setup.spec.sampling
         if sampling:
-            checked_s = self.setup.most(checked_s)
-            self.operation_s = self.setup.most(
-                min(self._untimed_s(checked_s) for _ in range(UNTIMED))
-            )
-            self._visiting = self._prepared(sampling)
+            checked_s = self.setup.largest(checked_s)
+            shortest_s = min(self._untimed_s(checked_s) for _ in range(UNTIMED))
+            self.operation_s = self.setup.largest(shortest_s)
+            self._visiting = self._prepare_visits(sampling)
 
     def time_once(self) -> None:
         """Classic timing, and the check of what was timed."""
         began = time.perf_counter()
         targets = self._targets()
-        checking = self._write_timed(targets)
-        progress = self.setup.begin("timing", self.where, self.size, self.setup.awaited_together)
-        self._classic = self._timed(
-            [self.setup.engine.bind(target) for target in targets], progress
-        )
-        if checking:
-            self._check_timed(checking, targets)
+        probe = self._write_timed(targets)
+        progress = self.setup.begin("timing", self.label, self.size, self.setup.awaited_together)
+        launches = [self.setup.engine.bind(target) for target in targets]
+        self._classic = self._time(launches, progress)
+        if probe:
+            self._check_timed(probe, targets)
         self.setup.world.barrier()
         self._share()
         self.visit_s = time.perf_counter() - began
@@ -158,30 +154,34 @@ class CellRun:
         """One visit of precise timing; the first also checks what was timed, and shares the
         counts of wrong elements.
         """
-        setup, state, began = self.setup, self._visiting, time.perf_counter()
+        began = time.perf_counter()
+        setup, state = self.setup, self._visiting
         assert state is not None and setup.batches is not None and setup.spec.sampling is not None
         is_first = not state.visited
         targets = self._targets() if is_first else []
-        checking = self._write_timed(targets) if is_first else None
-        if checking:
+        probe = self._write_timed(targets) if is_first else None
+        if probe:
             state.more = max(state.more, len(targets))
-        progress = setup.begin("timing", self.where, self.size, setup.awaited_together)
+        progress = setup.begin("timing", self.label, self.size, setup.awaited_together)
         if not is_first and not self._is_undisturbed(state, setup.batches):
-            state.estimate_s = min(state.estimate_s, setup.most(self._once_untimed_s()))
-        setup.batches.progress, launched = progress, setup.batches.launched
+            untimed_s = setup.largest(self._once_untimed_s())
+            state.estimate_s = min(state.estimate_s, untimed_s)
+        setup.batches.progress = progress
+        launched_before = setup.batches.launched
         adaptive_timing.visit(
             state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id
         )
-        self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters
+        launches = setup.batches.launched - launched_before
+        self.operations += launches * setup.spec.agg_iters
         self.operation_s = state.estimate_s
-        if checking:
-            self._check_timed(checking, targets)
+        if probe:
+            self._check_timed(probe, targets)
         if is_first:
             self._share()
         self.visit_s = time.perf_counter() - began
 
     def finish(self) -> None:
-        """After the last visit: gather what each process knows of it alone."""
+        """After the last visit: gather what only each process itself knows."""
         if self._visiting:
             adaptive_timing.finish(self._visiting, self.setup.world)
 
@@ -193,7 +193,7 @@ class CellRun:
         if self._visiting and self.setup.spec.sampling:
             spec = self.setup.spec
             cell = adaptive_timing.cell(
-                self._visiting.seen,
+                self._visiting.measured,
                 self.setup.spec.sampling,
                 spec.agg_iters,
                 self.calls.rates(self.call),
@@ -215,7 +215,7 @@ class CellRun:
             )
             tally.add(self.setup.engine.ranks, wrong, probe)
             progress.done += 1
-            if self.setup.spec.check > 1 and self.setup.most(float(tally.bad_rounds)):
+            if self.setup.spec.check > 1 and self.setup.largest(float(tally.bad_rounds)):
                 break
         return took_s[-1]
 
@@ -225,11 +225,10 @@ class CellRun:
         return Probe(number + 1, self.call.dtype, self.call.op, self.setup.engine.size)
 
     def _untimed_s(self, known_s: float) -> float:
-        """Run one untimed operation, so that no timed one directly follows a check or another size;
-        returns its seconds.
+        """Run one untimed operation, so that no timed one directly follows a check or another size.
 
-        Skipped if one is known to take longer than LONG_S: `known_s`, the same on all processes, is
-        returned instead.
+        Returns its seconds. `known_s` are those of an earlier one, the same on all processes. If
+        they exceed LONG_S, nothing runs, and they are returned.
         """
         return known_s if known_s > LONG_S else self._once_untimed_s()
 
@@ -244,7 +243,7 @@ class CellRun:
         )
 
     def _once_untimed_s(self) -> float:
-        progress = self.setup.begin("timing", self.where, self.size, 1)
+        progress = self.setup.begin("timing", self.label, self.size, 1)
         took_s = self._once_s()
         progress.done += 1
         return took_s
@@ -259,13 +258,13 @@ class CellRun:
     def _targets(self) -> list[Call]:
         size_bytes = self.calls.moved_bytes(self.call)[0]
         positions = max(self.setup.max_bytes // size_bytes, 1) if size_bytes else 1
-        most = min(positions, max(self.setup.iters * self.setup.spec.agg_iters, 1), MAX_POSITIONS)
+        operations = max(self.setup.iters * self.setup.spec.agg_iters, 1)
         return [
             self.calls.at(self.size, in_place=self.call.in_place, shift_bytes=size_bytes * number)
-            for number in range(most)
+            for number in range(min(positions, operations, MAX_POSITIONS))
         ]
 
-    def _prepared(self, sampling: Sampling) -> adaptive_timing.Visiting:
+    def _prepare_visits(self, sampling: Sampling) -> adaptive_timing.Visiting:
         setup = self.setup
         launches = [setup.engine.bind(target) for target in self._targets()]
         iterations = timing.iterations(setup.engine, setup.world, launches, setup.spec, setup.iters)
@@ -276,12 +275,12 @@ class CellRun:
             setup.engine.synchronize(setup.spec.timeout)
             self.operations += setup.spec.agg_iters
         assert setup.batches is not None
-        seen = adaptive_timing.Measured(tick_s=setup.batches.tick_s)
+        measured = adaptive_timing.Measured(tick_s=setup.batches.tick_s)
         return adaptive_timing.Visiting(
             cycle(iterations),
             first(sampling, setup.batches.each_s(self.operation_s)),
             self.operation_s,
-            seen,
+            measured,
         )
 
     def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
@@ -289,17 +288,11 @@ class CellRun:
         is not to be checked.
         """
         setup = self.setup
-        wanted = (
-            setup.spec.check_timed
-            and setup.iters > 0
-            and not (self.call.in_place and self.calls.collective.reduces)
-        )
-        if not wanted or not self._tally:
+        reduces_in_place = self.call.in_place and self.calls.collective.reduces
+        if not setup.spec.check_timed or setup.iters <= 0 or reduces_in_place or not self._tally:
             return None
-        probe, progress = (
-            self._probe(setup.spec.check),
-            setup.begin("verify", self.where, self.size, 1),
-        )
+        probe = self._probe(setup.spec.check)
+        progress = setup.begin("verify", self.label, self.size, 1)
         for target in targets:
             verification.write(setup.engine, target, probe)
             progress.done += 1
@@ -307,25 +300,24 @@ class CellRun:
 
     def _check_timed(self, probe: Probe, targets: Sequence[Call]) -> None:
         assert self._tally is not None
-        progress = self.setup.begin("verify", self.where, self.size, 1)
+        progress = self.setup.begin("verify", self.label, self.size, 1)
         for target in targets:
-            self._tally.add(
-                self.setup.engine.ranks, verification.check(self.setup.engine, target, probe), probe
-            )
+            wrong = verification.check(self.setup.engine, target, probe)
+            self._tally.add(self.setup.engine.ranks, wrong, probe)
             progress.done += 1
 
-    def _timed(self, launches: Sequence[Launch], progress: Progress) -> Cell:
+    def _time(self, launches: Sequence[Launch], progress: Progress) -> Cell:
         setup = self.setup
-        seen = timing.run(setup.engine, setup.world, launches, setup.spec, progress)
-        time_s = timing.over_ranks(setup.world, seen.time_s, setup.spec.average)
+        times = timing.run(setup.engine, setup.world, launches, setup.spec, progress)
+        time_s = timing.over_ranks(setup.world, times.time_s, setup.spec.average)
         cell = self.calls.rates(self.call).cell(max(time_s, adaptive_timing.SMALLEST_TIME_S))
         if setup.spec.report_cputime:
-            cell.cpu_time_s = float(setup.world.bcast(seen.cpu_time_s))
-        every = setup.world.gather(seen.samples_s) if seen.samples_s else None
-        if every is not None:
+            cell.cpu_time_s = float(setup.world.bcast(times.cpu_time_s))
+        by_process = setup.world.gather(times.samples_s) if times.samples_s else None
+        if by_process is not None:
             cell.skipped = setup.spec.per_iter_skip
-            cell.samples_s = [max(values) for values in zip(*every, strict=True)]
-            cell.process_samples_s = every if len(every) > 1 else None
+            cell.samples_s = [max(samples) for samples in zip(*by_process, strict=True)]
+            cell.process_samples_s = by_process if len(by_process) > 1 else None
         return cell
 
     def _share(self) -> None:
@@ -333,11 +325,13 @@ class CellRun:
         tally = self._tally
         if tally is None:
             return
-        every = self.setup.world.gather(
+        tallies = self.setup.world.gather(
             (tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT])
         )
-        if every is None:
+        if tallies is None:
             return
-        mismatches = [mismatch for _, _, some in every for mismatch in some][:MISMATCHES_KEPT]
-        self._wrong = sum(wrong for wrong, _, _ in every), mismatches
-        self.bad_rounds = sum(rounds for _, rounds, _ in every)
+        mismatches: list[Mismatch] = []
+        for _, _, of_process in tallies:
+            mismatches += of_process
+        self._wrong = sum(wrong for wrong, _, _ in tallies), mismatches[:MISMATCHES_KEPT]
+        self.bad_rounds = sum(bad_rounds for _, bad_rounds, _ in tallies)

@@ -1,5 +1,6 @@
-"""The events that rank 0 reports while it measures, one JSON object per line, and the report of
-a rank that fails.
+"""The events that rank 0 reports while it measures, and the report of a rank that fails.
+
+An event is a JSON object on a line of its own.
 """
 
 import os
@@ -87,7 +88,7 @@ class EnterPhase(Protocol):
     """A function to call before each phase."""
 
     def __call__(self, phase: str, detail: str, progress: Progress | None = None, /) -> None:
-        """`detail` is, for example, the size; `progress` that through the phase."""
+        """`detail` is, for example, the size; `progress` counts the steps of the phase."""
 
 
 class Failed(msgspec.Struct):

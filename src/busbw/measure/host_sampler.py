@@ -1,6 +1,6 @@
-"""Samples of this host's counters while a cell and a row are measured.
+"""Changes of this host's counters while a row is measured.
 
-Changes of one host in several spans of time, added up.
+HostSampler reads them; `add_changes` adds up the changes of one host in several spans of time.
 """
 
 from collections import Counter
@@ -28,72 +28,80 @@ Number = TypeVar("Number", int, float)
 NAMES = ("name", "kind")  # of a link; its other fields are counts
 
 
-def together(parts: Sequence[HostChange]) -> HostChange:
-    """One or more parts as one change. Clocks, temperatures and powers are those after the last."""
+def add_changes(parts: Sequence[HostChange]) -> HostChange:
+    """The changes of one host in consecutive spans of time, one or more, as a single change.
+
+    Clocks, temperatures and powers are those after the last span.
+    """
     last = parts[-1]
+    events: list[XidEvent] = []
+    unread: dict[str, None] = {}  # a set that keeps the order
+    for part in parts:
+        events += part.events
+        unread |= dict.fromkeys(part.unread)
     return msgspec.structs.replace(
         last,
         seconds=round(sum(part.seconds for part in parts), 6),
         sm_before_mhz=next((part.sm_before_mhz for part in parts if part.sm_before_mhz), []),
-        throttled=_throttles([part.throttled for part in parts]),
-        sent=_sums([part.sent for part in parts]),
-        received=_sums([part.received for part in parts]),
-        moved=_tables([part.moved for part in parts]),
-        events=[event for part in parts for event in part.events][:EVENTS_KEPT],
-        unread=list(dict.fromkeys(reason for part in parts for reason in part.unread))[
-            :UNREAD_KEPT
-        ],
-        links=_links([part.links for part in parts]),
-        resent=_sum([part.resent for part in parts]),
+        throttled=_throttled_s([part.throttled for part in parts]),
+        sent=_totals([part.sent for part in parts]),
+        received=_totals([part.received for part in parts]),
+        moved=_totals_by_name([part.moved for part in parts]),
+        events=events[:EVENTS_KEPT],
+        unread=list(unread)[:UNREAD_KEPT],
+        links=_carried([part.links for part in parts]),
+        resent=_sum_if_known([part.resent for part in parts]),
     )
 
 
-def _sums(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def _totals(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for table in tables:
         total.update(table)
     return dict(total)
 
 
-def _tables(every: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    names = dict.fromkeys(name for tables in every for name in tables)
-    return {name: _sums([tables[name] for tables in every if name in tables]) for name in names}
+def _totals_by_name(parts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    totals: dict[str, Counter[str]] = {}
+    for part in parts:
+        for name, table in part.items():
+            totals.setdefault(name, Counter()).update(table)
+    return {name: dict(total) for name, total in totals.items()}
 
 
-def _throttles(
-    every: Sequence[Mapping[str, Mapping[str, float | None]]],
+def _throttled_s(
+    parts: Sequence[Mapping[str, Mapping[str, float | None]]],
 ) -> dict[str, dict[str, float | None]]:
     """Seconds by bus and reason; None where only the flag was seen."""
     total: dict[str, dict[str, float | None]] = {}
-    for table in every:
-        for bus, held in table.items():
+    for part in parts:
+        for bus, seconds_by_reason in part.items():
             reasons = total.setdefault(bus, {})
-            for reason, seconds in held.items():
+            for reason, seconds in seconds_by_reason.items():
                 known = [value for value in (reasons.get(reason), seconds) if value is not None]
                 reasons[reason] = sum(known) if known else None
     return total
 
 
-def _links(every: Sequence[Sequence[Carried]]) -> list[Carried]:
-    """Each link's counts added up."""
+def _carried(parts: Sequence[Sequence[Carried]]) -> list[Carried]:
+    """What each link carried in all parts."""
     by_link: dict[tuple[str, str], list[Carried]] = {}
-    for links in every:
+    for links in parts:
         for link in links:
             by_link.setdefault((link.name, link.kind), []).append(link)
-    return [_joined(parts) for parts in by_link.values()]
+    return [_carried_by_link(of_link) for of_link in by_link.values()]
 
 
-def _joined(parts: Sequence[Carried]) -> Carried:
-    counts: dict[str, Any] = {
-        field: _sum([getattr(part, field) for part in parts])
-        for field in Carried.__struct_fields__
-        if field not in NAMES
-    }
+def _carried_by_link(parts: Sequence[Carried]) -> Carried:
+    counts: dict[str, Any] = {}
+    for field in Carried.__struct_fields__:
+        if field not in NAMES:
+            counts[field] = _sum_if_known([getattr(part, field) for part in parts])
     return msgspec.structs.replace(parts[0], **counts)
 
 
-def _sum(values: Sequence[Number | None]) -> Number | None:
-    """None if one is unknown."""
+def _sum_if_known(values: Sequence[Number | None]) -> Number | None:
+    """None if one of the values is unknown."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
 
@@ -102,22 +110,23 @@ GPU_SHARE = 0.05  # of the time of a sweep
 
 
 class HostSampler:
-    """Readings of this host, by the one of its processes that gets its `devices`; others read
-    nothing.
+    """Reads the counters of this host for each row.
 
-    With `watch`, a row also has what each link carried.
+    Only the process that gets the `devices` of the host reads; without any the sampler reads
+    nothing. With `watch`, a row also has what each link carried.
     """
 
     def __init__(self, devices: Sequence[Device], *, watch: bool = False) -> None:
         self._vitals = Vitals(devices, gpu_share=GPU_SHARE) if devices else None
         self._links = LinkSampler(devices) if devices and watch else None
-        self._row = self._latest = self._vitals.read() if self._vitals else None
+        self._row_start = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
         self._slowed = False
 
     def throttled_since_last(self) -> bool:
-        """Whether heat or a power brake slowed a GPU of this host since this was last asked, as
-        far as NVML has been asked since.
+        """Whether heat or a power brake slowed a GPU of this host since the last call.
+
+        Only the readings of NVML since then count.
         """
         if self._vitals is None:
             return False
@@ -129,24 +138,24 @@ class HostSampler:
         return slowed
 
     def begin(self) -> None:
-        """What came before, a warm-up, is no part of the next row; its errors of GPUs are."""
-        self._row, self._slowed = self._read(), False
+        """Begin the first row after a warm-up, of which only errors of GPUs count."""
+        self._row_start, self._slowed = self._read(), False
         if self._links is not None:
             self._links.row()
 
     def row(self) -> HostChange | None:
         """The changes since the last row."""
-        first, last = self._row, self._read()
+        first, last = self._row_start, self._read()
         if first is None or last is None:
             return None
-        whole: Reading = msgspec.structs.replace(last, events=self._events)
-        self._row, self._events = last, []
-        found = change(first, whole)
+        with_events: Reading = msgspec.structs.replace(last, events=self._events)
+        self._row_start, self._events = last, []
+        changes = change(first, with_events)
         if self._links is None:
-            return found
+            return changes
         links, resent = self._links.row()
-        unread = list(dict.fromkeys([*found.unread, *self._links.unread]))[:UNREAD_KEPT]
-        return msgspec.structs.replace(found, links=links, resent=resent, unread=unread)
+        unread = list(dict.fromkeys([*changes.unread, *self._links.unread]))[:UNREAD_KEPT]
+        return msgspec.structs.replace(changes, links=links, resent=resent, unread=unread)
 
     def _read(self) -> Reading | None:
         if self._vitals is None or self._latest is None:
@@ -154,10 +163,9 @@ class HostSampler:
         before, self._latest = self._latest, self._vitals.read()
         self._events += self._latest.events
         if self._latest.gpus is not before.gpus:  # NVML has been asked
-            reasons = change(before, self._latest).throttled.values()
-            self._slowed |= any(
-                REASON_SEVERITY.get(reason) is Severity.BAD for held in reasons for reason in held
-            )
+            throttled = change(before, self._latest).throttled
+            reasons = {reason for of_gpu in throttled.values() for reason in of_gpu}
+            self._slowed |= any(REASON_SEVERITY.get(reason) is Severity.BAD for reason in reasons)
         return self._latest
 
     def close(self) -> None:

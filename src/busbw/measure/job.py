@@ -1,10 +1,8 @@
-"""The job that every rank receives: what to measure, with which engine, and the call to record
-in the result.
+"""The job that every rank receives, and the kinds of runs.
 
-Injected faults, to see how busbw reports them: `late:rank=2,us=200`.
-
-The kinds of runs: the job that every rank receives, what rank 0 reports, and what the result
-is.
+A job says what to measure, with which engine, and the call to record in the result. It may have an
+injected fault, to see how busbw reports it: `late:rank=2,us=200`. The kind of a run says which job
+the ranks receive, which events rank 0 reports, and what the result is.
 """
 
 from dataclasses import dataclass
@@ -35,8 +33,8 @@ def parse(text: str) -> Late | None:
     """The fault that the text describes; None for ''. UsageError if it is invalid."""
     if not text:
         return None
-    kind, _, rest = text.partition(":")
-    values = dict(item.partition("=")[::2] for item in rest.split(","))
+    kind, _, settings = text.partition(":")
+    values = dict(setting.partition("=")[::2] for setting in settings.split(","))
     try:
         if kind != "late" or set(values) != {"rank", "us"}:
             raise ValueError
@@ -57,9 +55,9 @@ def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     if late is None:
         return 0.0
     if engine.name == "sim":  # its ranks share a process and a simulated clock
-        asked = f"late:rank={late.rank},us={late.us:g}"
+        fault = f"late:rank={late.rank},us={late.us:g}"
         raise UsageError(
-            f"--inject {asked}: the sim engine takes faults from --sim",
+            f"--inject {fault}: the sim engine takes faults from --sim",
             f"--sim late_rank={late.rank},late_us={late.us:g}",
         )
     if late.rank >= ranks:
@@ -68,11 +66,11 @@ def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
             f"use a rank from 0 to {ranks - 1}",
         )
     if engine.asynchronous:
-        what = (
+        message = (
             f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be"
             " delayed"
         )
-        raise NoMeasurement(what, "use --engine mpi, or --engine sim --sim late_rank=2")
+        raise NoMeasurement(message, "use --engine mpi, or --engine sim --sim late_rank=2")
     return late.us * 1e-6 if late.rank == rank else 0.0
 
 
@@ -100,8 +98,8 @@ class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     """One collective over many sizes.
 
     Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for
-    that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject
-    (measure.fault_injection), and `compat` selects the behavior of nccl-tests. With `watch` each
+    that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject as
+    `parse` reads it, and `compat` selects the behavior of nccl-tests. With `watch` each
     row has what the links of every host carried. `table` is the text of a table for NCCL's tuner.
     With `full_rows` the sweep begins at the first size at which every rank has an element, which
     its number of ranks decides.
@@ -121,14 +119,13 @@ def encode(job: Job) -> str:
     """The job as one command-line argument, without default values."""
     fields = msgspec.to_builtins(job)
     if isinstance(job, SweepJob):
-        plain = msgspec.to_builtins(SweepSpec(collective=""))
-        fields["sweep"] = {
-            name: value for name, value in fields["sweep"].items() if value != plain[name]
-        }
+        defaults = msgspec.to_builtins(SweepSpec(collective=""))
+        sweep = fields["sweep"]
+        fields["sweep"] = {name: value for name, value in sweep.items() if value != defaults[name]}
     return msgspec.json.encode(fields).decode()
 
 
-# The tag of a job, and where its kind is. A rank imports its own alone.
+# The tag of a job, and the module and name of its kind. A rank imports only its own.
 KINDS = {
     "sweep": ("busbw.measure.job", "SWEEP"),
     "tune": ("busbw.tune.types", "TUNE"),
@@ -173,16 +170,16 @@ SWEEP = Kind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
 
 def kind_of(job: Job) -> Kind:
     """The kind of a job."""
-    return _named(str(job.__struct_config__.tag))
+    return _kind_by_tag(str(job.__struct_config__.tag))
 
 
 def decode_job(text: str) -> Job:
     """The job in a command-line argument that measure.job.encode made."""
     tag = msgspec.json.decode(text, type=dict[str, Any])["kind"]
-    return msgspec.json.decode(text, type=_named(tag).job)
+    return msgspec.json.decode(text, type=_kind_by_tag(tag).job)
 
 
-def _named(tag: str) -> Kind:
+def _kind_by_tag(tag: str) -> Kind:
     module, name = KINDS[tag]
     kind: Kind = getattr(import_module(module), name)
     return kind

@@ -1,6 +1,6 @@
-"""The launcher's command line for a job: the engine, the number of ranks, and the hosts.
+"""Where the ranks of a run are started, and the launcher's command line for its job.
 
-Where the ranks of a run are started.
+The command line follows from the engine, the number of ranks, and the hosts.
 """
 
 import logging
@@ -47,8 +47,9 @@ def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The requested number of ranks, hosts as text or in a file, network interface, or Slurm
-    step.
+    """Where to start ranks, as the user asked.
+
+    It has the number of ranks, hosts as text or in a file, a network interface, and a Slurm step.
     """
 
     ranks: int | None = None
@@ -58,7 +59,7 @@ class Where:
     step: Step | None = None
 
     def named(self) -> tuple[Host, ...]:
-        """The hosts, with their slots where given."""
+        """The hosts that the user named, with their slots where given."""
         if self.hostfile:
             return read_hostfile(str(self.hostfile))
         return parse_hosts(self.hosts) if self.hosts else ()
@@ -118,10 +119,10 @@ def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
             )
         return None
     if named:
-        asked = where.ranks is None and not all(host.slots for host in named)
-        named = share(named, where.ranks, _slots_per_host(row) if asked else 1)
+        needs_slots = where.ranks is None and not all(host.slots for host in named)
+        named = share(named, where.ranks, _slots_per_host(row) if needs_slots else 1)
     ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
-    prepared = _prepared(job, row.name if row else AUTO, ranks)
+    prepared = _prepare(job, row.name if row else AUTO, ranks)
     # Local ranks inherit the environment; ranks on other hosts get the variables that affect
     # communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
@@ -140,14 +141,11 @@ def _slots_per_host(row: EngineRow | None) -> int:
     """The slots of a host that names none: as many GPUs as this machine has, or 1."""
     if row and row.name == "torch":
         return (torch_gpus() if row.availability() is None else 0) or 1
-    return (
-        gpu_count()
-        if engine("nccl").availability() is None and (row is None or row.name == "nccl")
-        else 1
-    )
+    may_be_nccl = row is None or row.name == "nccl"
+    return gpu_count() if may_be_nccl and engine("nccl").availability() is None else 1
 
 
-def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
+def _by_slurm(job: Job, where: Where, requested: slurm.Step) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
@@ -155,17 +153,18 @@ def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
                 f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm"
             )
         refuse_network(job.net, job.engine)
-    step = slurm.settle(asked, os.environ)
-    prepared = _prepared(job, job.engine, step.ranks or 0)
+    step = slurm.settle(requested, os.environ)
+    prepared = _prepare(job, job.engine, step.ranks or 0)
     argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
     LOG.info("by Slurm: %s", shlex.join(argv))
     return LauncherCommand(argv=argv, job=prepared, ifname=where.ifname)
 
 
-def _prepared(job: Job, name: str, ranks: int) -> Job:
+def _prepare(job: Job, engine_name: str, ranks: int) -> Job:
+    """The job with engine, ranks and limit; UsageError for a root that none of the ranks has."""
     if isinstance(job, SweepJob):
         roots(job.sweep, ranks or 1)
-    return with_timeout(msgspec.structs.replace(job, engine=name, ranks=ranks))
+    return with_timeout(msgspec.structs.replace(job, engine=engine_name, ranks=ranks))
 
 
 def with_timeout(job: Job) -> Job:
@@ -212,9 +211,11 @@ def _command(
 ) -> list[str]:
     """mpirun's command line, or torchrun's for local PyTorch ranks without MPI."""
     try:
-        found = mpirun.find()
+        launcher = mpirun.find()
     except NoMeasurement:
         if named or row is None or row.name != "torch":
             raise
         return torchrun.command(program(job), ranks)
-    return mpirun.command(found, program(job), ranks, named, ifname, forwarded() if named else {})
+    return mpirun.command(
+        launcher, program(job), ranks, named, ifname, forwarded() if named else {}
+    )

@@ -1,13 +1,12 @@
-"""What the links of this host carried during a row, with the counters of a watch: `busbw run
---watch`.
+"""What the links of each host carried during a row of a watched run: `busbw run --watch`.
 
-What the links of a watched run carried, by size and host, against what its operations must send.
-
-Pure.
+LinkSampler reads the counters of this host while ranks measure. `loads` compares the counts in a
+result, by row and host, with the bytes that the operations of the row must send; it is pure.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -45,12 +44,11 @@ class LinkSampler:
             return [], None
         before, now = self._before, self._traffic.read()
         self._before = now
-        found, seconds = increases(before, now), now.at_s - before.at_s
-        own = [link for link in now.links if not link.bus or link.bus in self._buses]
-        resent = found.of(TCP).get("RetransSegs")
-        return [_carried(flow(link, found, seconds=seconds)) for link in own][:KEPT], (
-            None if resent is None else int(resent)
-        )
+        counted, seconds = increases(before, now), now.at_s - before.at_s
+        links = [link for link in now.links if not link.bus or link.bus in self._buses]
+        carried = [_carried(flow(link, counted, seconds=seconds)) for link in links][:KEPT]
+        resent = counted.of(TCP).get("RetransSegs")
+        return carried, None if resent is None else int(resent)
 
     @property
     def unread(self) -> list[str]:
@@ -63,44 +61,48 @@ class LinkSampler:
             self._traffic.close()
 
 
-def _carried(seen: Flow) -> Carried:
-    """NVML's counters of PCIe wrap several times a second, so bytes over a slot are known for no
-    row.
+def _carried(flow: Flow) -> Carried:
+    """The flow of a link during a row as what it carried.
+
+    NVML's counters of PCIe wrap several times a second, so bytes over a slot are never known.
     """
-    counted = seen.kind != PCIE
+    counted = flow.kind != PCIE
     return Carried(
-        name=seen.name,
-        kind=seen.kind,
-        sent=_whole(seen.tx) if counted else None,
-        received=_whole(seen.rx) if counted else None,
-        pause_in_s=seen.rx_pause,
-        pause_out_s=seen.tx_pause,
-        cnp_in=_whole(seen.cnp_handled),
-        cnp_out=_whole(seen.cnp_sent),
-        ecn=_whole(seen.ecn_marked),
-        lost=_whole(seen.lost),
-        dropped=_whole(seen.dropped),
+        name=flow.name,
+        kind=flow.kind,
+        sent=_rounded(flow.tx) if counted else None,
+        received=_rounded(flow.rx) if counted else None,
+        pause_in_s=flow.rx_pause,
+        pause_out_s=flow.tx_pause,
+        cnp_in=_rounded(flow.cnp_handled),
+        cnp_out=_rounded(flow.cnp_sent),
+        ecn=_rounded(flow.ecn_marked),
+        lost=_rounded(flow.lost),
+        dropped=_rounded(flow.dropped),
     )
 
 
-def _whole(value: float | None) -> int | None:
+def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
 NETWORK = "network"
-PER_RANK = ("alltoall",)  # each rank of a host sends its own data to the other hosts
-# data that leaves a host once for all of its ranks
+# Collectives in which each rank of a host sends its own data to the other hosts.
+PER_RANK = ("alltoall",)
+# Collectives whose data leaves a host once for all of its ranks.
 SHARED = ("all_reduce", "all_gather", "reduce_scatter")
 SUMMED = ("sent", "received", "cnp_in", "cnp_out", "ecn", "lost", "dropped")
+PAUSES = ("pause_in_s", "pause_out_s")
+TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What the links of one kind (NETWORK, NVLINK or PCIE) of a host carried during a row, summed;
-    pauses are the longest of a port.
+    """What the links of one kind (NETWORK, NVLINK or PCIE) of a host carried during a row.
 
-    `least` is the bytes that the operations of the row must send from a host, None where that is
-    not known. `resent` are TCP's segments of the host. `troubled` names the links with lost or
-    dropped packets, pauses or notifications.
+    `all` has the sums over the links, but for pauses the largest value. `least` is the bytes that
+    the operations of the row must send from a host, None where that is not known. `resent` counts
+    the segments that TCP of the host sent again. `troubled` names the links with lost or dropped
+    packets, pauses or notifications.
     """
 
     row: Row
@@ -114,41 +116,38 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def loads(result: Result) -> list[Load]:
-    """By row and host, of the links that the run used; empty for a run that was not watched."""
-    used = _used(result)
-    return [load for row in result.rows for load in _of_row(result, row, used)]
+    """The loads of the links that the run used, by row and host; [] for an unwatched run."""
+    used = _used_links(result)
+    every_load: list[Load] = []
+    for row in result.rows:
+        every_load += _row_loads(result, row, used)
+    return every_load
 
 
 def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
-    """Bytes that the operations of a row must send from each host, without reduction in the
-    network; of NVLink, from all GPUs of one host.
+    """Bytes that the operations of a row must send over links of a kind, without reduction in the
+    network: of NETWORK from each host, of NVLINK from all GPUs of one host.
 
-    None for hosts with different numbers of ranks, several groups, and collectives in which ranks
-    have different parts; of the network for one host, of NVLink for several.
+    None for hosts with different numbers of ranks, for several groups, and for collectives in which
+    ranks have different parts. None also for NETWORK with one host, and for NVLINK with several.
     """
-    ranks = Counter(device.host for device in result.world.devices)
-    collective, per_host = result.spec.row, set(ranks.values())
-    if (
-        len(per_host) != 1
-        or result.world.groups > 1
-        or not row.operations
-        or collective.name not in (*SHARED, *PER_RANK)
-    ):
+    ranks_by_host = Counter(device.host for device in result.world.devices)
+    hosts, collective = len(ranks_by_host), result.spec.row
+    if result.world.groups > 1 or not row.operations:
         return None
-    hosts, each = len(ranks), per_host.pop()
+    if len(set(ranks_by_host.values())) != 1 or collective.name not in (*SHARED, *PER_RANK):
+        return None
+    ranks_per_host = next(iter(ranks_by_host.values()))
     if kind == NVLINK and hosts == 1:
-        return round(each * collective.bus_factor(each) * row.size_bytes * row.operations)
+        factor = ranks_per_host * collective.bus_factor(ranks_per_host)
+        return round(factor * row.size_bytes * row.operations)
     if kind != NETWORK or hosts == 1:
         return None
-    return round(
-        collective.bus_factor(hosts)
-        * (each if collective.name in PER_RANK else 1)
-        * row.size_bytes
-        * row.operations
-    )
+    senders = ranks_per_host if collective.name in PER_RANK else 1
+    return round(collective.bus_factor(hosts) * senders * row.size_bytes * row.operations)
 
 
-def _used(result: Result) -> set[tuple[str, str]]:
+def _used_links(result: Result) -> set[tuple[str, str]]:
     """Host and name of the links with at least USED of the bytes of the busiest of their kind;
     the network's only between hosts.
     """
@@ -156,23 +155,28 @@ def _used(result: Result) -> set[tuple[str, str]]:
     for row in result.rows:
         for change in row.machine or []:
             for link in change.links:
-                moved[change.host, _kind(link)][link.name] += (link.sent or 0) + (
-                    link.received or 0
-                )
-    alone = len({device.host for device in result.world.devices}) < 2
-    return {
-        (host, name)
-        for (host, kind), links in moved.items()
-        for name, by in links.items()
-        if by and by >= USED * max(links.values()) and not (alone and kind == NETWORK)
-    }
+                moved_bytes = (link.sent or 0) + (link.received or 0)
+                moved[change.host, _kind(link)][link.name] += moved_bytes
+    one_host = len({device.host for device in result.world.devices}) < 2
+    used: set[tuple[str, str]] = set()
+    for (host, kind), bytes_by_link in moved.items():
+        if one_host and kind == NETWORK:
+            continue
+        least_bytes = USED * max(bytes_by_link.values())
+        used |= {
+            (host, name)
+            for name, moved_bytes in bytes_by_link.items()
+            if moved_bytes and moved_bytes >= least_bytes
+        }
+    return used
 
 
 def _kind(link: Carried) -> str:
     return link.kind if link.kind in (NVLINK, PCIE) else NETWORK
 
 
-def _of_row(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Load]:
+def _row_loads(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Load]:
+    """The loads of one row; `used` has host and name of the links."""
     for change in row.machine or []:
         groups: dict[str, list[Carried]] = {}
         for link in change.links:
@@ -193,29 +197,20 @@ def _of_row(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Lo
 
 
 def _troubled(link: Carried) -> bool:
-    return any(
-        (
-            link.lost,
-            link.dropped,
-            link.pause_in_s,
-            link.pause_out_s,
-            link.cnp_in,
-            link.cnp_out,
-            link.ecn,
-        )
-    )
+    return any(getattr(link, name) for name in TROUBLES)
 
 
 def _sum(kind: str, links: Sequence[Carried]) -> Carried:
-    """Of values that no link knows None."""
-    sums = {
-        name: sum(known)
-        for name in SUMMED
-        if (known := [value for link in links if (value := getattr(link, name)) is not None])
-    }
-    pauses = {
-        name: max(known)
-        for name in ("pause_in_s", "pause_out_s")
-        if (known := [value for link in links if (value := getattr(link, name)) is not None])
-    }
-    return Carried(links[0].name if len(links) == 1 else "", kind, **sums, **pauses)
+    """The links as one; values that no link knows are None."""
+    values: dict[str, Any] = {}
+    for name in (*SUMMED, *PAUSES):
+        known = _known(links, name)
+        if known:
+            values[name] = max(known) if name in PAUSES else sum(known)
+    return Carried(links[0].name if len(links) == 1 else "", kind, **values)
+
+
+def _known(links: Sequence[Carried], name: str) -> list[Any]:
+    """The values of a field of the links that know it."""
+    values = [getattr(link, name) for link in links]
+    return [value for value in values if value is not None]

@@ -1,7 +1,7 @@
 """Measures the link of each pair of ranks, which distinguishes a slow link from a late rank.
 
 Pairs exchange data one after the other while the other ranks are idle. With several hosts one rank
-per host is measured, on one host all.
+of each is measured; on a single host all ranks are.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.events import EnterPhase
 
-BYTES = 1 << 22  # each way
+BYTES = 1 << 22  # in each direction
 LEAST_BYTES = 1 << 16  # below, a pair's time is latency
 SAMPLES = 7
 MAX_PAIRS = 300
@@ -28,8 +28,11 @@ def pairs(devices: Sequence[Device]) -> list[tuple[int, int]]:
 
     Beyond MAX_PAIRS distant pairs are left out.
     """
-    first = {device.host: device.rank for device in reversed(devices)}
-    ranks = sorted(first.values()) if len(first) > 1 else sorted(device.rank for device in devices)
+    first_ranks = {device.host: device.rank for device in reversed(devices)}
+    if len(first_ranks) > 1:
+        ranks = sorted(first_ranks.values())
+    else:
+        ranks = sorted(device.rank for device in devices)
     count = len(ranks)
     nearest = sorted(
         itertools.combinations(range(count), 2),
@@ -51,54 +54,56 @@ def measure(
     too little memory.
     """
     chosen, size = pairs(devices), min(BYTES, room_bytes)
-    row, kind = BY_NAME["alltoallv"], dtype(ITEM)
-    if len(chosen) < 3 or size < LEAST_BYTES or engine.unsupported(row, kind, None):
+    row, item = BY_NAME["alltoallv"], dtype(ITEM)
+    if len(chosen) < 3 or size < LEAST_BYTES or engine.unsupported(row, item, None):
         return []
-    found = []
+    links = []
     for a, b in chosen:
-        count = size // kind.itemsize
-        matrix = tuple(
-            tuple(count if {i, j} == {a, b} and i != j else 0 for j in range(engine.size))
-            for i in range(engine.size)
-        )
-        call = Call(
-            row,
-            kind,
-            None,
-            Layout(count, engine.size, 0, matrix),
-            *matrix_totals(matrix),
-            in_place=False,
-        )
+        count = size // item.itemsize
+        matrix = _exchange_matrix(a, b, count, engine.size)
+        layout = Layout(count, engine.size, 0, matrix)
+        call = Call(row, item, None, layout, *matrix_totals(matrix), in_place=False)
         enter_phase("links", f"ranks {a} and {b}")
-        seconds = _pair(engine, control, batches, call, {a, b}, limit_s)
+        seconds = _pair_s(engine, control, batches, call, {a, b}, limit_s)
         if seconds is not None:
-            found.append(Link(a, b, seconds, size / seconds))
-    return found
+            links.append(Link(a, b, seconds, size / seconds))
+    return links
 
 
-def _pair(
+def _exchange_matrix(a: int, b: int, count: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+    """The elements from each rank to each other: `count` from a to b and from b to a."""
+    rows = [[0] * ranks for _ in range(ranks)]
+    rows[a][b] = rows[b][a] = count
+    return tuple(map(tuple, rows))
+
+
+def _pair_s(
     engine: Engine, control: Control, batches: Batches, call: Call, pair: set[int], limit_s: float
 ) -> float | None:
-    """Seconds of the fastest operation, from the later start to the later end, so that a late rank
-    does not count as a slow link.
+    """Seconds of the fastest operation, on process 0; None elsewhere.
 
-    Operations behind a fence start together, and batches then contain no lateness.
+    An operation counts from the later start to the later end, so that a late rank does not count as
+    a slow link. Operations behind a fence start together, and batches then contain no lateness.
     """
     launch = engine.bind(call)
     launch()
     engine.synchronize(limit_s)
     taken = batches.take([launch] * SAMPLES, call.send * call.dtype.itemsize / 1e9)
-    lates = taken.late_s or [[0.0] * SAMPLES for _ in engine.ranks]
-    spans = [list(zip(*both, strict=True)) for both in zip(lates, taken.durations_s, strict=True)]
-    every = control.gather(
-        {rank: one for rank, one in zip(engine.ranks, spans, strict=True) if rank in pair}
-    )
-    if every is None:
+    late_s = taken.late_s or [[0.0] * SAMPLES for _ in engine.ranks]
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for rank, lates, durations in zip(engine.ranks, late_s, taken.durations_s, strict=True):
+        if rank in pair:
+            spans[rank] = list(zip(lates, durations, strict=True))
+    by_process = control.gather(spans)
+    if by_process is None:
         return None
-    operations = zip(*(one for some in every for one in some.values()), strict=True)
-    return float(
-        min(
-            max(late + duration for late, duration in both) - max(late for late, _ in both)
-            for both in operations
-        )
-    )
+    of_pair: list[list[tuple[float, float]]] = []
+    for process_spans in by_process:
+        of_pair += process_spans.values()
+    return float(min(_exchange_s(operation) for operation in zip(*of_pair, strict=True)))
+
+
+def _exchange_s(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds from the later start to the later end; each rank has its lateness and duration."""
+    start = max(late for late, _ in spans)
+    return max(late + duration for late, duration in spans) - start

@@ -30,10 +30,8 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's
     log meanwhile.
 
-    Collective.
-
-    UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this host, or NCCL
-    does not start with that network.
+    Collective. UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this
+    host, or NCCL does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
@@ -54,53 +52,52 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
 
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
-    """The channel variables, equal on all ranks: those for the fastest network of any host; none if
-    the user has chosen.
+    """The variables for NCCL's channels, equal on all ranks; none if the user has set one.
 
-    Collective.
+    They suit the fastest network of any host. Collective.
     """
-    mine = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
-    said = control.allgather(
-        (mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE))
+    local = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
+    by_process = control.allgather(
+        (local, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE))
     )
-    wanted, hosts, gpus, threads = zip(*said, strict=True)
-    if None in wanted:
+    numbers, hosts, gpus, threads = zip(*by_process, strict=True)
+    if None in numbers:
         return {}
-    apart = len(set(hosts)) == sum(gpus)
-    return blocks(max(wanted), narrow=apart and not any(threads))
+    one_gpu_per_host = len(set(hosts)) == sum(gpus)
+    return blocks(max(numbers), narrow=one_gpu_per_host and not any(threads))
 
 
-def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:
-    """The network of all processes, from the networks that each process `heard` of in NCCL's log;
-    '' if no log names one.
+def agreed(job: Job, control: Control, library: Library, logged: Sequence[str]) -> str:
+    """The network of all processes; '' if no log of NCCL names one.
 
-    Collective.
-
-    NoMeasurement if a process uses another network than --net: the measurement would be of the
-    wrong one. UsageError if the engine's `library` is not NCCL.
+    `logged` are the networks that the log of this process names. Collective. NoMeasurement if a
+    process uses another network than --net: the measurement would be of the wrong one. UsageError
+    if the engine's `library` is not NCCL.
     """
     if job.net and not library.nccl:
         raise UsageError(
             f"--net {job.net}: PyTorch found no GPU and does not use NCCL", "run without --net"
         )
     hosts_by_name: dict[str, list[str]] = defaultdict(list)
-    for host, names in control.allgather((platform.node(), tuple(heard))):
+    for host, names in control.allgather((platform.node(), tuple(logged))):
         for name in names:
             if host not in hosts_by_name[name]:
                 hosts_by_name[name].append(host)
     if hosts_by_name:
         LOG.info("networks in NCCL's log, with their hosts: %s", dict(hosts_by_name))
-    asked = BY_NAME[job.net].nccl if job.net else ""
-    others = [name for name in hosts_by_name if asked and name.casefold() != asked.casefold()]
+    requested = BY_NAME[job.net].nccl if job.net else ""
+    others = [
+        name for name in hosts_by_name if requested and name.casefold() != requested.casefold()
+    ]
     if others:
-        used = "; ".join(f"{name} on {_some(hosts_by_name[name])}" for name in others)
-        raise NoMeasurement(f"--net {job.net} requests {asked}, but NCCL uses {used}", HINT)
+        used = "; ".join(f"{name} on {_shortened(hosts_by_name[name])}" for name in others)
+        raise NoMeasurement(f"--net {job.net} requests {requested}, but NCCL uses {used}", HINT)
     return ", ".join(sorted(hosts_by_name))
 
 
-def _some(hosts: Sequence[str]) -> str:
-    rest = len(hosts) - MAX_HOSTS
-    return ", ".join(hosts[:MAX_HOSTS]) + (f" and {rest} more hosts" if rest > 0 else "")
+def _shortened(hosts: Sequence[str]) -> str:
+    more = len(hosts) - MAX_HOSTS
+    return ", ".join(hosts[:MAX_HOSTS]) + (f" and {more} more hosts" if more > 0 else "")
 
 
 def unconfirmed(job: Job, network: str) -> str:

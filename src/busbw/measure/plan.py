@@ -20,23 +20,22 @@ LARGEST_UNALIGN_BYTES = 8  # the widest element: how far -u can shift by one ele
 
 
 def memory_cap(spec: SweepSpec, memory_bytes: int) -> int:
-    """Largest size that fits, by nccl-tests' rule: a reserve of 1/16 (1 to 4 GiB) and 1 GiB, and
-    the rest for 2 or 3 buffers.
+    """The largest size that fits into memory, by the rule of nccl-tests.
+
+    1/16 of the memory (1 to 4 GiB) and another GiB are reserved; 2 or 3 buffers share the rest.
     """
     reserve = min(-(-memory_bytes // (16 * GIB)), 4) * GIB
-    left = memory_bytes - reserve - GIB
-    if left <= 0:  # small machines: half of what there is
-        left = memory_bytes // 2
-    return left // (3 if spec.check else 2)
+    usable = memory_bytes - reserve - GIB
+    if usable <= 0:  # small machines: half of what there is
+        usable = memory_bytes // 2
+    return usable // (3 if spec.check else 2)
 
 
 def capped_max(spec: SweepSpec, memory_bytes: int | None) -> int:
     """The largest size that will be measured."""
-    return (
-        spec.max_bytes
-        if memory_bytes is None
-        else min(spec.max_bytes, memory_cap(spec, memory_bytes))
-    )
+    if memory_bytes is None:
+        return spec.max_bytes
+    return min(spec.max_bytes, memory_cap(spec, memory_bytes))
 
 
 def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
@@ -45,24 +44,23 @@ def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
 
 
 def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
-    """UsageError where even the largest size holds no element for each rank, so that every row
-    would move 0 bytes.
+    """UsageError if even the largest size holds no element for each rank.
+
+    Every row would then move 0 bytes.
     """
     if spec.row.uneven:
         return
     sizes = [row.itemsize for row in dtypes(spec)]
-    if not any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
-        item = min(sizes)
-        enough = next(
-            n
-            for n in (item, max(item, ALIGNED_BYTES) * ranks)
-            if spec.row.buffers(n // item, ranks, item).count
-        )
-        raise UsageError(
-            f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or"
-            " more",
-            f"give -e {enough}",
-        )
+    if any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
+        return
+    item = min(sizes)
+    enough = item
+    if not spec.row.buffers(1, ranks, item).count:
+        enough = max(item, ALIGNED_BYTES) * ranks
+    raise UsageError(
+        f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or more",
+        f"give -e {enough}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +87,19 @@ class Calls:
         self.dtype: DType = dtype_row(series.dtype)
         self.op: RedOp | None = redop(series.op) if series.op else None
         self.reduction = self.op if self.collective.reduces else None
-        self._made: dict[int, Matrix] = {}
+        self._matrix_by_size: dict[int, Matrix] = {}
 
     def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
-        """The call that moves `size` bytes (of the largest buffer), shifted."""
-        asked = size // self.dtype.itemsize
-        buffers = self.collective.buffers(asked, self.ranks, self.dtype.itemsize)
+        """The call of a size: `size` is the bytes of the largest buffer, and buffers begin
+        `shift_bytes` later.
+        """
+        elements_asked = size // self.dtype.itemsize
+        buffers = self.collective.buffers(elements_asked, self.ranks, self.dtype.itemsize)
         matrix: tuple[tuple[int, ...], ...] = ()
         send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
-            matrix = elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
+            whole_bytes = elements_asked * self.dtype.itemsize
+            matrix = elements(self.matrix_bytes(whole_bytes), self.dtype.itemsize)
             # one call serves all of a process' ranks, whose own totals may be smaller
             send, recv = layouts.matrix_totals(matrix)
         layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
@@ -111,15 +112,11 @@ class Calls:
         """alltoallv's bytes for each pair of ranks, the same for a size as long as the series
         runs.
         """
-        if size not in self._made:
-            whole_parts = (
-                self.collective.buffers(
-                    size // self.dtype.itemsize, self.ranks, self.dtype.itemsize
-                ).send
-                * self.dtype.itemsize
-            )
-            self._made[size] = self.matrices.at(size, whole_parts)
-        return self._made[size]
+        if size not in self._matrix_by_size:
+            item = self.dtype.itemsize
+            buffers = self.collective.buffers(size // item, self.ranks, item)
+            self._matrix_by_size[size] = self.matrices.at(size, buffers.send * item)
+        return self._matrix_by_size[size]
 
     @cached_property
     def matrices(self) -> Matrices:

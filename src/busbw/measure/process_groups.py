@@ -1,6 +1,6 @@
 """The processes of a job and their groups, and the facts that every result records about them.
 
-NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK: the group of a process, by nccl-tests' rules.
+NCCL_TESTS_SPLIT and NCCL_TESTS_SPLIT_MASK decide the group of a process, by nccl-tests' rules.
 """
 
 import os
@@ -52,8 +52,10 @@ def color(process: int, environment: Mapping[str, str]) -> int:
 
 @dataclass(slots=True)
 class Party:
-    """The control channels of all processes (`world`) and of this process' group; the group's
-    color, the number of groups, and the number of this process on its host (`local`).
+    """This process among the processes of its job.
+
+    `world` is the control channel of all processes, `group` that of this process' group. `color`
+    identifies the group among `groups`. `local` is the number of this process on its host.
     """
 
     world: Control
@@ -75,24 +77,25 @@ class Opened(Protocol):
 
 def join_groups(control: Control) -> Party:
     """Split the job by NCCL_TESTS_SPLIT, and number the processes of each host. Collective."""
-    wanted = color(control.process, os.environ)
-    everyone = control.allgather((platform.node(), wanted))
-    local = sum(host == platform.node() for host, _ in everyone[: control.process])
-    colors = sorted({one for _, one in everyone})
-    group = control.split(wanted) if len(colors) > 1 else control
-    return Party(control, group, wanted, len(colors), local)
+    own_color = color(control.process, os.environ)
+    by_process = control.allgather((platform.node(), own_color))
+    local = sum(host == platform.node() for host, _ in by_process[: control.process])
+    groups = len({process_color for _, process_color in by_process})
+    group = control.split(own_color) if groups > 1 else control
+    return Party(control, group, own_color, groups, local)
 
 
 def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
-    """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables,
-    with masked values.
+    """The fields of core.result.Outcome that are known before measuring.
 
-    Collective.
+    `all_names` keeps the names of all environment variables, with masked values. Collective.
     """
-    own = opened.devices()
-    for device in own:
+    local_devices = opened.devices()
+    for device in local_devices:
         device.cpus = allowed_cpu_list()
-    devices = [device for some in party.world.allgather(own) for device in some]
+    devices: list[Device] = []
+    for of_process in party.world.allgather(local_devices):
+        devices += of_process
     hosts = party.world.allgather(read_host() if party.local == 0 else None)
     return {
         "tool": f"busbw {__version__}",

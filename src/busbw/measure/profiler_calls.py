@@ -1,14 +1,12 @@
-"""The calls in a process's file: what the application called, joined with what NCCL made of it
-and how long the GPU took.
+"""The calls in a process's file, joined with what NCCL made of them and how long the GPU took.
 
-Which of the kernel times that NCCL reports belong to the call for which it reports them.
+`calls_of` reads the calls from a file of the profiler plugin. KernelTimes records the operations of
+this process: it is opened before NCCL starts, and read after the communicators have ended.
 
-On each channel NCCL and the GPU both count the pieces of work, and NCCL reads start and end from
-the slot of its own count, modulo 64. Where one of them counts a piece that the other leaves out,
-all later times on that communicator are those of other calls.
-
-Times of operations by the profiler plugin: switched on before NCCL starts, read after the
-communicators have ended.
+Not every kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
+GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
+modulo 64. Where one of them counts a piece that the other leaves out, all later times on that
+communicator are those of other calls. `drop_shifted` and `drop_overwritten` remove such times.
 """
 
 import os
@@ -37,12 +35,12 @@ from busbw.measure.profiler_file import (
     names,
 )
 
-# from which NCCL on sends to the own rank are counted by both (ncclProfilerPostPlanWork)
+# The first NCCL that counts sends to the own rank, as the GPU does (ncclProfilerPostPlanWork).
 SELF_COUNTED = 23100
 
 
 class Timed(Protocol):
-    """What is needed of a call. `uncounted`: the GPU counts its work, NCCL does not."""
+    """What is needed of a call. `uncounted`: the GPU counts its work, and NCCL does not."""
 
     comm: int
     group: int | None
@@ -50,31 +48,29 @@ class Timed(Protocol):
     uncounted: bool
 
 
-def drop_shifted(made: Sequence[Timed]) -> int:
-    """Forget the times of calls from the first uncounted one of their communicator on, and of its
-    group; returns how many had one.
+def drop_shifted(calls: Sequence[Timed]) -> int:
+    """Forget the times of each communicator's first uncounted call, of its group, and of all later
+    calls; returns how many times were forgotten.
 
     NCCL counts no send to the own rank, as in an alltoall of sends and receives, before 2.31
     (addP2pToPlan), and no broadcast that it runs as an all_gather of unequal parts, from 2.29 on
     (NVIDIA/nccl pull request 2369).
     """
-    grouped = {
-        (called.comm, called.group)
-        for called in made
-        if called.uncounted and called.group is not None
+    uncounted_groups = {
+        (call.comm, call.group) for call in calls if call.uncounted and call.group is not None
     }
-    shifted: set[int] = set()
+    shifted_comms: set[int] = set()
     dropped = 0
-    for called in made:
-        if called.uncounted or (called.comm, called.group) in grouped:
-            shifted.add(called.comm)
-        if called.comm in shifted and called.gpu_ns is not None:
-            called.gpu_ns = None
+    for call in calls:
+        if call.uncounted or (call.comm, call.group) in uncounted_groups:
+            shifted_comms.add(call.comm)
+        if call.comm in shifted_comms and call.gpu_ns is not None:
+            call.gpu_ns = None
             dropped += 1
     return dropped
 
 
-def drop_overwritten(made: Sequence[Timed]) -> None:
+def drop_overwritten(calls: Sequence[Timed]) -> None:
     """Forget times that belong to later kernels.
 
     NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later
@@ -83,16 +79,16 @@ def drop_overwritten(made: Sequence[Timed]) -> None:
     one group share a kernel.
     """
     following: dict[int, tuple[int, int | None]] = {}
-    for called in reversed(made):
-        if called.gpu_ns is None:
+    for call in reversed(calls):
+        if call.gpu_ns is None:
             continue
-        start, end = called.gpu_ns
-        next_start, next_group = following.get(called.comm, (end, None))
-        together = called.group is None or called.group == next_group
-        if end < start or (end > next_start and not together):
-            called.gpu_ns = None
+        start, end = call.gpu_ns
+        next_start, next_group = following.get(call.comm, (end, None))
+        same_kernel = call.group is None or call.group == next_group
+        if end < start or (end > next_start and not same_kernel):
+            call.gpu_ns = None
         else:
-            following[called.comm] = min(start, next_start) if together else start, called.group
+            following[call.comm] = min(start, next_start) if same_kernel else start, call.group
 
 
 FUNCTIONS = (
@@ -110,8 +106,8 @@ FUNCTIONS = (
 )
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED = 1
-ALL_GATHERV = 22900  # from which NCCL on a broadcast may run without a task
-# whose elements NCCL counts as bytes once they are enqueued
+ALL_GATHERV = 22900  # the first NCCL in which a broadcast may run without a task
+# Functions whose elements NCCL counts as bytes once they are enqueued.
 WITHOUT_TYPE = ("all_gather", "broadcast")
 
 
@@ -135,18 +131,20 @@ class Called:
     stream: int | None = None
     group: int | None = None
     captured: bool = False
-    uncounted: bool = False  # as in kernel_clock
+    uncounted: bool = False  # as in Timed
     gpu_ns: tuple[int, int] | None = None
 
     @property
     def gpu_us(self) -> float | None:
-        """Its duration on the GPU."""
+        """The duration on the GPU in microseconds; None if it is unknown."""
         return (self.gpu_ns[1] - self.gpu_ns[0]) / 1000 if self.gpu_ns else None
 
 
 class Calls(NamedTuple):
-    """The calls in the order in which they were made, the number of those of an unknown
-    function, and of those with a time of another.
+    """The calls of a process in their order.
+
+    `unknown` counts calls of an unknown function, which are left out. `shifted` counts those whose
+    time was that of another call.
     """
 
     made: list[Called]
@@ -159,41 +157,44 @@ class _Join:
     nccl: int
     ranks: dict[int, int]  # the process' own rank by communicator
     calls: dict[int, Called] = field(default_factory=dict)  # by number of the call
-    enqueued: dict[int, list[Record]] = field(default_factory=dict)
-    timed: dict[int, tuple[int, int]] = field(default_factory=dict)
-    alone: list[Record] = field(default_factory=list)  # tasks without a call: NCCL before 2.28
+    tasks: dict[int, list[Record]] = field(default_factory=dict)  # by number of the call
+    spans_ns: dict[int, tuple[int, int]] = field(default_factory=dict)  # by number of the task
+    tasks_without_call: list[Record] = field(default_factory=list)  # of NCCL before 2.28
+    unknown: int = 0  # calls of an unknown function
 
 
-def calls_of(found: ProcessFile) -> Calls:
+def calls_of(file: ProcessFile) -> Calls:
     """The calls of a process."""
-    join = _Join(found.nccl, {record.comm: record.peer for record, _ in names(found)})
-    unknown = 0
-    for record in found.records:
+    join = _read_records(file)
+    calls: list[Called] = []
+    for number in sorted(join.calls):
+        calls += _with_tasks(join.calls[number], join.tasks.get(number, ()), join)
+    calls += [_with_task(_called(task), task, join) for task in join.tasks_without_call]
+    if any(called.captured for called in calls):
+        calls.sort(key=lambda called: called.at_ns)
+    shifted = drop_shifted(calls)
+    drop_overwritten(calls)
+    return Calls(calls, join.unknown, shifted)
+
+
+def _read_records(file: ProcessFile) -> _Join:
+    """The records of a process by what connects them."""
+    join = _Join(file.nccl, {record.comm: record.peer for record, _ in names(file)})
+    for record in file.records:
+        known = record.function < len(FUNCTIONS)
         if record.kind in (COLL_CALL, P2P_CALL):
-            if record.function >= len(FUNCTIONS):
-                unknown += 1
-            else:
+            join.unknown += not known
+            if known:
                 join.calls[record.id] = _called(record)
+        elif record.kind in (COLL, P2P) and record.id:
+            join.tasks.setdefault(record.id, []).append(record)
         elif record.kind in (COLL, P2P):
-            (join.enqueued.setdefault(record.id, []) if record.id else join.alone).append(record)
+            join.unknown += not known
+            if known:
+                join.tasks_without_call.append(record)
         elif record.kind == TIMED:
-            join.timed[record.id] = (record.a, record.b)
-    made = [
-        called
-        for number in sorted(join.calls)
-        for called in _with_tasks(join.calls[number], join.enqueued.get(number, ()), join)
-    ]
-    unknown += sum(record.function >= len(FUNCTIONS) for record in join.alone)
-    made += [
-        _with_task(_called(record), record, join)
-        for record in join.alone
-        if record.function < len(FUNCTIONS)
-    ]
-    if any(called.captured for called in made):
-        made.sort(key=lambda called: called.at_ns)
-    shifted = drop_shifted(made)
-    drop_overwritten(made)
-    return Calls(made, unknown, shifted)
+            join.spans_ns[record.id] = (record.a, record.b)
+    return join
 
 
 def _called(record: Record) -> Called:
@@ -209,11 +210,9 @@ def _called(record: Record) -> Called:
         root=record.peer if function in ROOTED else None,
     )
     if record.kind in (COLL_CALL, P2P_CALL):
-        called.stream, called.group, called.captured = (
-            record.a,
-            record.b or None,
-            bool(record.flags & CAPTURED),
-        )
+        called.stream = record.a
+        called.group = record.b or None
+        called.captured = bool(record.flags & CAPTURED)
     return called
 
 
@@ -226,7 +225,7 @@ def _with_tasks(
     collectives = [task for task in tasks if task.kind == COLL]
     if called.captured and collectives:
         for task in collectives:
-            again = Called(
+            replayed = Called(
                 called.comm,
                 called.function,
                 called.count,
@@ -234,9 +233,9 @@ def _with_tasks(
                 task.time,
                 called.root,
                 stream=called.stream,
+                captured=True,
             )
-            again.captured = True
-            yield _with_task(again, task, join)
+            yield _with_task(replayed, task, join)
         return
     for task in tasks:
         _with_task(called, task, join)
@@ -247,6 +246,7 @@ def _with_tasks(
 
 
 def _with_task(called: Called, task: Record, join: _Join) -> Called:
+    """The call, to which the facts and the time of a task are added."""
     if task.algorithm != UNKNOWN and task.kind == COLL:
         called.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
         called.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
@@ -255,14 +255,14 @@ def _with_task(called: Called, task: Record, join: _Join) -> Called:
         called.uncounted |= join.nccl < SELF_COUNTED and task.peer == join.ranks.get(task.comm)
         if called.function in (SEND, RECV):
             called.peer = task.peer
-    timed = join.timed.get(task.b)
-    if timed:
-        start, end = called.gpu_ns or timed
-        called.gpu_ns = min(start, timed[0]), max(end, timed[1])
+    span_ns = join.spans_ns.get(task.b)
+    if span_ns:
+        start, end = called.gpu_ns or span_ns
+        called.gpu_ns = min(start, span_ns[0]), max(end, span_ns[1])
     return called
 
 
-# the NCCL that reports the application's own calls too, so that groups can be told apart
+# The first NCCL that also reports the calls of the application, which distinguishes groups.
 SINCE = 22800
 
 
@@ -306,26 +306,26 @@ class KernelTimes:
         return self.folder is not None
 
     def by_comm(self) -> list[list[Kernel]]:
-        """The operations on each communicator that had any, in their order; communicators in the
-        order of their creation.
+        """The operations in their order, of each communicator that had any; [] if nothing was
+        recorded.
 
-        Empty if nothing was recorded.
+        Communicators are in the order of their creation.
         """
         files = sorted(self.folder.glob("*.capture")) if self.folder else []
         if len(files) != 1:
             return []
-        found = profiler_file.read(files[0])
-        if found.dropped:
+        file = profiler_file.read(files[0])
+        if file.dropped:
             return []
-        calls: dict[int, list[Called]] = {
-            record.comm: [] for record, _ in profiler_file.names(found)
+        by_comm: dict[int, list[Called]] = {
+            record.comm: [] for record, _ in profiler_file.names(file)
         }
-        for called in calls_of(found).made:
-            calls[called.comm].append(called)
-        return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
+        for called in calls_of(file).made:
+            by_comm[called.comm].append(called)
+        return [list(_operations(by_comm[comm])) for comm in sorted(by_comm) if by_comm[comm]]
 
     def close(self) -> None:
-        """Forget the recording."""
+        """Remove the recording and its variables."""
         if self.folder:
             for name in (CAPTURE.plugin, CAPTURE.folder, CAPTURE.mode):
                 os.environ.pop(name, None)
@@ -333,28 +333,25 @@ class KernelTimes:
 
 
 def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
-    """One for each call; sends and receives of one group are one operation."""
-    at = 0
-    while at < len(calls):
-        first = at
-        at += 1
-        while _same_group(calls[first], calls, at):
-            at += 1
-        yield _kernel(calls[first:at])
+    """The kernels of each operation: a call, or the sends and receives of one group."""
+    end = 0
+    while end < len(calls):
+        first = end
+        end += 1
+        while end < len(calls) and _one_operation(calls[first], calls[end]):
+            end += 1
+        yield _kernel(calls[first:end])
 
 
-def _same_group(first: Called, calls: Sequence[Called], at: int) -> bool:
-    together = (
-        first.function in (SEND, RECV) and at < len(calls) and calls[at].function in (SEND, RECV)
-    )
-    return together and first.group is not None and calls[at].group == first.group
+def _one_operation(first: Called, other: Called) -> bool:
+    """Whether both are sends or receives of the same group."""
+    functions = {first.function, other.function}
+    return functions <= {SEND, RECV} and first.group is not None and other.group == first.group
 
 
 def _kernel(calls: Sequence[Called]) -> Kernel:
     spans = [called.gpu_ns for called in calls if called.gpu_ns]
-    time_us = (
-        (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000
-        if len(spans) == len(calls)
-        else None
-    )
+    time_us = None
+    if len(spans) == len(calls):
+        time_us = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000
     return Kernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)

@@ -71,32 +71,34 @@ class ProcessFile:
 
     @property
     def rank(self) -> int | None:
-        """The rank of the process in its job, from its launcher's variables; None if it had
-        none.
-        """
-        # torchrun may run under any other
-        names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-        return next(
-            (int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), None
-        )
+        """The rank of the process in its job, from its launcher's variables; None without any."""
+        # RANK is first, because torchrun may run under any other launcher.
+        return self._number("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
     @property
     def world(self) -> int:
         """The number of ranks of the job; 0 if no variable says."""
-        names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-        return next(
-            (int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), 0
-        )
+        size = self._number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+        return size or 0
+
+    def _number(self, *names: str) -> int | None:
+        """The value of the first of these variables that is a number."""
+        for name in names:
+            value = self.facts.get(name, "")
+            if value.isdecimal():
+                return int(value)
+        return None
 
 
 def read(path: Path) -> ProcessFile:
-    """The file at `path`; as `parse`."""
+    """The file at `path`; raises as `parse` does."""
     return parse(path.read_bytes(), str(path))
 
 
 def parse(data: bytes, name: str) -> ProcessFile:
-    """The file in `data`, with its records in the order in which they were put in; UsageError if
-    it is none.
+    """The file in `data`, with its records in the order in which they were written.
+
+    UsageError if it is not such a file.
     """
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         raise UsageError(
@@ -126,38 +128,37 @@ def parse(data: bytes, name: str) -> ProcessFile:
     (text_bytes,) = _TEXT_BYTES.unpack_from(data, TEXT_AT - 8)
     text = data[TEXT_AT : min(TEXT_AT + text_bytes, HEADER_BYTES)].decode("utf-8", "replace")
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    found = ProcessFile(name, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
+    file = ProcessFile(name, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
     ring_end = HEADER_BYTES + capacity * _RECORD.size
-    found.broken = max(0, len(data) - ring_end) % _RECORD.size
-    found.records = _records(data, ring_end)
-    found.dropped += head - len(found.records)
-    return found
+    file.broken = max(0, len(data) - ring_end) % _RECORD.size
+    file.records = _records(data, ring_end)
+    file.dropped += head - len(file.records)
+    return file
 
 
 def _records(data: bytes, ring_end: int) -> list[Record]:
-    """All records by ticket.
+    """All records, sorted by ticket.
 
-    One may stand in the ring and behind it, if the process was killed between writing it and
-    letting it go.
+    A record may be in the ring and behind it, if the process was killed after it copied the record
+    and before it freed its place.
     """
     by_ticket = {}
-    for first, last in ((HEADER_BYTES, min(ring_end, len(data))), (ring_end, len(data))):
-        whole = memoryview(data)[
-            first : first + max(0, last - first) // _RECORD.size * _RECORD.size
-        ]
-        for fields in _RECORD.iter_unpack(whole):
+    for first, end in ((HEADER_BYTES, min(ring_end, len(data))), (ring_end, len(data))):
+        records = max(0, end - first) // _RECORD.size
+        whole_records = memoryview(data)[first : first + records * _RECORD.size]
+        for fields in _RECORD.iter_unpack(whole_records):
             if fields[0]:
                 by_ticket[fields[0]] = Record(*fields)
     return [by_ticket[ticket] for ticket in sorted(by_ticket)]
 
 
-def names(found: ProcessFile) -> Iterator[tuple[Record, str]]:
-    """Every communicator with its name."""
+def names(file: ProcessFile) -> Iterator[tuple[Record, str]]:
+    """The record of every communicator with its name."""
     pieces: dict[int, bytes] = {}
-    for record in found.records:
+    for record in file.records:
         if record.kind == TEXT:
             piece = struct.pack("<5Q", record.time, record.elements, record.id, record.a, record.b)
             pieces[record.comm] = pieces.get(record.comm, b"") + piece
-    for record in found.records:
+    for record in file.records:
         if record.kind == COMM:
             yield record, pieces.get(record.comm, b"")[: record.b].decode("utf-8", "replace")

@@ -1,14 +1,15 @@
-"""The progress of a rank, recorded at no cost, and how long it may take until the next progress.
+"""The progress of a rank, and what is expected of it.
 
-Estimates the remaining time of a sweep from the cells measured so far.
+Progress is recorded at no cost. Pace says how long it may take until the next progress. Forecast
+estimates the remaining time of a sweep from the cells measured so far.
 """
 
 import math
 import operator
 from collections.abc import Hashable, Sequence
 
-# how many times longer than expected from the previous size a step may take, if that exceeds
-# --limit
+# How many times longer than expected from the previous size a step may take, if that exceeds
+# --limit.
 SLACK = 3.0
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
@@ -39,16 +40,14 @@ class Pace:
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
-        self._known: dict[str, dict[int, float]] = {}  # seconds per operation, by phase and size
+        self._operation_s: dict[str, dict[int, float]] = {}  # by phase and size in bytes
 
     def learn(self, phase: str, progress: Progress | None, took_s: float) -> None:
         """A phase ended after `took_s`."""
         if progress is None or not progress.done:
             return
-        sizes, each_s = (
-            self._known.setdefault(phase, {}),
-            took_s / (progress.done * progress.operations),
-        )
+        each_s = took_s / (progress.done * progress.operations)
+        sizes = self._operation_s.setdefault(phase, {})
         sizes[progress.size_bytes] = max(each_s, sizes.get(progress.size_bytes, 0.0))
 
     def allowed_s(self, phase: str, progress: Progress | None) -> float:
@@ -57,34 +56,34 @@ class Pace:
             return math.inf
         if progress is None:
             return self.limit_s
-        size, slowest_s = progress.size_bytes, progress.size_bytes / SLOWEST_BYTES_S
-        if phase in self._known:
-            each_s = SLACK * _likely_s(self._known[phase], size)
+        size = progress.size_bytes
+        if phase in self._operation_s:
+            each_s = SLACK * _likely_s(self._operation_s[phase], size)
         else:
-            each_s = max(
-                (SLACK * _likely_s(sizes, size) for sizes in self._known.values()),
-                default=slowest_s,
-            )
-            # data is generated and compared
-            each_s = max(each_s, slowest_s) if phase == "verify" else each_s
+            slowest_s = size / SLOWEST_BYTES_S
+            of_phases = [SLACK * _likely_s(sizes, size) for sizes in self._operation_s.values()]
+            each_s = max(of_phases, default=slowest_s)
+            if phase == "verify":  # it also generates and compares data
+                each_s = max(each_s, slowest_s)
         return max(self.limit_s, each_s * progress.operations)
 
 
 def _likely_s(known: dict[int, float], size: int) -> float:
-    """Scaled from the largest known size that is not larger."""
-    before = max((one for one in known if one <= size), default=min(known))
-    return known[before] * max(size / max(before, 1), 1.0)
+    """Seconds of an operation of a size, scaled from the largest known size that is not larger."""
+    smaller = [known_size for known_size in known if known_size <= size]
+    nearest = max(smaller, default=min(known))
+    return known[nearest] * max(size / max(nearest, 1), 1.0)
 
 
 PLACEMENTS = 2
 
 
 class Forecast:
-    """`sizes` are the bytes of all rows in order, each with two cells that are visited `visits`
-    times or more.
+    """Estimates the remaining time of a sweep.
 
-    A visit takes as long as the latest, or as `operations` operations, which take longer at larger
-    sizes.
+    `sizes` are the bytes of all rows in order. Each row has two cells, which are visited `visits`
+    times or more. A visit is expected to take as long as the latest, or as `operations` operations,
+    which take longer at larger sizes.
     """
 
     def __init__(self, sizes: Sequence[int], visits: int = 1, operations: int = 1) -> None:
@@ -106,16 +105,14 @@ class Forecast:
         """A visit of a cell of `size` bytes has ended: seconds of its check, of this visit, and
         of one operation.
         """
-        left = self._visits
+        visits_left = self._visits
         if cell in self._begun:
-            left, _ = self._begun[cell]
+            visits_left, _ = self._begun[cell]
         elif size in self._unknown:
             self._unknown.remove(size)
-        self._begun[cell] = (0 if last else max(left - 1, 1), visit_s)
-        self._check_s_byte, self._operation_s_byte = (
-            check_s / max(size, 1),
-            operation_s / max(size, 1),
-        )
+        self._begun[cell] = (0 if last else max(visits_left - 1, 1), visit_s)
+        self._check_s_byte = check_s / max(size, 1)
+        self._operation_s_byte = operation_s / max(size, 1)
         self._visit_s = visit_s
 
     def left_s(self) -> float | None:
@@ -124,11 +121,10 @@ class Forecast:
         """
         if not self._begun:
             return None
-        begun_s = sum(left * each_s for left, each_s in self._begun.values())
-        return begun_s + sum(
-            self._check_s_byte * size + self._visits * self._visit_of(size)
-            for size in self._unknown
-        )
+        begun_s = sum(visits_left * visit_s for visits_left, visit_s in self._begun.values())
+        return begun_s + sum(self._cell_s(size) for size in self._unknown)
 
-    def _visit_of(self, size: int) -> float:
-        return max(self._visit_s, self._operation_s_byte * size * self._operations)
+    def _cell_s(self, size: int) -> float:
+        """Seconds of the check and all visits of a cell that has not begun."""
+        visit_s = max(self._visit_s, self._operation_s_byte * size * self._operations)
+        return self._check_s_byte * size + self._visits * visit_s

@@ -46,10 +46,8 @@ def perform(
 ) -> None:
     """Run this process' part of a job.
 
-    `emit` is called on process 0 only, `enter_phase` before every phase.
-
-    Only what this kind of job needs is imported: ranks start faster, and the command line that
-    starts them needs none of it.
+    `emit` is called on process 0 only, `enter_phase` before every phase. Only what this kind of job
+    needs is imported: ranks start faster, and the command line that starts them needs none of it.
     """
     if isinstance(job, SweepJob) and job.full_rows:
         ranks = control.processes * job.gpus_per_process
@@ -58,7 +56,7 @@ def perform(
 
 
 def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:
-    """The job with `auto` replaced by process 0's choice: the launching host may have no GPU.
+    """The job with `auto` replaced by the choice of process 0: the launching host may have no GPU.
 
     Collective.
     """
@@ -80,11 +78,9 @@ def start_watchdog(
     member = detect(os.environ)
     rank = member.rank if member else 0
     log.from_environment(rank)
-    launcher = (
-        f"rank {member.rank} of {member.size}, started by {member.launcher.name}"
-        if member
-        else "no launcher"
-    )
+    launcher = "no launcher"
+    if member:
+        launcher = f"rank {member.rank} of {member.size}, started by {member.launcher.name}"
     LOG.info(
         "%s; at most %g s without progress, %g s until the first operation (0: no limit)",
         launcher,
@@ -122,23 +118,12 @@ def failure_report(error: BaseException, control: Control | None) -> Failed:
         kind, options = type(error).__name__, list(error.options)
         return Failed(error.message, error.hint, int(error.exit), rank, host, kind, options)
     if isinstance(error, KeyboardInterrupt):
-        return Failed(
-            "interrupted (SIGINT)",
-            "start again",
-            int(Exit.UNKNOWN),
-            rank,
-            host,
-            NoMeasurement.__name__,
-        )
-    what = f"a rank failed: {type(error).__name__}: {error}"
-    return Failed(
-        what,
-        "please report this, with the lines above",
-        int(Exit.BUG),
-        rank,
-        host,
-        type(error).__name__,
-    )
+        kind = NoMeasurement.__name__
+        message, hint = "interrupted (SIGINT)", "start again"
+        return Failed(message, hint, int(Exit.UNKNOWN), rank, host, kind)
+    kind = type(error).__name__
+    message, hint = f"a rank failed: {kind}: {error}", "please report this, with the lines above"
+    return Failed(message, hint, int(Exit.BUG), rank, host, kind)
 
 
 def fail(error: BaseException, control: Control | None) -> int:
@@ -154,12 +139,12 @@ def fail(error: BaseException, control: Control | None) -> int:
 
 def claim_stdout() -> Callable[[Event], None]:
     """Reserve stdout for events, and redirect all other output to it (NCCL_DEBUG) to stderr."""
-    own = os.fdopen(os.dup(1), "wb", buffering=0)
+    events = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
 
     def emit(event: Event) -> None:
         try:
-            own.write(encode(event))
+            events.write(encode(event))
         except BrokenPipeError as error:
             raise NoMeasurement(
                 "the process that reads the results has exited",

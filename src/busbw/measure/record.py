@@ -22,10 +22,11 @@ from busbw.model.findings import findings
 LOG = logging.getLogger(__name__)
 
 OWNER_ONLY = 0o600
-QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
-WRITING_SHARE = 0.1  # so that writing takes a tenth of the time,
-# but after no longer than this: a program that was suspended while it wrote did not write for so
-# long
+# A file that takes longer than QUICK_S to write is written less often than after every row, so that
+# writing takes at most WRITING_SHARE of the time.
+QUICK_S = 0.05
+WRITING_SHARE = 0.1
+# The wait is at most this long, because a write may seem long only as the program was suspended.
 LONGEST_WAIT_S = 10.0
 
 
@@ -37,11 +38,12 @@ def encoded(result: Outcome) -> bytes:
 class Record:
     """Collects one run.
 
-    `result` is None until all ranks have joined; `file` is updated with the output of `render`.
+    `result` is None until all ranks have joined. `file` is updated with the output of `render`;
+    `overwrite` allows it to exist.
 
-    A failed write does not stop the run: `problem` is its error until a later write succeeds, and
-    the rows go to `elsewhere` meanwhile: a file of the same name in the working directory, the home
-    or the temporary directory. `overwrite` allows `file` to exist.
+    A failed write does not stop the run. `problem` is its error until a later write succeeds.
+    Meanwhile the rows go to `elsewhere`, a file of the same name in the working directory, the home
+    or the temporary directory.
     """
 
     def __init__(
@@ -111,15 +113,14 @@ class Record:
         except BusbwError as error:
             self._rescue(data, self.file, error)
         end = time.monotonic()
-        self._next_write = (
-            end + min((end - start) / WRITING_SHARE, LONGEST_WAIT_S)
-            if end - start > QUICK_S
-            else 0.0
-        )
+        self._next_write = 0.0
+        if end - start > QUICK_S:
+            self._next_write = end + min((end - start) / WRITING_SHARE, LONGEST_WAIT_S)
 
     def _rescue(self, data: bytes, file: Path, error: BusbwError) -> None:
         """The file cannot be written: write elsewhere, and say so in `problem`."""
-        self.problem, before = error, self.elsewhere
+        self.problem = error
+        before = self.elsewhere
         self.elsewhere = _save_elsewhere(data, file, before) if self.measured else None
         if self.elsewhere is not None:
             self.saved = self.measured
@@ -134,16 +135,14 @@ class Record:
 
 
 def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path | None:
-    """Write the data that cannot be written to `file` to `before` or another place, which is
-    returned.
+    """Write data that cannot be written to `file` to another place, and return it.
 
-    None if there is none.
-
-    A file that exists is not replaced.
+    `before` is the place of an earlier write, and is tried first. Other files are not replaced.
+    None if no place can be written.
     """
     places = [before] if before is not None else []
     for folder in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
-        # the directory was removed, or the user has none
+        # Errors mean that the directory was removed, or that the user has none.
         with contextlib.suppress(OSError, RuntimeError):
             places.append(_free_name(folder() / file.name))
     for place in places:
@@ -155,10 +154,12 @@ def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path
 
 def _free_name(file: Path) -> Path:
     """The file, or the first of `NAME-1.json`, `NAME-2.json` ... that does not exist."""
-    numbered = (
-        file.with_name(f"{file.stem}-{number}{file.suffix}") for number in itertools.count(1)
-    )
-    return next(one for one in itertools.chain([file], numbered) if not os.path.lexists(one))
+    name = file
+    for number in itertools.count(1):
+        if not os.path.lexists(name):
+            break
+        name = file.with_name(f"{file.stem}-{number}{file.suffix}")
+    return name
 
 
 def _unlink(file: Path | None) -> None:
@@ -168,12 +169,11 @@ def _unlink(file: Path | None) -> None:
 
 
 def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> None:
-    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be
-    written.
+    """Replace the file atomically.
 
-    Only its owner reads it, whatever the umask, as what was measured or read may hold more than
-    others should know. A `shared` one, a report or a table that other users need, has the mode that
-    the umask gives.
+    NoMeasurement if it cannot be written, with `hint` or one about --json. Only its owner can read
+    it, whatever the umask, as results may hold more than others should know. A `shared` file, a
+    report or a table that other users need, has the mode that the umask gives.
     """
     draft = None
     try:
@@ -196,9 +196,8 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
 
 def _umask() -> int:
     """The mask of this process' new files. Setting it to read it would be seen by other threads."""
-    for line in (
-        Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    ):
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    for line in status.splitlines():
         if line.startswith("Umask:"):  # since Linux 4.7
             return int(line.partition(":")[2], 8)
     return 0o077
@@ -207,7 +206,7 @@ def _umask() -> int:
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:
     """UsageError if the file could not be written, or would replace one without `overwrite`.
 
-    `what` is it as the user gave it.
+    `what` is the argument that names the file, as the user gave it; by default --json.
     """
     options = [] if what else ["json"]
     what = what or f"--json {file}"

@@ -1,7 +1,7 @@
 """One process's part of a sweep: for every series warm up, then for every size verify, time and
 report, in step with the others.
 
-With precise timing all sizes are visited again and again, so that no figure is of one moment alone.
+With precise timing all sizes are visited again and again, so that no figure is that of one moment.
 Rows are reported after their first visit, so that a run that ends early loses none, and again when
 they are final, in the order of their sizes.
 """
@@ -21,13 +21,13 @@ from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.cell_run import CellRun, Setup
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
-from busbw.measure.host_sampler import HostSampler, together
+from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Forecast, Progress
 from busbw.stats.sampling import fewest_visits
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
-# a pass over the cells takes at least this long: what disturbs a visit is over at the next one
+# A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
 PASS_S = 10e-3
 
 
@@ -49,19 +49,22 @@ class _Row:
 
     def machine(self) -> list[HostChange] | None:
         """What changed on each host in all visits; None if hosts were not sampled."""
-        by_process = zip(*self.changes, strict=True)
-        known = ([change for change in parts if change] for parts in by_process)
-        return [together(parts) for parts in known if parts] or None
+        changes = []
+        for by_visit in zip(*self.changes, strict=True):
+            known = [change for change in by_visit if change]
+            if known:
+                changes.append(add_changes(known))
+        return changes or None
 
 
 @dataclass
 class Runner:
     """Runs a sweep on an engine.
 
-    `world` connects all processes; `group` only those of this communicator. Without a split they
+    `world` connects all processes, `group` only those of this communicator. Without a split they
     are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
-    detail (`1 MiB in place`); `late_s` is an injected delay of this process; `host_sampler` reads
-    the counters of its host; `repeat` is the number of times the communicators have been recreated
+    detail (`1 MiB in place`). `late_s` is an injected delay of this process. `host_sampler` reads
+    the counters of its host. `repeat` is the number of times the communicators have been recreated
     so far.
     """
 
@@ -106,19 +109,18 @@ class Runner:
             # in nccl-tests every process prints it
             self._emit(Note("\n".join([line] * self.world.processes), answer=True))
             return
-        sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
+        all_series = list(series(self.spec, ranks))
         cycles = (self._repeats - self.repeat) * max(self.spec.run_cycles, 1)
-        rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * cycles
-        self._forecast = (
-            Forecast(rows, fewest_visits(sampling))
-            if sampling
-            else Forecast(rows, operations=self.spec.iters)
-        )
+        rows = list(sizes(self.spec, self.max_bytes)) * len(all_series) * cycles
+        if self.spec.sampling:
+            self._forecast = Forecast(rows, fewest_visits(self.spec.sampling))
+        else:
+            self._forecast = Forecast(rows, operations=self.spec.iters)
         self._end_s = time.monotonic() + self.spec.soak_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
-            for one in every_series:
-                self._series(one)
+            for each_series in all_series:
+                self._run_series(each_series)
                 if self._soaked():
                     return
 
@@ -130,8 +132,9 @@ class Runner:
         return bool(self.world.bcast(self.out_of_bounds > 0 or over))
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
-        """The exchanges of each pair of ranks alone, with precise timing and one communicator of
-        three or more ranks; otherwise [].
+        """The links of all pairs of ranks, each measured while the others are idle.
+
+        [] without precise timing, with several communicators, or with fewer than three ranks.
         """
         if self._setup.batches is None or self.group.processes != self.world.processes:
             return []
@@ -145,8 +148,8 @@ class Runner:
             self.spec.timeout,
         )
 
-    def _series(self, one: Series) -> None:
-        calls = Calls(self.spec, one, self.engine.size)
+    def _run_series(self, series: Series) -> None:
+        calls = Calls(self.spec, series, self.engine.size)
         # GPUs may differ between hosts: all ranks skip what one of them does not support.
         reasons = self.world.allgather(
             self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
@@ -155,31 +158,30 @@ class Runner:
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
                 refuse_unsupported(reason, calls)
-            self._emit(Note(f"skipped {calls.dtype.name} {one.op}".rstrip() + f": {reason}"))
+            skipped = f"skipped {calls.dtype.name} {series.op}".rstrip()
+            self._emit(Note(f"{skipped}: {reason}"))
             return
         self._warm_up(calls)
         self.host_sampler.begin()
-        every = list(sizes(self.spec, self.max_bytes))
         if self.spec.sampling is None:
-            for size in every:
-                self._row_at_once(calls, size)
+            for size in sizes(self.spec, self.max_bytes):
+                self._measure_at_once(calls, size)
                 if self._soaked():
                     return
             return
-        first = self._rows
-        self._rows += len(every)
-        self._in_visits(
-            [_Row(first + number, self._cells(calls, size)) for number, size in enumerate(every)]
+        self._measure_in_visits(
+            [self._new_row(calls, size) for size in sizes(self.spec, self.max_bytes)]
         )
 
-    def _cells(self, calls: Calls, size: int) -> tuple[CellRun, CellRun]:
-        return CellRun(self._setup, calls, size, in_place=False), CellRun(
-            self._setup, calls, size, in_place=True
-        )
-
-    def _row_at_once(self, calls: Calls, size: int) -> None:
-        row = _Row(self._rows, self._cells(calls, size))
+    def _new_row(self, calls: Calls, size: int) -> _Row:
+        out_of_place = CellRun(self._setup, calls, size, in_place=False)
+        in_place = CellRun(self._setup, calls, size, in_place=True)
+        row = _Row(self._rows, (out_of_place, in_place))
         self._rows += 1
+        return row
+
+    def _measure_at_once(self, calls: Calls, size: int) -> None:
+        row = self._new_row(calls, size)
         for cell in row.cells:
             cell.check()
             cell.time_once()
@@ -187,14 +189,15 @@ class Runner:
         self.out_of_bounds += sum(cell.bad_rounds for cell in row.cells)
         self._report(row)
 
-    def _in_visits(self, rows: Sequence[_Row]) -> None:
+    def _measure_in_visits(self, rows: Sequence[_Row]) -> None:
         """Visit all rows, in another order each time, until each has been visited often enough.
 
         Collective.
         """
-        dice, waiting, order = random.Random(self.repeat), list(rows), list(rows)
+        waiting, order = list(rows), list(rows)
+        rng = random.Random(self.repeat)  # the same on all ranks
         if self._repeats > 1:
-            dice.shuffle(order)  # the same on all ranks
+            rng.shuffle(order)
         is_first = True
         while order:
             began = time.monotonic()
@@ -208,7 +211,7 @@ class Runner:
             while waiting and not waiting[0].more:
                 self._report(waiting.pop(0))
             order, is_first = [row for row in rows if row.more], False
-            dice.shuffle(order)
+            rng.shuffle(order)
             if order:
                 self._pause(began)
 
@@ -229,12 +232,10 @@ class Runner:
             return
         # With precise timing every size has an untimed operation, and large sizes need no other
         # warm-up.
-        most = (
-            min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES))
-            if self.spec.sampling
-            else self.max_bytes
-        )
-        for size in warmup_sizes(self.spec, most):
+        largest = self.max_bytes
+        if self.spec.sampling:
+            largest = min(largest, max(self.spec.min_bytes, WARM_UP_BYTES))
+        for size in warmup_sizes(self.spec, largest):
             progress = self._begin("warm-up", short_size(size), size, self.spec.warmup_iters)
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
@@ -248,9 +249,8 @@ class Runner:
 
         The `operations` of a device queue are awaited together, others one by one.
         """
-        progress = Progress(
-            size, max(operations, 1) if self.engine.asynchronous else 1, self._forecast.left_s()
-        )
+        awaited_together = max(operations, 1) if self.engine.asynchronous else 1
+        progress = Progress(size, awaited_together, self._forecast.left_s())
         self.enter_phase(phase, detail, progress)
         return progress
 
@@ -275,26 +275,24 @@ class Runner:
             return  # not process 0
         calls, call = row.cells[0].calls, row.cells[0].call
         size_bytes, count, _ = calls.moved_bytes(call)
-        stamp = now() if self.spec.report_timestamps else ""
-        one, iters = (
-            calls.series,
-            (len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters),
-        )
-        found = Row(
+        iters = self.spec.iters
+        if self.spec.sampling:
+            iters = len(out_of_place.samples_s or ())
+        reported = Row(
             size_bytes,
             count,
-            one.dtype,
-            one.op,
-            one.root,
+            calls.series.dtype,
+            calls.series.op,
+            calls.series.root,
             out_of_place,
             in_place,
             iters,
-            stamp,
+            now() if self.spec.report_timestamps else "",
             repeat=self.repeat,
         )
-        found.machine = row.machine()
-        found.operations = sum(cell.operations for cell in row.cells) if found.machine else 0
-        self._emit(RowDone(found, self.out_of_bounds, row.number, final=final))
+        reported.machine = row.machine()
+        reported.operations = sum(cell.operations for cell in row.cells) if reported.machine else 0
+        self._emit(RowDone(reported, self.out_of_bounds, row.number, final=final))
 
     def _emit(self, event: Event) -> None:
         if self.world.process == 0:

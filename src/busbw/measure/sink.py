@@ -14,7 +14,7 @@ LOG = logging.getLogger("busbw")
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
-    """A command line's exit code of an error, and its text of one."""
+    """How a command line turns an error into its exit code and its text."""
 
     exit_of: Callable[[BusbwError], int]
     text_of: Callable[[BusbwError], str]
@@ -53,8 +53,9 @@ class Sink:
         LOG.error("%s", text)
 
     def run_aborted(self, reason: str) -> str:
-        """Record why the run ended early; returns a sentence about the file of its rows, '' if
-        there is none.
+        """Record why the run ended early.
+
+        Returns a sentence about the file of its rows, '' if there is none.
         """
         self.record.run_aborted(reason)
         return ""

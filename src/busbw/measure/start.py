@@ -1,7 +1,7 @@
-"""One run: in this process if it is already a rank or the engine needs no others, otherwise
-through a launcher.
+"""One run from start to result.
 
-This process is a rank that an outer mpirun, srun or torchrun started.
+It runs in this process if an outer mpirun, srun or torchrun started the process as a rank, or if
+the engine runs in a single process. Otherwise a launcher starts its ranks.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
-def inside(requested_job: Job, where: Where, sink: Sink) -> None:
+def run_as_rank(requested_job: Job, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.environment import join
 
@@ -46,58 +46,56 @@ def inside(requested_job: Job, where: Where, sink: Sink) -> None:
         # nccl-tests has no limit but -T
         limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)
     watchdog = start_watchdog(
-        limited_job, reporting(sink), code=sink.frontend.exit_of(TimedOut(""))
+        limited_job, stall_reporter(sink), code=sink.frontend.exit_of(TimedOut(""))
     )
     try:
         watchdog.enter_phase("rendezvous")
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
-        _as_rank(requested_job, control, sink, watchdog)
+        _perform_as_rank(requested_job, control, sink, watchdog)
         watchdog.leave()
         control.close()
     finally:
         watchdog.stop()
 
 
-def _as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
+def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
         with job.terminable():
-            work = resolve_engine(requested_job, control, sink.take)
-            if engine(work.engine).in_process:
+            rank_job = resolve_engine(requested_job, control, sink.take)
+            if engine(rank_job.engine).in_process:
                 raise UsageError(
                     "the sim engine runs in one process",
                     "start it without mpirun: busbw run ... --engine sim -n 4",
                     options=["start_sim"],
                 )
-            if isinstance(work, SweepJob) and work.compat:
-                work = msgspec.structs.replace(
-                    work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus
-                )
-            ask_nccl(watchdog, work, control.process)
-            perform(work, control, sink.take, watchdog.enter_phase)
+            if isinstance(rank_job, SweepJob) and rank_job.compat:
+                gpus = rank_job.sweep.nthreads * rank_job.sweep.ngpus
+                rank_job = msgspec.structs.replace(rank_job, gpus_per_process=gpus)
+            ask_nccl(watchdog, rank_job, control.process)
+            perform(rank_job, control, sink.take, watchdog.enter_phase)
     except BaseException as error:
         if control.processes > 1:
             abort_job(error, control, sink)
         raise
 
 
-def reporting(sink: Sink) -> Reporter:
-    """Reports each stall once, and after it the report of the communication library."""
-    reported: set[int] = set()
+def stall_reporter(sink: Sink) -> Reporter:
+    """A reporter that shows each stall once, and then the report of the communication library."""
+    reported_steps: set[int] = set()
 
-    def report(found: Report) -> None:
-        if not isinstance(found, Stalled):
+    def show(report: Report) -> None:
+        if not isinstance(report, Stalled):
             return
-        if found.step in reported:
-            sink.error(found.library)
+        if report.step in reported_steps:
+            sink.error(report.library)
             return
-        reported.add(found.step)
-        saved_note = sink.run_aborted(f"{found.phase_text} made no progress")
+        reported_steps.add(report.step)
+        saved_note = sink.run_aborted(f"{report.phase_text} made no progress")
+        message = f"error: {report.message()}" + (f" ({saved_note})" if saved_note else "")
         hint = "look first at the rank that is at the lowest step; the others are waiting for it"
-        sink.error(
-            f"error: {found.message()}{f' ({saved_note})' if saved_note else ''}\n\nhint: {hint}"
-        )
+        sink.error(f"{message}\n\nhint: {hint}")
 
-    return report
+    return show
 
 
 def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
@@ -110,7 +108,7 @@ def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[s
         reason, text = TERMINATED, f"{TERMINATED} ({name})"
     with job.signals_ignored():
         saved_note = sink.run_aborted(reason)
-    return f"{text}{': ' + saved_note if saved_note else ''}", code
+    return text + (f": {saved_note}" if saved_note else ""), code
 
 
 def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
@@ -119,25 +117,28 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         text, code = save_on_signal(error, sink)
         sink.error(text)
         control.abort(code, text)
-    known = error if isinstance(error, BusbwError) else RankFailed(failure_report(error, control))
-    if known.exit == Exit.BUG:
+    if isinstance(error, BusbwError):
+        reported = error
+    else:
+        reported = RankFailed(failure_report(error, control))
+    if reported.exit == Exit.BUG:
         traceback.print_exception(error)
     with job.signals_ignored():
-        saved_note = sink.run_aborted(known.message)
+        saved_note = sink.run_aborted(reported.message)
     if isinstance(error, UsageError) and control.process:
-        # all ranks have the same error, and process 0 prints it and ends the others
+        # All ranks have the same error. Process 0 prints it and ends the others.
         time.sleep(SAME_ERROR_S)
     with contextlib.suppress(Exception):
-        sink.error(sink.frontend.text_of(known) + (f"\n{saved_note}" if saved_note else ""))
-    control.abort(sink.frontend.exit_of(known), known.message)
-    os._exit(sink.frontend.exit_of(known))
+        sink.error(sink.frontend.text_of(reported) + (f"\n{saved_note}" if saved_note else ""))
+    control.abort(sink.frontend.exit_of(reported), reported.message)
+    os._exit(sink.frontend.exit_of(reported))
 
 
 SIMULATED_RANKS = 8
 
 
 def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
-    """Run the job and return its result: None on nonzero ranks of a job that mpirun, srun or
+    """Run the job and return its result; None on nonzero ranks of a job that mpirun, srun or
     torchrun started.
 
     What ends the run early is raised after the measurements are saved: BusbwError,
@@ -145,12 +146,15 @@ def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
     """
     argv = masked_words([arg.encode("utf-8", "replace").decode() for arg in work.argv])
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
-    rank = environment.detect(os.environ) is not None
+    is_rank = environment.detect(os.environ) is not None
     # Joining the others waits in a library, which only the default action of a signal ends:
-    # `inside` adds handlers later.
-    with contextlib.nullcontext() if rank else job.terminable():
+    # `run_as_rank` adds handlers later.
+    with contextlib.nullcontext() if is_rank else job.terminable():
         try:
-            (inside if rank else _start)(work, where, sink)
+            if is_rank:
+                run_as_rank(work, where, sink)
+            else:
+                _start(work, where, sink)
         except (KeyboardInterrupt, SystemExit) as error:
             sink.note(save_on_signal(error, sink)[0])
             raise
@@ -162,8 +166,8 @@ def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
     if sink.record.problem:
         raise sink.record.problem
     result = sink.record.result
-    expected = type(work) is SweepJob and not work.compat
-    if isinstance(result, Result) and result.complete and not result.rows and expected:
+    needs_rows = type(work) is SweepJob and not work.compat
+    if isinstance(result, Result) and result.complete and not result.rows and needs_rows:
         raise NoMeasurement("no size was measured", "the notes say what was skipped, and why")
     return result
 
@@ -185,8 +189,6 @@ def _in_process(work: Job, where: Where, sink: Sink) -> None:
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS
-    perform(
-        msgspec.structs.replace(work, engine=choose(work.engine)[0].name, gpus_per_process=ranks),
-        SoloControl(),
-        sink.take,
-    )
+    row, _ = choose(work.engine)
+    work = msgspec.structs.replace(work, engine=row.name, gpus_per_process=ranks)
+    perform(work, SoloControl(), sink.take)

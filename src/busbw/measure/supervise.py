@@ -27,17 +27,12 @@ ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it f
 
 
 class RankFailed(BusbwError):
-    """A rank ended and reported why; `exit` and `kind` are its exit code and the class of its
-    error.
-    """
+    """A rank ended and reported why. `exit` is its exit code, `kind` the class of its error."""
 
     def __init__(self, failed: Failed) -> None:
-        # A usage error is the same on all ranks.
-        where = (
-            f"rank {failed.rank} on {failed.host}: "
-            if failed.rank >= 0 and failed.exit != Exit.USAGE
-            else ""
-        )
+        where = ""
+        if failed.rank >= 0 and failed.exit != Exit.USAGE:  # a usage error is that of all ranks
+            where = f"rank {failed.rank} on {failed.host}: "
         super().__init__(where + failed.message, failed.hint, failed.options)
         self.exit, self.kind = Exit(failed.exit), failed.kind
 
@@ -47,17 +42,19 @@ class Follower:
 
     def __init__(self, started: LauncherCommand, sink: Sink) -> None:
         self.sink, self.hosts = sink, [host.name for host in started.hosts]
-        of_rank = tuple(host.name for host in started.hosts for _ in range(host.slots))
+        host_of_rank: list[str] = []
+        for host in started.hosts:
+            host_of_rank += [host.name] * host.slots
         work = started.job
         self._kind = kind_of(work)
         library = work.engine in ("nccl", AUTO)
         self.monitor = RankMonitor(
             work.ranks,
-            of_rank,
+            tuple(host_of_rank),
             work.limit_s,
             work.launch_limit_s,
             library,
-            self._gpus,
+            self._gpu_names,
             ifname=started.ifname,
         )
         self.monitor.working = sink.working
@@ -66,7 +63,7 @@ class Follower:
         self._tail: list[str] = []
         self._failures: list[Failed] = []
         self._failed_at = 0.0
-        # a rank had exited before the first one that reported a failure
+        # whether a rank had exited before the first one that reported a failure
         self._exit_before_failure = False
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
@@ -85,7 +82,7 @@ class Follower:
             cleanup=self.monitor.job,
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
-        error = self._why(status)
+        error = self._error_of(status)
         if self.hosts and self.monitor.here and (error or known("\n".join(self._tail))):
             with job.signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
@@ -101,18 +98,17 @@ class Follower:
         if not isinstance(event, Note):
             self.monitor.event(leaving=isinstance(event, Ended))
         if isinstance(event, Started):
-            # with `auto` known only now
+            # With `auto` the engine is known only now.
             self.monitor.library = event.result.library.engine == "nccl"
         self.sink.take(event)
 
     def _on_message(self, line: bytes) -> None:
-        # mpirun 5 writes stray NULs
+        # mpirun 5 writes stray NULs.
         text = line.decode(errors="replace").replace("\0", "").rstrip()
         failed = failure(text)
         if failed:
-            self._exit_before_failure = self._exit_before_failure or (
-                not self._failures and bool(self.monitor.gone)
-            )
+            if not self._failures and self.monitor.gone:
+                self._exit_before_failure = True
             self._failures.append(failed)
             self._failed_at = self._failed_at or time.monotonic()
         if failed or self.monitor.take(text):
@@ -126,82 +122,77 @@ class Follower:
     def _stop_reason(self) -> BusbwError | None:
         """The error with which to stop a job that is still running."""
         if self._failures:
-            return (
-                RankFailed(self._failures[0])
-                if time.monotonic() - self._failed_at > ABORT_S
-                else None
-            )
+            waited_s = time.monotonic() - self._failed_at
+            return RankFailed(self._failures[0]) if waited_s > ABORT_S else None
         for change in self.monitor.changes():
             self.sink.note(f"note: {change}")
         return self.monitor.stop_reason(queued=self.queue.waiting)
 
-    def _why(self, status: int) -> BusbwError | None:
-        """The error of a job that has exited."""
+    def _error_of(self, status: int) -> BusbwError | None:
+        """The error of a job whose launcher exited with `status`; None if it succeeded."""
         text = in_order("\n".join(self._tail), self.monitor.gone)
         result = self.sink.record.result
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
         # The death of a rank causes errors on others, and one of them may abort before the launcher
         # has seen the death.
-        death = known(text, self.hosts, kills=True) or (
-            job.explain(status, text, self.hosts) if died(text) else None
-        )
+        death = known(text, self.hosts, kills=True)
+        if death is None and died(text):
+            death = job.explain(status, text, self.hosts)
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.death(aborting_host(text))
         if death is None and self._failures:
             return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
         if death is None and self.monitor.stalled:
             return self.monitor.conclude()
-        # Open MPI 4 exits with 255 after a rank that gave up.
-        fallen = (
-            self.monitor.killed_by(status - SIGNALLED)
-            if SIGNALLED < status < SIGNALLED + signal.NSIG
-            else None
-        )
-        error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
-        error = self._for_want_of_room(error, status, text) or error
-        error.add(self._reached())
+        killed = None
+        # The upper limit is because Open MPI 4 exits with 255 after a rank that gave up.
+        if SIGNALLED < status < SIGNALLED + signal.NSIG:
+            killed = self.monitor.killed_by(status - SIGNALLED)
+        error = death or known(text, self.hosts) or killed or job.explain(status, text, self.hosts)
+        error = self._out_of_room(error, status, text) or error
+        error.add(self._rows_reached())
         return error
 
-    def _for_want_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
+    def _out_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
         """The error if a rank died because its host has no memory, or the job because this host
         has no room for its files.
         """
-        rank = self._killed(status, text)
+        rank = self._killed_rank(status, text)
         if rank is not None and self.monitor.memory_ran_out(rank):
             message = f"{error.message}: out of memory, so the kernel of that host killed it"
             return NoMeasurement(message, MEMORY_HINT, error.options)
         unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
-        if unexplained and (full := on_host.full()):
+        full = on_host.full() if unexplained else []
+        if full:
             message = f"{error.message}; on this host {' and '.join(full)}"
             hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"
             return NoMeasurement(message, hint, error.options)
         return None
 
-    def _killed(self, status: int, text: str) -> int | None:
+    def _killed_rank(self, status: int, text: str) -> int | None:
         """The rank that SIGKILL ended, as far as known."""
         rank = killed_rank(text)
         if rank is None and status == SIGNALLED + signal.SIGKILL:
             rank = next(iter(self.monitor.exits.order), None)
         return rank if rank is not None else next(iter(self.monitor.gone), None)
 
-    def _reached(self) -> str:
+    def _rows_reached(self) -> str:
+        """How far the run came, to append to its error; '' before all ranks had joined."""
         result = self.sink.record.result
-        started = ", before the first row" if self.monitor.started else ""
-        return (result.reached() if result else "") or started
+        before_rows = ", before the first row" if self.monitor.started else ""
+        return (result.reached() if result else "") or before_rows
 
-    def _gpus(self) -> dict[int, str]:
+    def _gpu_names(self) -> dict[int, str]:
         result = self.sink.record.result
-        return {
-            device.rank: f"GPU {device.index}"
-            for device in (result.world.devices if result else [])
-            if device.bus
-        }
+        devices = result.world.devices if result else []
+        return {device.rank: f"GPU {device.index}" for device in devices if device.bus}
 
 
 def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
-    """Start the job with `argv` and follow it to its end; a transient failure of the start is
-    retried once.
+    """Start the job with `argv` and follow it to its end.
+
+    `make` makes a follower. A transient failure of the start is retried once.
     """
     follower = make()
     try:

@@ -29,7 +29,8 @@ from busbw.measure.runner import Runner
 from busbw.model.bounds import given
 from busbw.model.usable_hardware import ideals
 
-GPU_PRECISION, CPU_PRECISION = 0.01, 0.1  # reached between visits on machines that do nothing else
+# What machines that do nothing else reach between visits.
+GPU_PRECISION, CPU_PRECISION = 0.01, 0.1
 OfSweep = TypeVar("OfSweep", bound=SweepJob)
 
 
@@ -104,9 +105,8 @@ def settled(job: OfSweep, opened: Engine) -> OfSweep:
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:
         return job
-    sampling = msgspec.structs.replace(
-        sampling, precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION
-    )
+    precision = GPU_PRECISION if opened.asynchronous else CPU_PRECISION
+    sampling = msgspec.structs.replace(sampling, precision=precision)
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
@@ -119,10 +119,11 @@ def sweep(
     repeat: int,
     networks: Sequence[str],
 ) -> Ended:
-    """One pass of the sweep on new communicators; `networks` are those that NCCL named while
-    creating them.
+    """One pass of the sweep on new communicators.
+
+    `networks` are those that NCCL's log named while the communicators were created.
     """
-    first = party.world.process == 0 and repeat == 0
+    announces = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     late_s = measure_job.delay_s(
         measure_job.parse(job.inject), opened, party.world.process, party.world.processes
@@ -130,17 +131,18 @@ def sweep(
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.world, result.library, networks)
-    if first:
+    if announces:
         emit(Started(result))
         note = network.unconfirmed(job, result.library.network)
         if note:
             emit(Note(note))
-    if first and job.sweep.row.uneven:
+    if announces and job.sweep.row.uneven:
         _describe_matrix(job, opened, max_bytes, emit)
-    # one process of each host, with precise timing
-    samples = party.local == 0 and job.sweep.sampling is not None
-    own = [device for device in result.world.devices if samples and device.host == platform.node()]
-    with closing(HostSampler(own, watch=job.watch)) as host_sampler:
+    sampled_devices = []
+    if party.local == 0 and job.sweep.sampling is not None:  # one process of each host
+        host = platform.node()
+        sampled_devices = [device for device in result.world.devices if device.host == host]
+    with closing(HostSampler(sampled_devices, watch=job.watch)) as host_sampler:
         runner = Runner(
             opened,
             world=party.world,
@@ -159,25 +161,25 @@ def sweep(
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
-    """UsageError if groups of different sizes would run different sweeps and so wait for each
-    other forever.
+    """UsageError if groups of different sizes would run different sweeps, as they would wait for
+    each other forever.
     """
     spec = job.sweep
     every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
     if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):
-        what = f"{spec.collective} with every root" if every_root else spec.collective
+        collective = spec.collective + (" with every root" if every_root else "")
+        ranks = ", ".join(map(str, sorted(sizes)))
         message = (
-            f"NCCL_TESTS_SPLIT creates groups of {', '.join(map(str, sorted(sizes)))} ranks, and"
-            f" {what} needs a different sweep in each"
+            f"NCCL_TESTS_SPLIT creates groups of {ranks} ranks, and {collective} needs a different"
+            " sweep in each"
         )
         raise UsageError(message, "split into equal groups")
 
 
 def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
-    """Agree on the largest size, allocate the buffers, and gather the facts of the result; returns
-    both.
+    """Agree on the largest size, allocate the buffers, and gather the facts of the result.
 
-    Collective.
+    Returns the result without rows, and the largest size in bytes. Collective.
     """
     roots(job.sweep, opened.size)
     refuse_out_of_step(job, set(party.world.allgather(opened.size)))
@@ -213,8 +215,10 @@ def _traffic(
     sources = party.group.allgather(calls.matrices.source)
     for process, source in enumerate(sources):
         if source != sources[0]:
-            what = f"process {process} reads {source}, but process 0 {sources[0]}"
-            raise UsageError(f"alltoallv: {what}", "give every host the same file")
+            raise UsageError(
+                f"alltoallv: process {process} reads {source}, but process 0 {sources[0]}",
+                "give every host the same file",
+            )
     hosts = [device.host for device in world.devices if device.group == world.devices[0].group]
     return traffic(matrix, calls.matrices.source, hosts if len(hosts) == ranks else [""] * ranks)
 
@@ -222,12 +226,8 @@ def _traffic(
 def _describe_matrix(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit) -> None:
     counts = parse_counts(job.sweep.counts) if job.sweep.counts else None
     if isinstance(counts, Zipf) and counts.dedup:
-        emit(
-            Note(
-                f"note: a batch of {counts.ids} ids asks for {unique_ids(counts):.0f} different"
-                " rows"
-            )
-        )
+        rows = f"{unique_ids(counts):.0f} different rows"
+        emit(Note(f"note: a batch of {counts.ids} ids asks for {rows}"))
     if os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)

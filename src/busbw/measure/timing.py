@@ -20,7 +20,9 @@ SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds per operation on this process: in total, for enqueueing alone, and of each
+    """Seconds per operation on this process.
+
+    `time_s` is the total, `cpu_time_s` that of enqueueing only. `samples_s` has the time of each
     iteration with -I.
     """
 
@@ -36,8 +38,9 @@ def run(
     spec: SweepSpec,
     progress: Progress,
 ) -> Timing:
-    """Time `spec.iters` iterations of `launches` in turn: one per offset in the buffers, as
-    successive operations use successive pieces of them.
+    """Time `spec.iters` iterations of `launches` in turn.
+
+    There is one launch per offset in the buffers: successive operations use successive pieces.
     """
     turn = iterations(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
@@ -46,13 +49,13 @@ def run(
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    # as fast as a slice, and its length can be read by the watchdog
-    progress.batch = left = itertools.repeat(True, count)
-    counted = itertools.compress(itertools.cycle(turn), left)
+    # This is as fast as a slice, and the watchdog can read its length.
+    progress.batch = remaining = itertools.repeat(True, count)
+    counted = itertools.compress(itertools.cycle(turn), remaining)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
-    # else it would write what the check is to find written by timed operations
+    # With check_timed, an untimed operation would write what only timed ones should write.
     if not spec.check_timed:
-        # last of all, so that the loop begins with its code in the caches, as it does in C
+        # It comes last, so that the loop begins with its code in the caches, as it does in C.
         launches[0]()
         engine.synchronize(spec.timeout)
     control.barrier()
@@ -61,7 +64,8 @@ def run(
     enqueued = engine.clock()
     engine.synchronize(spec.timeout)
     total = engine.clock() - start - outside
-    progress.batch, progress.done = (), progress.done + (1 if engine.asynchronous else count)
+    progress.batch = ()
+    progress.done += 1 if engine.asynchronous else count
     timing = Timing(total / operations, (enqueued - start - outside) / operations)
     if spec.per_iter_timing and not spec.cudagraph:
         timing.samples_s = _samples(engine, spec)
@@ -71,26 +75,25 @@ def run(
 def iterations(
     engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int
 ) -> list[Launch]:
-    """The iterations as functions to call in turn, `iters` at most: m operations in a group, and
-    the waits of -z.
+    """The iterations as functions to call in turn, at most `iters`.
 
-    They are created before the clock starts: on CPUs an operation takes 2 us, and choosing the next
-    one would add a tenth.
+    Each runs m operations in a group, with the waits of -z. They are created before the clock
+    starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.
     """
     size, count = spec.agg_iters, len(launches)
     if size == 1:
-        return [_waited(engine, control, [launch], spec) for launch in launches]
+        return [_with_waits(engine, control, [launch], spec) for launch in launches]
     # Operation k of the run uses offset k modulo their number, so groups repeat only after `turns`
     # iterations.
     turns = count // math.gcd(count, size)
-    groups = [
-        [launches[(turn * size + k) % count] for k in range(size)]
-        for turn in range(min(turns, max(iters, 1)))
-    ]
-    return [_waited(engine, control, group, spec) for group in groups]
+    operations = itertools.cycle(launches)
+    groups = [list(itertools.islice(operations, size)) for _ in range(min(turns, max(iters, 1)))]
+    return [_with_waits(engine, control, group, spec) for group in groups]
 
 
-def _waited(engine: Engine, control: Control, group: Sequence[Launch], spec: SweepSpec) -> Launch:
+def _with_waits(
+    engine: Engine, control: Control, group: Sequence[Launch], spec: SweepSpec
+) -> Launch:
     if not spec.blocking or spec.blocking == BARRIER_OUTSIDE:
         return engine.grouped(group) if len(group) > 1 else group[0]
 
@@ -123,8 +126,8 @@ def _enqueue(
 def _enqueue_with_barriers(
     engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec
 ) -> float:
-    """Run each iteration to completion, then a barrier; returns the seconds to subtract: those
-    of the barriers.
+    """Run each iteration to completion, then a barrier; returns the seconds of the barriers, which
+    are to be subtracted.
     """
     outside = 0.0
     for number, iteration in enumerate(iterations):

@@ -1,5 +1,7 @@
-"""Tables for the tuner of busbw-native while communicators are created: what a pattern states,
-what a tuning found, or steering.
+"""Tables for the tuner plugin of busbw-native while communicators are created.
+
+A table has what a pattern states, or what a tuning found. Instead of a table, the plugin can also
+be steered.
 """
 
 import os
@@ -24,8 +26,8 @@ WITHOUT = "install it on all hosts, or tune without it: busbw tune ... --variabl
 def of_pattern(pattern: Pattern) -> tuple[Table, int]:
     """The table of what a pattern states, and how many of its rows the table cannot hold.
 
-    NCCL tells its tuner function, bytes and the communicator's size, so rows that differ in type or
-    root alone share the first one's rule.
+    NCCL gives its tuner the function, the bytes and the size of the communicator. Rows that differ
+    only in type or root therefore share the rule of the first one.
     """
     rules: dict[tuple[int, str, int], Rule] = {}
     left_out = 0
@@ -59,10 +61,9 @@ def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:
 
 
 def _agreed(control: Control, environment: Mapping[str, str]) -> tuple[Path | None, str]:
-    """The plugin, or why not all ranks can use it: NCCL waits forever where ranks choose
-    differently.
+    """The plugin, or why a rank cannot use it, so that none does.
 
-    Collective.
+    NCCL waits forever where ranks choose differently. Collective.
     """
     library, reason = _library(environment)
     return library, next(filter(None, control.allgather(reason)), "")
@@ -82,10 +83,9 @@ def _set(variables: Mapping[str, str]) -> Iterator[None]:
 def asking(
     pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ
 ) -> Iterator[list[str]]:
-    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes
-    for the user.
+    """Let NCCL's tuner ask for what the pattern states while communicators are created.
 
-    Collective.
+    Gives notes for the user. Collective.
     """
     table, left_out = of_pattern(pattern)
     if not table.rules:
@@ -96,20 +96,17 @@ def asking(
         yield [f"algorithms and protocols of the pattern were not asked for: {refused}"]
         return
     with _file(table.text()) as variables, _set(variables | {TUNER.plugin: str(library)}):
-        yield (
-            [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"]
-            if left_out
-            else []
-        )
+        notes = []
+        if left_out:
+            notes = [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"]
+        yield notes
 
 
 @contextmanager
 def loaded(text: str, name: str, control: Control) -> Iterator[None]:
     """Communicators of engine `name` that are created meanwhile use this table; '' for none.
 
-    Collective.
-
-    NoMeasurement if a rank lacks the plugin.
+    Collective. NoMeasurement if a rank lacks the plugin.
     """
     if not text:
         yield

@@ -22,8 +22,8 @@ def write(engine: Engine, call: Call, probe: Probe) -> None:
 
 def around(call: Call, rank: int) -> list[Region]:
     """The receive buffer except the rank's own part, which is the input of an in-place call."""
-    own, end = rank * call.layout.count, (rank + 1) * call.layout.count
-    return [Region(0, own, "untouched"), Region(end, call.recv - end, "untouched")]
+    own_start, own_end = rank * call.layout.count, (rank + 1) * call.layout.count
+    return [Region(0, own_start, "untouched"), Region(own_end, call.recv - own_end, "untouched")]
 
 
 def expected(call: Call, rank: int) -> list[Region]:
@@ -31,37 +31,35 @@ def expected(call: Call, rank: int) -> list[Region]:
     unchanged.
     """
     moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
-    regions, done = [], 0
+    regions: list[Region] = []
+    end = 0  # of the regions so far
     for move in moves:
-        regions += untouched(call, rank, done, move.dst)
+        regions += untouched(call, rank, end, move.dst)
         source, first = move.sources[0]
         # A reduction over one rank still multiplies or divides, so it is not sent data.
         kind = "reduced" if call.collective.reduces else "sent"
         regions.append(Region(move.dst, move.length, kind, source, first))
-        done = move.dst + move.length
-    return [
-        region
-        for region in (*regions, *untouched(call, rank, done, call.recv))
-        if region.length > 0
-    ]
+        end = move.dst + move.length
+    regions += untouched(call, rank, end, call.recv)
+    return [region for region in regions if region.length > 0]
 
 
 def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
-    """Elements without a move: sentinels, or in place the rank's input."""
+    """The elements from `start` to `end`, to which nothing moves: sentinels, or in place the rank's
+    input.
+    """
     if not call.in_place:
         return [Region(start, end - start, "untouched")]
     if call.collective.in_place is InPlace.SEND_IN_RECV:
-        own = rank * call.layout.count
-        parts = ((start, min(end, own)), (max(start, own + call.layout.count), end))
-        mine = Region(
-            max(start, own),
-            min(end, own + call.layout.count) - max(start, own),
-            "sent",
-            rank,
-            max(start - own, 0),
-        )
-        before, after = (Region(a, b - a, "untouched") for a, b in parts)
-        return [before, mine, after]
+        own_start = rank * call.layout.count
+        own_end = own_start + call.layout.count
+        first, last = max(start, own_start), min(end, own_end)
+        after = max(start, own_end)
+        return [
+            Region(start, min(end, own_start) - start, "untouched"),
+            Region(first, last - first, "sent", rank, max(start - own_start, 0)),
+            Region(after, end - after, "untouched"),
+        ]
     first = rank * call.layout.count if call.collective.in_place is InPlace.RECV_IN_SEND else 0
     return [Region(start, end - start, "sent", rank, first + start)]
 
@@ -76,25 +74,23 @@ def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
 
 @dataclass(slots=True)
 class Tally:
-    """The wrong elements of one cell over rounds and local ranks, with each rank's first
-    mismatch.
+    """The wrong elements of one cell over rounds and local ranks, with each rank's first mismatch
+    of a round.
     """
 
     wrong: int = 0
     bad_rounds: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
 
-    def add(self, ranks: Sequence[int], seen: Sequence[Wrong], probe: Probe) -> None:
-        """Count one round."""
-        for rank, wrong in zip(ranks, seen, strict=True):
+    def add(self, ranks: Sequence[int], wrongs: Sequence[Wrong], probe: Probe) -> None:
+        """Count one round: the wrong elements of each of these ranks."""
+        for rank, wrong in zip(ranks, wrongs, strict=True):
             if wrong.count:
-                expected, got = (
-                    probe.text(int.from_bytes(bits, "little"))
-                    for bits in (wrong.expected, wrong.got)
-                )
+                expected = probe.text(int.from_bytes(wrong.expected, "little"))
+                got = probe.text(int.from_bytes(wrong.got, "little"))
                 self.mismatches.append(Mismatch(rank, wrong.offset, expected, got, wrong.count))
-        self.wrong += sum(wrong.count for wrong in seen)
-        self.bad_rounds += any(wrong.count for wrong in seen)
+        self.wrong += sum(wrong.count for wrong in wrongs)
+        self.bad_rounds += any(wrong.count for wrong in wrongs)
 
 
 def run_round(engine: Engine, call: Call, once: Callable[[], object], probe: Probe) -> list[Wrong]:

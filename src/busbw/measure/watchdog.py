@@ -30,10 +30,10 @@ from busbw.measure.progress import Pace, Progress
 
 LOG = logging.getLogger(__name__)
 GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still starting
-GATHERING_POLL_S = 0.1  # between looks for them
+GATHERING_POLL_S = 0.1  # between two searches for them
 TEARDOWN = "teardown"
-TEARDOWN_S = (5.0, 60.0)  # for it: at least, and at most, also without a limit
-# share one deadline, --launch-limit after the rank's start
+TEARDOWN_S = (5.0, 60.0)  # the least and the largest limit of this phase, also without --limit
+# These phases share one deadline, --launch-limit after the rank's start.
 STARTING = frozenset({"rendezvous", "init", "prepare"})
 GRACE_S = 8.0  # for the launcher to end the job after a report; then the rank exits
 POLL_S = 0.5
@@ -47,8 +47,9 @@ Reporter = Callable[[Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a rank is doing: `step` counts phases, `since` is a monotonic time, `allowed_s` may
-    pass without progress.
+    """What a rank is doing.
+
+    `step` counts phases, `since` is a monotonic time, and `allowed_s` may pass without progress.
     """
 
     step: int
@@ -64,11 +65,11 @@ class Phase:
 
 
 class Watchdog:
-    """Watches the main thread of rank `rank` with the limits of `job`; reports go to `report`, on
-    rank 0 with the current work if asked.
+    """Watches the main thread of rank `rank` with the limits of `job`.
 
-    If the job is not ended after a report, the rank exits with `code`. It first kills its parent if
-    that is one of the `daemons` (by name), which could outlive the job.
+    Reports go to `report`; on rank 0 they include the current work, if the job asks for it. If the
+    job is not ended after a report, the rank exits with `code`. It first kills its parent if that
+    is one of the `daemons` (by name), which could outlive the job.
     """
 
     def __init__(
@@ -86,20 +87,19 @@ class Watchdog:
         self._pace = Pace(job.limit_s)
         self._launch_deadline = now + job.launch_limit_s if job.launch_limit_s else math.inf
         self.phase = Phase(0, "start", "", now)
-        # gets the report of the communication library
+        # Returns the report of the communication library.
         self.library: Callable[[], str] | None = None
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
         self._linked = addresses.linked(self._selected)
         self._main = threading.main_thread().ident
-        self._poll_s = min(
-            [POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)]
-        )
+        limits_s = [limit_s for limit_s in (job.limit_s, job.launch_limit_s) if limit_s]
+        self._poll_s = min([POLL_S, *(limit_s / 4 for limit_s in limits_s)])
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
         self._oom_kills = kernel_log.count()
-        # when half of the limit had passed
+        # The counts when half of the limit had passed, and what was completed then.
         self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}
-        self._counted: object = None  # what was completed then
+        self._counted: object = None
         self._stopped, self._starting = False, True
         self._poll = select.poll()
         self._siblings: dict[int, int] = {}  # pid of another rank of this host, by descriptor
@@ -117,12 +117,13 @@ class Watchdog:
         self._starting = self._starting and phase in STARTING
         if self._starting:
             LOG.debug("phase %s %s", phase, detail)
-        allowed_s = (
-            self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
-        )
+        if self._starting:
+            allowed_s = self._launch_deadline - now
+        else:
+            allowed_s = self._pace.allowed_s(phase, progress)
         if phase == TEARDOWN:
-            least_s, most_s = TEARDOWN_S
-            allowed_s = min(max(allowed_s, least_s), most_s)
+            least_s, largest_s = TEARDOWN_S
+            allowed_s = min(max(allowed_s, least_s), largest_s)
         self.phase = Phase(before.step + 1, phase, detail, now, allowed_s, progress)
 
     def leave(self) -> None:
@@ -138,7 +139,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stopped:
-            stalled = self._look()
+            stalled = self._check_once()
             if stalled is None or self._stopped:
                 continue
             with contextlib.suppress(OSError):  # stderr may be closed
@@ -147,14 +148,10 @@ class Watchdog:
             if self.phase.completed() == self._completed and not self._stopped:
                 self._exit()
 
-    def _look(self) -> Phase | None:
-        """Wait for a moment, and report the current work and that the rank is alive when due;
-        the phase if it exceeded its limit.
-        """
-        asked, poll_s = (
-            time.monotonic(),
-            (GATHERING_POLL_S if self.phase.name in GATHERING else self._poll_s),
-        )
+    def _check_once(self) -> Phase | None:
+        """Wait for a moment, report what is due, and return the phase if it exceeded its limit."""
+        poll_s = GATHERING_POLL_S if self.phase.name in GATHERING else self._poll_s
+        began = time.monotonic()
         # Not Condition.wait: with an older C library it uses the time of day, which may jump.
         for descriptor, _ in self._poll.poll(math.ceil(poll_s * 1e3)):
             self._sibling_ended(descriptor)
@@ -162,29 +159,31 @@ class Watchdog:
             self._watch_siblings()
         now, phase = time.monotonic(), self.phase
         completed = phase.completed()
-        if now - asked > poll_s + AWAY_S:
+        if now - began > poll_s + AWAY_S:
             self._completed, self._progressed = completed, now
         elif completed != self._completed:
-            self._progressed = (
-                phase.since if completed[0] != self._completed[0] and not any(completed[1]) else now
-            )
+            has_only_begun = completed[0] != self._completed[0] and not any(completed[1])
+            self._progressed = phase.since if has_only_begun else now
             self._completed = completed
         if now - self._progressed > phase.allowed_s / 2 and self._counted != completed:
             self._counted, self._connections = completed, tcp_connections.read()
         if now - self._progressed > phase.allowed_s:
             return phase
+        self._report_alive(phase, now)
+        return None
+
+    def _report_alive(self, phase: Phase, now: float) -> None:
+        """Report the current work, and that the rank is alive, when due."""
         if self._reports_work and now - self._last_work > WORK_S:
-            self._last_work, left_s = now, phase.progress.left_s if phase.progress else None
-            left_s = (
-                None
-                if left_s is None or left_s < now - phase.since
-                else left_s - (now - phase.since)
-            )
+            self._last_work = now
+            since_s = now - phase.since
+            left_s = phase.progress.left_s if phase.progress else None
+            if left_s is not None:
+                left_s = left_s - since_s if left_s >= since_s else None
             self._report(Working(phase.name, phase.detail, left_s))
         if self._rank == 0 and now - self._last_here > (self._pace.limit_s or HEARTBEAT_S):
             self._last_here = now
             self._report(self._here())
-        return None
 
     def _sibling_ended(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)
@@ -194,8 +193,9 @@ class Watchdog:
             self._report(Gone(self._rank, self._host, pid))
 
     def _watch_siblings(self) -> None:
-        """Watch the ranks of this host that have started, for the last time after all ranks have
-        joined.
+        """Watch the other ranks of this host that have started.
+
+        After all ranks have joined, it is called once more.
         """
         self._all_known = self.phase.name not in GATHERING
         for pid in process.siblings().keys() - self._siblings.values():
@@ -211,15 +211,10 @@ class Watchdog:
 
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
-        calls = [
-            f"{Path(call.filename).name}:{call.lineno} {call.name}"
-            for call in traceback.extract_stack(frame)[-FRAMES:]
-            if frame
-        ]
-        waited_s, links_down = (
-            time.monotonic() - self._progressed,
-            addresses.lost(self._linked, self._selected),
-        )
+        innermost = traceback.extract_stack(frame)[-FRAMES:] if frame else []
+        calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in innermost]
+        waited_s = time.monotonic() - self._progressed
+        links_down = addresses.lost(self._linked, self._selected)
         stalled = Stalled(
             self._rank,
             self._host,

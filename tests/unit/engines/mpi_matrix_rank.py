@@ -48,16 +48,16 @@ class Matrix:
 
     def run(self) -> None:
         """The whole table."""
-        for row, one in self._series():
-            calls = Calls(SweepSpec(collective=row.name), one, self.size)
+        for row, series in self._series():
+            calls = Calls(SweepSpec(collective=row.name), series, self.size)
             for in_place in (False, True) if row.in_place_checked else (False,):
-                for size, shift in self._sizes(calls.dtype, one.op):
-                    self._verify(calls.at(size, in_place=in_place, shift_bytes=shift), one)
+                for size, shift in self._sizes(calls.dtype, series.op):
+                    self._verify(calls.at(size, in_place=in_place, shift_bytes=shift), series)
                 self._corrupt(
                     calls.at(ODD_ELEMENTS * self.size * calls.dtype.itemsize, in_place=in_place),
-                    one,
+                    series,
                 )
-            self.covered.add(f"{row.name} {one.dtype} {one.op} {one.root}")
+            self.covered.add(f"{row.name} {series.dtype} {series.op} {series.root}")
 
     def _series(self) -> Iterator[tuple[Collective, Series]]:
         for row in COLLECTIVES:
@@ -84,21 +84,21 @@ class Matrix:
         )
         return [(kind.itemsize, 0), (16 * self.size, 0), (odd, kind.itemsize), *long]
 
-    def _verify(self, call: Call, one: Series) -> None:
+    def _verify(self, call: Call, series: Series) -> None:
         probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
         seen = verification.run_round(self.engine, call, self.engine.bind(call), probe)
         self.verified += 1
         if seen[0].count:
             where = (
-                f"{'in' if call.in_place else 'out of'} place, root {one.root}, count"
+                f"{'in' if call.in_place else 'out of'} place, root {series.root}, count"
                 f" {call.layout.count}, shift {call.shift_bytes}"
             )
             self.wrong.append(
-                f"rank {self.rank}: {call.collective.name} {one.dtype} {one.op} ({where}):"
+                f"rank {self.rank}: {call.collective.name} {series.dtype} {series.op} ({where}):"
                 f" {seen[0]}"
             )
 
-    def _corrupt(self, call: Call, one: Series) -> None:
+    def _corrupt(self, call: Call, series: Series) -> None:
         """One bit of one element of one rank is flipped after the call; that, and nothing else,
         must be reported.
         """
@@ -117,7 +117,7 @@ class Matrix:
         tally.add(
             self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe), probe
         )
-        name = f"{call.collective.name} {one.dtype} {one.op} {one.root}"
+        name = f"{call.collective.name} {series.dtype} {series.op} {series.root}"
         self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
 
     def reported(self) -> tuple[list[str], list[str]]:
@@ -125,19 +125,19 @@ class Matrix:
         line for each other one.
         """
         caught, missed = set(), []
-        for one in zip(*self.control.allgather(self.flipped), strict=True):
-            name, victim, *_ = one[0]
-            done = [mismatch for _, _, told, _, _ in one for mismatch in told]
-            seen = [mismatch for _, _, _, some, _ in one for mismatch in some]
+        for by_rank in zip(*self.control.allgather(self.flipped), strict=True):
+            name, victim, *_ = by_rank[0]
+            done = [mismatch for _, _, told, _, _ in by_rank for mismatch in told]
+            reported = [mismatch for _, _, _, some, _ in by_rank for mismatch in some]
             if (
                 len(done) == 1
-                and done == seen
-                and [counts for *_, counts in one]
+                and done == reported
+                and [counts for *_, counts in by_rank]
                 == [(int(r == victim),) * 2 for r in range(self.size)]
             ):
                 caught.add(name)
             else:
-                missed.append(f"{name}: flipped {done}, reported {seen}")
+                missed.append(f"{name}: flipped {done}, reported {reported}")
         return sorted(caught), missed
 
     def _flip(self, call: Call, probe: Probe, offset: int, bit: int) -> Mismatch:

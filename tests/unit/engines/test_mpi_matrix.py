@@ -35,24 +35,24 @@ def matrix() -> Matrix:
     """The outcome of the matrix on that many ranks; run once each."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
-        found = mpirun.find()
+        launcher = mpirun.find()
     except NoMeasurement as error:
         pytest.skip(error.message)
 
     @cache
     def run(ranks: int) -> dict[str, Any]:
-        said: list[bytes] = []
+        output: list[bytes] = []
         talk: list[bytes] = []
-        line = mpirun.command(found, [sys.executable, str(PROGRAM)], ranks)
+        line = mpirun.command(launcher, [sys.executable, str(PROGRAM)], ranks)
         env = {**os.environ, "PYTHONPATH": str(SOURCE)}
         try:
-            status = job.run(line, env, said.append, talk.append, LIMIT_S)
+            status = job.run(line, env, output.append, talk.append, LIMIT_S)
         except NoMeasurement as error:
             status = error.message
         assert status == 0, "\n".join(
             [str(status), *(words.decode(errors="replace") for words in talk)]
         )
-        answer: dict[str, Any] = json.loads(said[0])
+        answer: dict[str, Any] = json.loads(output[0])
         return answer
 
     return run
@@ -79,21 +79,21 @@ def combinations(ranks: int) -> set[str]:
 
 @RANKS
 def test_every_combination_gives_correct_data(matrix: Matrix, ranks: int) -> None:
-    seen = matrix(ranks)
-    assert seen["ranks"] == ranks
-    assert seen["wrong"] == []
-    assert set(seen["covered"]) == combinations(ranks)
+    report = matrix(ranks)
+    assert report["ranks"] == ranks
+    assert report["wrong"] == []
+    assert set(report["covered"]) == combinations(ranks)
     in_place = sum(not name.startswith(("alltoall", "sendrecv")) for name in combinations(ranks))
-    assert seen["verified"] >= 3 * (len(combinations(ranks)) + in_place)
+    assert report["verified"] >= 3 * (len(combinations(ranks)) + in_place)
 
 
 @RANKS
 def test_one_flipped_bit_is_reported_with_rank_offset_and_values(
     matrix: Matrix, ranks: int
 ) -> None:
-    seen = matrix(ranks)
-    assert seen["missed"] == []
-    assert set(seen["caught"]) == combinations(ranks)
+    report = matrix(ranks)
+    assert report["missed"] == []
+    assert set(report["caught"]) == combinations(ranks)
 
 
 def test_unsupported_mpi_operations_are_refused_in_advance(matrix: Matrix) -> None:
@@ -103,10 +103,10 @@ def test_unsupported_mpi_operations_are_refused_in_advance(matrix: Matrix) -> No
 
 
 def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> None:
-    seen = matrix(2)
-    assert seen["devices"] == [0, 1]
-    assert seen["library"] == "mpi"
-    share, whole = seen["memory"]
+    report = matrix(2)
+    assert report["devices"] == [0, 1]
+    assert report["library"] == "mpi"
+    share, whole = report["memory"]
     assert share == pytest.approx(whole / 2, rel=0.05), (
         "read one after the other, while other programs use memory too"
     )

@@ -129,14 +129,14 @@ def test_every_element_arrives_at_its_destination(name, ranks, in_place):
     carry_out(call, wires)
     for rank, wire in enumerate(wires):
         recv = placed(rank, 0, RECV_AT)(call, "recv")
-        wanted = bytearray(before[rank])
+        expected_bytes = bytearray(before[rank])
         for move in row.moves(call.layout, rank):
             ((source, offset),) = move.sources
             at = recv + move.dst * item
-            wanted[at : at + move.length * item] = sent[source][
+            expected_bytes[at : at + move.length * item] = sent[source][
                 offset * item : (offset + move.length) * item
             ]
-        assert bytes(wire.memory) == bytes(wanted)
+        assert bytes(wire.memory) == bytes(expected_bytes)
 
 
 @pytest.mark.parametrize(("in_place", "steps"), [(False, 1), (True, 0)])

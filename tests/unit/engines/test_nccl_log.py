@@ -139,8 +139,8 @@ def test_placeholders_in_the_log_file_name_are_expanded(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("level", ["", "INFO"])
 def test_the_log_of_a_real_nccl_is_captured(level: str) -> None:
-    found = find_spec("nvidia.nccl") if find_spec("nvidia") else None
-    places = found.submodule_search_locations or () if found else ()
+    package = find_spec("nvidia.nccl") if find_spec("nvidia") else None
+    places = package.submodule_search_locations or () if package else ()
     libraries = [file for place in places for file in Path(place).glob("lib/libnccl.so.2")]
     if not libraries:
         pytest.skip("no NCCL library is installed")

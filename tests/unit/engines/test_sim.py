@@ -120,16 +120,16 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     )  # type: ignore[arg-type]
     made = SimEngine(ranks, parameters)
     made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
-    seen: list[Event] = []
+    events: list[Event] = []
     Runner(
         made,
         world=SoloControl(),
         group=SoloControl(),
         spec=spec,
         max_bytes=spec.max_bytes,
-        emit=seen.append,
+        emit=events.append,
     ).sweep()
-    return [event.row for event in seen if isinstance(event, RowDone)]
+    return [event.row for event in events if isinstance(event, RowDone)]
 
 
 def cells(some: list[Row]) -> list[Cell]:
@@ -250,7 +250,7 @@ def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> No
         parse_parameters(item)
     known = PARAMETERS[item.split("=")[0]]
     assert caught.value.message == f"--sim: '{item}' is out of range"
-    assert f"from {known.least:g} to {known.most:g}" in caught.value.hint
+    assert f"from {known.least:g} to {known.largest:g}" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -263,17 +263,17 @@ def test_parameters_that_are_counts_must_be_whole_numbers(item: str) -> None:
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_defaults_and_range_limits_are_accepted(name: str) -> None:
-    for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].most):
+    for value in (PARAMETERS[name].default, PARAMETERS[name].least, PARAMETERS[name].largest):
         assert parse_parameters(f"{name}={value!r}") == {name: value}
 
 
-@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize("end", ["least", "largest"])
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
-    seen = cells(
+    measured = cells(
         rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10)
     )
-    assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in seen)
+    assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in measured)
 
 
 def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:

@@ -90,8 +90,8 @@ def matrix() -> dict[str, Any]:
         control, SweepSpec(collective="reduce"), control.process, 0, control.process
     )
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
-    found = Matrix(engine, control)
-    found.run()
+    matrix = Matrix(engine, control)
+    matrix.run()
     half = control.split(control.process)
     answer = {
         "total": control.reduce_all([control.process + 1.0, 1.0], "sum"),
@@ -99,11 +99,11 @@ def matrix() -> dict[str, Any]:
         "name": control.bcast(f"from {control.process}"),
         "ranks": engine.size,
         "backend": engine.library().versions["backend"],
-        "verified": found.verified,
-        "wrong": [line for some in control.allgather(found.wrong) for line in some],
-        "refused": found.refused,
-        "refused alike": len({json.dumps(one) for one in control.allgather(found.refused)}) == 1,
-        "caught": control.allgather(found.caught),
+        "verified": matrix.verified,
+        "wrong": [line for some in control.allgather(matrix.wrong) for line in some],
+        "refused": matrix.refused,
+        "refused alike": len({json.dumps(one) for one in control.allgather(matrix.refused)}) == 1,
+        "caught": control.allgather(matrix.caught),
         "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
     }
     engine.close()

@@ -134,16 +134,25 @@ def measured() -> Callable[..., Measured]:
         max_bytes = capped_max(spec, engine.memory_bytes())
         size = buffer_bytes(spec, max_bytes)
         engine.allocate(size, size)
-        seen: list[Event] = []
+        emitted: list[Event] = []
         control = Barriers(engine, barrier_s)
         runner = Runner(
-            engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append
+            engine,
+            world=control,
+            group=control,
+            spec=spec,
+            max_bytes=max_bytes,
+            emit=emitted.append,
         )
         runner.sweep()
-        events = [event for event in seen if isinstance(event, RowDone)]
+        events = [event for event in emitted if isinstance(event, RowDone)]
         rows = [event.row for event in events if event.final]
         return Measured(
-            engine, runner, rows, [event.text for event in seen if isinstance(event, Note)], events
+            engine,
+            runner,
+            rows,
+            [event.text for event in emitted if isinstance(event, Note)],
+            events,
         )
 
     return run

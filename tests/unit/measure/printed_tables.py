@@ -41,7 +41,7 @@ def modern(collective: str, ranks: int, *, checked: bool = True) -> Printed:
         ("sum" if row.reduces or row.redop_column == "op" else row.redop_column),
         (0 if row.rooted else -1),
     )
-    lines, found = [], []
+    lines, busbws = [], []
     for size in SIZES:
         units = row.algbw_units(ranks)
         count = size // 4 // units
@@ -49,20 +49,20 @@ def modern(collective: str, ranks: int, *, checked: bool = True) -> Printed:
         left = f"{shown:12d}  {count:12d}  {'float':>8}  {redop:>6}  {root:6d}"
         text, cells = _sides(collective, count * 4 * units, ranks, checked)
         lines.append(left + text)
-        found += cells
-    return Printed([MODERN, UNITS], lines, sum(found) / len(found))
+        busbws += cells
+    return Printed([MODERN, UNITS], lines, sum(busbws) / len(busbws))
 
 
 def _sides(collective: str, moved: int, ranks: int, checked: bool) -> tuple[str, list[float]]:
-    row, text, found = BY_NAME[collective], "", []
+    row, text, busbws = BY_NAME[collective], "", []
     for in_place, share in ((False, 1.0), (True, 0.97)):
         time_us = 9.0 + moved / 41_000 * share
         algbw = moved / time_us / 1e3
         busbw = algbw * float(row.bus_factor(ranks))
         wrong = "0" if checked and (row.in_place_checked or not in_place) else "N/A"
         text += f"  {time_us:7.2f}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>5}"
-        found.append(busbw)
-    return text, found
+        busbws.append(busbw)
+    return text, busbws
 
 
 # Left columns of the layout before August 2022, by what each program printed.
@@ -86,7 +86,7 @@ def old(collective: str, ranks: int, *, checked: bool = True) -> Printed:
         f"#       size         count      type   {'   '.join(columns)}     time   algbw   busbw "
         " error     time   algbw   busbw  error"
     )
-    lines, found = [], []
+    lines, busbws = [], []
     for size in SIZES:
         units = row.algbw_units(ranks)
         count = size // 4 // units
@@ -96,5 +96,5 @@ def old(collective: str, ranks: int, *, checked: bool = True) -> Printed:
         )
         text, cells = _sides(collective, count * 4 * units, ranks, checked)
         lines.append(left + text.replace("      0", "  2e-07" if row.reduces else "  0e+00"))
-        found += cells
-    return Printed([titles, UNITS], lines, sum(found) / len(found))
+        busbws += cells
+    return Printed([titles, UNITS], lines, sum(busbws) / len(busbws))

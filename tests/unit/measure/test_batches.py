@@ -50,9 +50,9 @@ def visited(
     )
     while state.more:
         adaptive_timing.visit(state, batches, control, sampling, throttled, group_id=0)
-    seen = adaptive_timing.finish(state, control)
-    assert seen is not None
-    return seen
+    samples = adaptive_timing.finish(state, control)
+    assert samples is not None
+    return samples
 
 
 def sampled(made: SimEngine, sampling: Sampling) -> Cell:
@@ -137,9 +137,9 @@ def test_lateness_is_separate_from_operation_time() -> None:
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
-    seen = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
+    samples = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
     assert adaptive_timing.cell(
-        seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)
+        samples, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)
     ).time_s == pytest.approx(20e-6, rel=0.01)
 
 
@@ -176,10 +176,10 @@ class Ticking(SimEngine):
 def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
     made = Ticking(2, {})
     made.allocate(1 << 20, 1 << 20)
-    seen = visited(made, Sampling(fixed=20))
-    assert seen.tick_s == pytest.approx(32e-9)
-    cell = adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
-    plain = reported_interval(seen.by_visit(), Sampling(max_time_s=60).confidence)
+    samples = visited(made, Sampling(fixed=20))
+    assert samples.tick_s == pytest.approx(32e-9)
+    cell = adaptive_timing.cell(samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
+    plain = reported_interval(samples.by_visit(), Sampling(max_time_s=60).confidence)
     assert plain is not None
     assert cell.low_s is not None and cell.high_s is not None
     assert (cell.tick_s, cell.low_s) == (32e-9, pytest.approx(plain[0] - 32e-9))
@@ -204,13 +204,13 @@ def test_one_process_has_one_clock() -> None:
 
 def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
-    seen = visited(made, Sampling(max_time_s=60))
+    samples = visited(made, Sampling(max_time_s=60))
     free = adaptive_timing.cell(
-        seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False
+        samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False
     )
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
     assert adaptive_timing.cell(
-        seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)
+        samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)
     ).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
@@ -220,11 +220,11 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
             return [value, (0, [[3e-3]], [[1e-3]]) if isinstance(value, tuple) else value]
 
     made = engine(2, alpha_us=20.0)
-    seen = visited(made, Sampling(fixed=8), Two())
-    found = adaptive_timing.cell(
-        seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True
+    samples = visited(made, Sampling(fixed=8), Two())
+    cell = adaptive_timing.cell(
+        samples, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True
     )
-    assert found.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
+    assert cell.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
 
 def test_lateness_of_independent_groups() -> None:
@@ -233,10 +233,10 @@ def test_lateness_of_independent_groups() -> None:
             return [value, (1, [[1e-3]], []) if isinstance(value, tuple) else value]
 
     made = engine(2, alpha_us=20.0)
-    seen = visited(made, Sampling(fixed=8), Two())
-    found = adaptive_timing.cell(seen, Sampling(fixed=8), 1, Rates(1e6, 1.0))
-    assert found.time_s == pytest.approx(1e-3), "the slower group"
-    assert found.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
+    samples = visited(made, Sampling(fixed=8), Two())
+    cell = adaptive_timing.cell(samples, Sampling(fixed=8), 1, Rates(1e6, 1.0))
+    assert cell.time_s == pytest.approx(1e-3), "the slower group"
+    assert cell.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
 
 
 def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Changes of one host in several visits of a row, as one."""
 
 from busbw.core.telemetry import Carried, HostChange, XidEvent
-from busbw.measure.host_sampler import together
+from busbw.measure.host_sampler import add_changes
 
 FIRST = HostChange(
     host="h1",
@@ -36,21 +36,21 @@ SECOND = HostChange(
 
 
 def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
-    found = together([FIRST, SECOND])
-    assert (found.seconds, found.sm_mhz, found.sm_before_mhz, found.temperature_c) == (
+    total = add_changes([FIRST, SECOND])
+    assert (total.seconds, total.sm_mhz, total.sm_before_mhz, total.temperature_c) == (
         3.5,
         [1980],
         [1980],
         [60],
     )
-    assert found.throttled == {"0000:1b:00": {"hw_thermal": 0.75, "sw": None}}
-    assert (found.sent, found.received) == ({"eth0": 15, "eth1": 1}, {"eth0": 7})
-    assert found.moved == {"tcp": {"RetransSegs": 3, "TCPTimeouts": 4}}
-    assert (found.events, found.unread, found.resent) == (FIRST.events, ["a", "b"], 7)
+    assert total.throttled == {"0000:1b:00": {"hw_thermal": 0.75, "sw": None}}
+    assert (total.sent, total.received) == ({"eth0": 15, "eth1": 1}, {"eth0": 7})
+    assert total.moved == {"tcp": {"RetransSegs": 3, "TCPTimeouts": 4}}
+    assert (total.events, total.unread, total.resent) == (FIRST.events, ["a", "b"], 7)
 
 
 def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
-    links = together([FIRST, SECOND]).links
+    links = add_changes([FIRST, SECOND]).links
     assert links == [
         Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),
         Carried("eth1", "ethernet", sent=1),
@@ -58,4 +58,4 @@ def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
 
 
 def test_one_part_is_itself() -> None:
-    assert together([SECOND]) == SECOND
+    assert add_changes([SECOND]) == SECOND

@@ -10,7 +10,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Started
 from busbw.measure.rank import failure_report
 from busbw.measure.record import Record
-from busbw.measure.start import reporting
+from busbw.measure.start import stall_reporter
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -21,15 +21,15 @@ def test_a_stalled_rank_is_recorded_once_before_nccls_report(
 ) -> None:
     output = SweepOutput(Record(), view("csv"))
     output.take(Started(Result(SPEC)))
-    tell = reporting(output)
+    tell = stall_reporter(output)
     tell(Here(0, "h1", 7))
     for library in ("", "Job summary"):
         tell(Stalled(0, "h1", 7, "timing", "8", 4, 1.0, library=library))
     assert output.record.result is not None
     assert output.record.result.errors == ["timing of 8 made no progress"]
-    said = capsys.readouterr().err
-    assert said.count("error: rank 0 on h1: timing of 8 (step 4) made no progress for 1 s") == 1
-    assert said.endswith("Job summary\n")
+    stderr = capsys.readouterr().err
+    assert stderr.count("error: rank 0 on h1: timing of 8 (step 4) made no progress for 1 s") == 1
+    assert stderr.endswith("Job summary\n")
     tell(Stalled(0, "h1", 7, "verify", "8", 5, 1.0))
     assert output.record.result.errors[1:] == ["verify of 8 made no progress"]
 

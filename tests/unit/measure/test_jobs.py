@@ -40,9 +40,9 @@ def spec(name: str = "all_reduce", **fields: Any) -> SweepSpec:
 
 
 def events(job: SweepJob) -> list[Event]:
-    seen: list[Event] = []
-    measure(job, SoloControl(), seen.append)
-    return seen
+    events_seen: list[Event] = []
+    measure(job, SoloControl(), events_seen.append)
+    return events_seen
 
 
 def test_a_job_emits_start_row_and_end_events() -> None:
@@ -73,19 +73,19 @@ def test_a_job_emits_start_row_and_end_events() -> None:
 
 
 def test_wrong_data_is_counted_after_every_row() -> None:
-    seen = events(
+    events_seen = events(
         SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1})
     )
-    counts = [event.out_of_bounds for event in seen if isinstance(event, RowDone)]
+    counts = [event.out_of_bounds for event in events_seen if isinstance(event, RowDone)]
     assert counts == [2, 4, 6], "three sizes in two placements"
 
 
 def test_alltoallv_prints_bytes_per_rank_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
-    seen = events(
+    events_seen = events(
         SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2)
     )
-    assert [event.text for event in seen if isinstance(event, Note)] == [
+    assert [event.text for event in events_seen if isinstance(event, Note)] == [
         "# rank 0 sends 1024 bytes: 0 1024",
         "# rank 1 sends 1024 bytes: 1024 0",
     ]
@@ -246,11 +246,11 @@ def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
 
 
 def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
-    seen = [SWEEP.decode_event(line) for line in lines]
-    assert isinstance(seen[0], Started)
-    assert isinstance(seen[-1], Ended)
-    assert all(event.out_of_bounds == 0 for event in seen if isinstance(event, RowDone))
-    return seen[0].result, [event.row for event in seen if isinstance(event, RowDone)]
+    events_seen = [SWEEP.decode_event(line) for line in lines]
+    assert isinstance(events_seen[0], Started)
+    assert isinstance(events_seen[-1], Ended)
+    assert all(event.out_of_bounds == 0 for event in events_seen if isinstance(event, RowDone))
+    return events_seen[0].result, [event.row for event in events_seen if isinstance(event, RowDone)]
 
 
 def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:

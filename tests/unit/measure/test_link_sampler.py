@@ -18,8 +18,8 @@ links = pytest.mark.skipif(
 @links
 def test_each_row_has_the_increase_since_the_last():
     sampler = LinkSampler(OWN)
-    found, resent = sampler.row()
-    assert found and all(link.sent is not None and 0 <= link.sent < 1e9 for link in found)
+    carried, resent = sampler.row()
+    assert carried and all(link.sent is not None and 0 <= link.sent < 1e9 for link in carried)
     assert resent is not None and resent >= 0
     sampler.close()
 

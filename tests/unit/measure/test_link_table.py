@@ -76,10 +76,10 @@ def test_it_stands_under_the_table_and_keeps_to_the_terminal():
 
 
 def test_lines_are_limited():
-    text = link_table.text(watched(Carried("mlx5_0", IB, sent=10), rows=link_table.MOST))
+    text = link_table.text(watched(Carried("mlx5_0", IB, sent=10), rows=link_table.MAX_LINES))
     assert (
-        len(text.splitlines()) == 2 + link_table.MOST + 1
-        and f"... {link_table.MOST} more lines" in text
+        len(text.splitlines()) == 2 + link_table.MAX_LINES + 1
+        and f"... {link_table.MAX_LINES} more lines" in text
     )
 
 

@@ -29,31 +29,35 @@ def measured(ranks: int, room: int = 1 << 20, **parameters: float) -> list[tuple
     engine = SimEngine(ranks, {"noise": 0.0, "alpha_us": 1.0, **parameters})
     engine.allocate(room, room)
     batches = HeldBatches(engine, SweepSpec(collective="all_reduce"))
-    found = links.measure(
+    measured_links = links.measure(
         engine, SoloControl(), batches, engine.devices(), room, lambda *_: None, 0
     )
-    return [(link.a, link.b, link.bandwidth) for link in found]
+    return [(link.a, link.b, link.bandwidth) for link in measured_links]
 
 
 def test_all_pairs_of_a_slow_rank_are_slow() -> None:
-    found = measured(4, slow_rank=2.0, slow_gbps=5.0)
-    assert len(found) == 6
+    measured_links = measured(4, slow_rank=2.0, slow_gbps=5.0)
+    assert len(measured_links) == 6
     slow = {
-        (a, b) for a, b, bandwidth in found if bandwidth < 0.5 * max(one for _, _, one in found)
+        (a, b)
+        for a, b, bandwidth in measured_links
+        if bandwidth < 0.5 * max(other for _, _, other in measured_links)
     }
     assert slow == {(0, 2), (1, 2), (2, 3)}
 
 
 def test_only_pairs_of_a_late_rank_wait_for_it() -> None:
     usual = {bandwidth for _, _, bandwidth in measured(4)}
-    found = measured(4, late_rank=2.0, late_us=200.0)
-    assert [(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * min(usual)] == [
+    measured_links = measured(4, late_rank=2.0, late_us=200.0)
+    assert [(a, b) for a, b, bandwidth in measured_links if bandwidth < 0.5 * min(usual)] == [
         (1, 2),
         (2, 3),
         (0, 2),
     ]
     assert all(
-        bandwidth == pytest.approx(min(usual)) for a, b, bandwidth in found if 2 not in (a, b)
+        bandwidth == pytest.approx(min(usual))
+        for a, b, bandwidth in measured_links
+        if 2 not in (a, b)
     )
 
 

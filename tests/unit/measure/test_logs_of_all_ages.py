@@ -350,9 +350,9 @@ def test_processes_that_ran_apart() -> None:
 def test_a_run_that_failed_says_so() -> None:
     end = " .. node1 pid 12345: Test failure common.cu:1126\n"
     result = read(modern("all_reduce", 8).text.replace(" \n#\n", " FAILED\n#\n") + end)
-    found = result.findings[-1]
-    assert (found.id, found.verdict) == ("log.failed", Verdict.FAIL)
-    assert (found.message, found.evidence) == (
+    finding = result.findings[-1]
+    assert (finding.id, finding.verdict) == ("log.failed", Verdict.FAIL)
+    assert (finding.message, finding.evidence) == (
         "the run failed: its average is below 0.9 x NCCL_TESTS_MIN_BW",
         "node1 pid 12345: Test failure common.cu:1126",
     )

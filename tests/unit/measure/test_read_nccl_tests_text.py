@@ -42,8 +42,8 @@ TITLES = """\
 
 
 def cells(result: Result) -> list[Cell]:
-    found = [cell for row in result.rows for cell in (row.out_of_place, row.in_place)]
-    return [cell for cell in found if cell is not None]
+    all_cells = [cell for row in result.rows for cell in (row.out_of_place, row.in_place)]
+    return [cell for cell in all_cells if cell is not None]
 
 
 def test_a_real_run_is_written_again_as_it_was(recorded: Path) -> None:

@@ -60,7 +60,7 @@ def test_every_row_is_written_to_the_file_immediately(
     assert (read(file).rows, read(file).complete) == ([], False)
     for number in range(3):
         record.take(row(number))
-        assert [one.size_bytes for one in read(file).rows] == [8 << i for i in range(number + 1)]
+        assert [row.size_bytes for row in read(file).rows] == [8 << i for i in range(number + 1)]
         assert not read(file).complete
     record.take(Ended("2026-01-01 00:00:00", {}))
     assert read(file) == record.result
@@ -77,7 +77,7 @@ def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
                 event.row.repeat = repeat
                 record.take(RowDone(event.row, 0, number, final=final))
     assert record.result is not None
-    assert [one.size_bytes for one in record.result.rows] == [8, 16, 32, 64]
+    assert [row.size_bytes for row in record.result.rows] == [8, 16, 32, 64]
 
 
 def test_a_program_suspended_while_it_writes_goes_on_writing(
@@ -116,7 +116,7 @@ def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(
         save(b"<html>", report, shared=True)
     finally:
         os.umask(before)
-    assert {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {
+    assert {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()} == {
         "result.json": 0o600,
         "report.html": shared_mode,
     }
@@ -145,26 +145,26 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
     file = tmp_path / "result.json"
     record = Record(file)
     record.take(started())
-    seen: list[int] = []
+    row_counts: list[int] = []
     done = threading.Event()
 
     def reader() -> None:
         while not done.is_set():
-            seen.append(len(read(file).rows))
+            row_counts.append(len(read(file).rows))
 
     thread = threading.Thread(target=reader)
     thread.start()
     try:
         for number in range(30):
             record.take(row(number, samples=2000))
-            reads, limit = len(seen), time.monotonic() + 10
-            while len(seen) < reads + 1 and thread.is_alive() and time.monotonic() < limit:
+            reads, limit = len(row_counts), time.monotonic() + 10
+            while len(row_counts) < reads + 1 and thread.is_alive() and time.monotonic() < limit:
                 time.sleep(0.001)
     finally:
         done.set()
         thread.join()
-    assert seen == sorted(seen)
-    assert len(set(seen)) > 3, "the reader saw several states"
+    assert row_counts == sorted(row_counts)
+    assert len(set(row_counts)) > 3, "the reader saw several states"
 
 
 def test_an_interrupted_writer_leaves_the_old_file(
@@ -217,7 +217,7 @@ def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:
     Record(link).take(started())
     assert link.is_symlink()
     assert read(tmp_path / "runs" / "5.json").argv == ["busbw"]
-    assert [one.name for one in (tmp_path / "runs").iterdir()] == ["5.json"]
+    assert [entry.name for entry in (tmp_path / "runs").iterdir()] == ["5.json"]
 
 
 @pytest.mark.parametrize("working_directory", ["there", "gone too", "without room"])
@@ -300,7 +300,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(
     assert f"{full_disk / 'result.json'}: No space left on device" in record.problem.message
     kept = read(full_disk / "result.json")
     assert len(kept.rows) == record.saved == len(record.result.rows) - 1
-    assert [one.name for one in full_disk.iterdir()] == ["result.json"]
+    assert [entry.name for entry in full_disk.iterdir()] == ["result.json"]
     record.result.rows.clear()
     record.take(row(0))
     assert record.problem is None, "a later successful write ends the problem"
@@ -330,7 +330,9 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path
     assert "No space left on device" in done.stderr
     kept = read(full_disk / "result.json")
     assert not kept.complete
-    assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
+    assert [int(entry[0]) for entry in rows][: len(kept.rows)] == [
+        row.size_bytes for row in kept.rows
+    ]
     assert len(rows) == 24 > len(kept.rows) > 0, (
         "the sweep continues, and rows that do not fit into the file are printed"
     )

@@ -63,11 +63,13 @@ def test_buffer_rotation_and_unalignment_offsets(measured: Measure) -> None:
 
 
 def test_warm_up_runs_powers_of_two_out_of_place_once_a_series(measured: Measure) -> None:
-    seen = measured(
+    measurement = measured(
         "reduce", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=2, iters=0, root="all"
     )
     launches = [
-        (entry[1].send * 4, entry[1].in_place) for entry in seen.engine.log if entry[0] == "launch"
+        (entry[1].send * 4, entry[1].in_place)
+        for entry in measurement.engine.log
+        if entry[0] == "launch"
     ]
     series = [(size, False) for size in (64, 64, 128, 128, 256, 256)] + [
         (64, False),
@@ -79,10 +81,10 @@ def test_warm_up_runs_powers_of_two_out_of_place_once_a_series(measured: Measure
 
 
 def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) -> None:
-    seen = measured(
+    measurement = measured(
         "reduce", min_bytes=64, max_bytes=128, root="all", op="all", datatype="half", iters=1
     )
-    assert [(row.dtype, row.op, row.root, row.size_bytes) for row in seen.rows] == [
+    assert [(row.dtype, row.op, row.root, row.size_bytes) for row in measurement.rows] == [
         ("half", op.name, root, size) for op in REDOPS for root in (0, 1) for size in (64, 128)
     ]
 
@@ -94,7 +96,7 @@ def test_warm_up_of_precise_timing_depends_on_size(
     monkeypatch.setattr(batches, "LEAD_IN_S", 0.0)
 
     def launches_before_the_samples() -> list[int]:
-        seen = measured(
+        measurement = measured(
             "broadcast",
             min_bytes=64,
             max_bytes=256,
@@ -104,7 +106,8 @@ def test_warm_up_of_precise_timing_depends_on_size(
             sampling=Sampling(fixed=1),
         )
         words = [
-            entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log
+            entry[0] if entry[0] != "launch" else entry[1].send * 4
+            for entry in measurement.engine.log
         ]
         begun = words.index(64)  # after the marks that measure the clock itself
         return [
@@ -119,8 +122,8 @@ def test_warm_up_of_precise_timing_depends_on_size(
 
 
 def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) -> None:
-    seen = measured("broadcast", max_bytes=4096, check=1, sampling=Sampling(max_time_s=60))
-    sizes = [entry[1].send * 4 for entry in seen.engine.log if entry[0] == "launch"]
+    measurement = measured("broadcast", max_bytes=4096, check=1, sampling=Sampling(max_time_s=60))
+    sizes = [entry[1].send * 4 for entry in measurement.engine.log if entry[0] == "launch"]
     runs = [size for size, _ in itertools.groupby(sizes)]
     assert len(runs) > 2 * 8, (
         "eight visits of each of three sizes at least; the last of one pass may be the first of the"
@@ -128,15 +131,15 @@ def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) ->
     )
     orders = {tuple(runs[start : start + 3]) for start in range(len(runs) - 2)}
     assert len(orders) > 3, "in another order each time"
-    assert all(cell.visits and len(cell.visits) >= 8 for cell in seen.cells)
-    assert all(cell.wrong == 0 for cell in seen.cells if cell.wrong is not None)
+    assert all(cell.visits and len(cell.visits) >= 8 for cell in measurement.cells)
+    assert all(cell.wrong == 0 for cell in measurement.cells if cell.wrong is not None)
 
 
 def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
     measured: Measure,
 ) -> None:
-    seen = measured("broadcast", max_bytes=4096, sampling=Sampling(max_time_s=60))
-    first, last = seen.events[:3], seen.events[3:]
+    measurement = measured("broadcast", max_bytes=4096, sampling=Sampling(max_time_s=60))
+    first, last = measurement.events[:3], measurement.events[3:]
     assert [(event.number, event.final, event.row.size_bytes) for event in first] == [
         (0, False, 1024),
         (1, False, 2048),
@@ -147,7 +150,7 @@ def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
         (1, True, 2048),
         (2, True, 4096),
     ]
-    cells = [event.row.out_of_place for event in seen.events]
+    cells = [event.row.out_of_place for event in measurement.events]
     assert [cell.stopped for cell in cells] == ["interrupted"] * 3 + ["ok"] * 3
     assert [cell.low_s is None for cell in cells] == [True] * 3 + [False] * 3
 
@@ -161,19 +164,24 @@ def test_cycles_repeat_every_row(measured: Measure) -> None:
 
 def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
     start = time.monotonic()
-    seen = measured("broadcast", max_bytes=2048, check=2, soak_s=0.3)
+    measurement = measured("broadcast", max_bytes=2048, check=2, soak_s=0.3)
     assert time.monotonic() - start >= 0.3
-    assert len(seen.rows) > 2 and [row.size_bytes for row in seen.rows[:4]] == [1024, 2048] * 2
-    assert all(cell.wrong == 0 for cell in seen.cells)
+    assert (
+        len(measurement.rows) > 2
+        and [row.size_bytes for row in measurement.rows[:4]] == [1024, 2048] * 2
+    )
+    assert all(cell.wrong == 0 for cell in measurement.cells)
 
 
 def test_a_soak_stops_after_the_row_with_wrong_data(measured: Measure) -> None:
-    seen = measured("all_reduce", max_bytes=4096, check=1, soak_s=60.0, kind=BadFromThirdRound)
-    assert [row.size_bytes for row in seen.rows] == [1024, 2048], (
+    measurement = measured(
+        "all_reduce", max_bytes=4096, check=1, soak_s=60.0, kind=BadFromThirdRound
+    )
+    assert [row.size_bytes for row in measurement.rows] == [1024, 2048], (
         "the third check is that of 2 KiB out of place"
     )
-    assert [row.out_of_place.wrong for row in seen.rows] == [0, 1]
-    assert seen.rows[1].out_of_place.mismatches[0].rank == 1
+    assert [row.out_of_place.wrong for row in measurement.rows] == [0, 1]
+    assert measurement.rows[1].out_of_place.mismatches[0].rank == 1
 
 
 def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
@@ -212,8 +220,8 @@ def test_8_bytes_of_float_on_two_ranks_give_an_empty_row(measured: Measure, name
 
 
 def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> None:
-    seen = measured("hypercube", ranks=3)
-    assert (seen.rows, seen.notes) == ([], ["nRanks 3 is not a power of 2, skipping"])
+    measurement = measured("hypercube", ranks=3)
+    assert (measurement.rows, measurement.notes) == ([], ["nRanks 3 is not a power of 2, skipping"])
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -227,25 +235,25 @@ def test_an_unchecked_cell_has_no_wrong_count(measured: Measure) -> None:
 
 
 def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
-    seen = measured("all_reduce", check=4)
-    before_timing = seen.words[: seen.words.index("barrier")]
+    measurement = measured("all_reduce", check=4)
+    before_timing = measurement.words[: measurement.words.index("barrier")]
     assert before_timing == ["launch", "wait"] * 5, (
         "the last is the untimed one before timing starts"
     )
-    assert [cell.wrong for cell in seen.cells] == [0, 0]
-    assert seen.runner.out_of_bounds == 0
+    assert [cell.wrong for cell in measurement.cells] == [0, 0]
+    assert measurement.runner.out_of_bounds == 0
 
 
 def test_wrong_data_is_counted_and_described_with_its_offset(measured: Measure) -> None:
-    seen = measured(
+    measurement = measured(
         "all_reduce",
         ranks=4,
         check=1,
         datatype="int8",
         sim={"corrupt_rank": 2, "corrupt_offset": 100},
     )
-    assert seen.runner.out_of_bounds == 2, "one for each placement"
-    for cell in seen.cells:
+    assert measurement.runner.out_of_bounds == 2, "one for each placement"
+    for cell in measurement.cells:
         assert cell.wrong == 1
         (mismatch,) = cell.mismatches
         assert (mismatch.rank, mismatch.offset, mismatch.wrong) == (2, 100, 1)
@@ -253,10 +261,10 @@ def test_wrong_data_is_counted_and_described_with_its_offset(measured: Measure) 
 
 
 def test_rounds_stop_at_the_first_bad_one(measured: Measure) -> None:
-    seen = measured("all_reduce", check=5, sim={"corrupt_rank": 0})
-    assert seen.words[: seen.words.index("barrier")] == ["launch", "wait"] * 2
-    assert seen.runner.out_of_bounds == 2
-    assert [cell.wrong for cell in seen.cells] == [1, 1]
+    measurement = measured("all_reduce", check=5, sim={"corrupt_rank": 0})
+    assert measurement.words[: measurement.words.index("barrier")] == ["launch", "wait"] * 2
+    assert measurement.runner.out_of_bounds == 2
+    assert [cell.wrong for cell in measurement.cells] == [1, 1]
 
 
 class BadFromThirdRound(SimEngine):
@@ -359,9 +367,11 @@ class NoHalf(SimEngine):
 
 
 def test_all_types_skips_unsupported_ones_with_a_note(measured: Measure) -> None:
-    seen = measured("all_reduce", datatype="all", iters=1, kind=NoHalf)
-    assert [row.dtype for row in seen.rows] == [row.name for row in DTYPES if row.name != "half"]
-    assert seen.notes == ["skipped half sum: no half here"]
+    measurement = measured("all_reduce", datatype="all", iters=1, kind=NoHalf)
+    assert [row.dtype for row in measurement.rows] == [
+        row.name for row in DTYPES if row.name != "half"
+    ]
+    assert measurement.notes == ["skipped half sum: no half here"]
 
 
 def test_a_single_unsupported_type_is_refused(measured: Measure) -> None:

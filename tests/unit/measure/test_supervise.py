@@ -191,8 +191,8 @@ def test_a_startup_race_of_mpi_is_retried_once(
 ) -> None:
     count = shlex.quote(str(tmp_path / "starts"))
     good = "; ".join(
-        f"echo {shlex.quote(event(one).decode().strip())}"
-        for one in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))
+        f"echo {shlex.quote(event(emitted).decode().strip())}"
+        for emitted in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))
     )
     script = (
         f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo"

@@ -18,10 +18,10 @@ OPERATION_S = 10e-6 + 1024 / 100e9  # of 1024 bytes of broadcast, whose busbw is
 
 
 def test_the_steps_of_a_classic_cell(measured: Measure) -> None:
-    seen = measured("broadcast")
+    measurement = measured("broadcast")
     cell = ["launch", "wait", "barrier", "launch", "launch", "launch", "wait", "barrier"]
-    assert seen.words == cell + cell
-    assert [cell.time_s for cell in seen.cells] == pytest.approx([OPERATION_S] * 2)
+    assert measurement.words == cell + cell
+    assert [cell.time_s for cell in measurement.cells] == pytest.approx([OPERATION_S] * 2)
 
 
 def test_only_a_barrier_follows_the_untimed_operation(measured: Measure) -> None:
@@ -55,11 +55,11 @@ def test_bandwidths_follow_from_the_time(measured: Measure) -> None:
 
 
 def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None:
-    seen = measured("broadcast", agg_iters=4, per_iter_timing=1)
-    assert [entry for entry in seen.timed() if entry[0] == "group"] == [("group", 4)] * 3
-    assert [entry[0] for entry in seen.timed()].count("launch") == 12
-    assert seen.cells[0].time_s == pytest.approx(OPERATION_S)
-    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+    measurement = measured("broadcast", agg_iters=4, per_iter_timing=1)
+    assert [entry for entry in measurement.timed() if entry[0] == "group"] == [("group", 4)] * 3
+    assert [entry[0] for entry in measurement.timed()].count("launch") == 12
+    assert measurement.cells[0].time_s == pytest.approx(OPERATION_S)
+    assert measurement.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
 
 
 @pytest.mark.parametrize(
@@ -82,23 +82,30 @@ def test_z_waits_or_synchronizes_after_each_operation(
 
 @pytest.mark.parametrize(("mode", "barriers"), [(0, 0), (1, 1), (2, 0), (3, 0)])
 def test_only_z_1_times_its_barriers(measured: Measure, mode: int, barriers: int) -> None:
-    seen = measured("broadcast", blocking=mode, barrier_s=1.0)
-    assert seen.cells[0].time_s == pytest.approx(OPERATION_S + barriers)
+    measurement = measured("broadcast", blocking=mode, barrier_s=1.0)
+    assert measurement.cells[0].time_s == pytest.approx(OPERATION_S + barriers)
 
 
 def test_i_marks_the_boundaries_of_back_to_back_iterations(measured: Measure) -> None:
-    seen = measured("broadcast", per_iter_timing=1)
+    measurement = measured("broadcast", per_iter_timing=1)
     marks = ["mark", "launch", "mark", "launch", "mark", "launch", "mark", "wait"]
-    assert [entry[0] for entry in seen.timed()] == marks
-    assert [entry[1] for entry in seen.timed() if entry[0] == "mark"] == [0, 1, 2, 3]
-    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+    assert [entry[0] for entry in measurement.timed()] == marks
+    assert [entry[1] for entry in measurement.timed() if entry[0] == "mark"] == [0, 1, 2, 3]
+    assert measurement.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
 
 
 def test_per_iteration_samples_exclude_barriers(measured: Measure) -> None:
-    seen = measured("broadcast", per_iter_timing=1, blocking=3, barrier_s=1.0)
-    assert seen.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
-    assert seen.cells[0].time_s == pytest.approx(OPERATION_S)
-    assert [entry[1] for entry in seen.engine.log if entry[0] == "mark"] == [0, 1, 2, 3, 4, 5] * 2
+    measurement = measured("broadcast", per_iter_timing=1, blocking=3, barrier_s=1.0)
+    assert measurement.cells[0].samples_s == pytest.approx([OPERATION_S] * 3)
+    assert measurement.cells[0].time_s == pytest.approx(OPERATION_S)
+    assert [entry[1] for entry in measurement.engine.log if entry[0] == "mark"] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ] * 2
 
 
 def test_samples_sum_to_the_time(measured: Measure) -> None:

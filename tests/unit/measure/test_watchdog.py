@@ -22,25 +22,25 @@ SOURCE = str(Path(__file__).parents[3] / "src")
 def dog(
     limit_s: float = 0.2, launch_limit_s: float = 0.2, rank: int = 0
 ) -> tuple[Watchdog, list[Report], threading.Event]:
-    said: list[Report] = []
+    reports: list[Report] = []
     stalled = threading.Event()
 
     def record(report: Report) -> None:
-        said.append(report)
+        reports.append(report)
         if isinstance(report, Stalled):
             stalled.set()
 
     made = Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=launch_limit_s), record)
     made.start()
-    return made, said, stalled
+    return made, reports, stalled
 
 
 def test_a_rank_reports_its_start_and_later_its_stall() -> None:
-    made, said, stalled = dog()
+    made, reports, stalled = dog()
     made.enter_phase("timing", "8 in place")
     assert stalled.wait(5)
     made.stop()
-    here, *_, told = said
+    here, *_, told = reports
     assert isinstance(here, Here)
     assert isinstance(told, Stalled)
     assert (told.phase, told.detail, told.step, told.phase_text) == (
@@ -57,24 +57,24 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
 
 def test_the_end_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.watchdog.TEARDOWN_S", (0.4, 0.4))
-    made, said, stalled = dog(limit_s=0)  # no limit for what is measured
+    made, reports, stalled = dog(limit_s=0)  # no limit for what is measured
     made.enter_phase("timing", "8 in place")
     made.leave()
     assert stalled.wait(5)
     made.stop()
-    assert said[1] == Leaving(0)
-    assert isinstance(said[-1], Stalled)
-    assert said[-1].phase == "teardown"
+    assert reports[1] == Leaving(0)
+    assert isinstance(reports[-1], Stalled)
+    assert reports[-1].phase == "teardown"
 
 
 def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
-    made, said, stalled = dog(limit_s=1.5)
+    made, reports, stalled = dog(limit_s=1.5)
     for step in range(16):  # longer than the limit
         made.enter_phase("timing", f"{8 << step} in place")
         time.sleep(0.1)
     made.stop()
     assert not stalled.is_set()
-    assert {type(one) for one in said} == {Here}
+    assert {type(report) for report in reports} == {Here}
 
 
 def test_the_phases_before_the_sweep_share_one_limit() -> None:
@@ -99,7 +99,7 @@ def test_a_reopened_engine_has_the_sweeps_limit() -> None:
 
 
 def test_the_limit_counts_from_the_last_operation() -> None:
-    made, said, stalled = dog(limit_s=1.0)
+    made, reports, stalled = dog(limit_s=1.0)
     progress = Progress(8)
     made.enter_phase("timing", "8 in place", progress)
     ended: list[float] = []
@@ -112,7 +112,7 @@ def test_the_limit_counts_from_the_last_operation() -> None:
     assert stalled.wait(60)
     made.stop()
     assert time.monotonic() - last > 0.8
-    assert [one.phase for one in said if isinstance(one, Stalled)] == ["timing"]
+    assert [report.phase for report in reports if isinstance(report, Stalled)] == ["timing"]
 
 
 RANK = """
@@ -143,8 +143,8 @@ def test_an_abandoned_rank_exits_with_3() -> None:
         assert rank.wait(100) == 3
         assert rank.stderr is not None
         # other children of pytest may end
-        told = [one for line in rank.stderr if not isinstance(one := decode(line), Gone)]
-    assert [type(one) for one in told] == [Here, Stalled]
+        told = [report for line in rank.stderr if not isinstance(report := decode(line), Gone)]
+    assert [type(report) for report in told] == [Here, Stalled]
 
 
 def test_a_neighbours_exit_is_reported_immediately() -> None:
@@ -158,9 +158,9 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
         other.kill()
         # Other children of pytest may end, too.
         told = next(
-            one
+            report
             for line in rank.stderr
-            if isinstance(one := decode(line), Gone) and one.pid == other.pid
+            if isinstance(report := decode(line), Gone) and report.pid == other.pid
         )
         rank.kill()
     assert told.rank == 1

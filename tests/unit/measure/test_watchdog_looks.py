@@ -38,17 +38,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def dog(
     rank: int = 0, limit_s: float = LIMIT_S, progress: bool = False
 ) -> tuple[Watchdog, list[Report]]:
-    said: list[Report] = []
+    reports: list[Report] = []
     return (
-        Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), said.append),
-        said,
+        Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), reports.append),
+        reports,
     )
 
 
 def stalled_after(made: Watchdog, clock: Clock) -> float:
     """Seconds from now to the look that finds a stall."""
     begin = clock.now
-    while made._look() is None:
+    while made._check_once() is None:
         assert clock.now < begin + 100
     return clock.now - begin
 
@@ -72,7 +72,7 @@ def test_a_phase_with_completed_operations_counts_from_the_look(clock: Clock) ->
     made.enter_phase("timing", "8", progress)
     clock.now += 1.5
     progress.done = 1
-    made._look()
+    made._check_once()
     assert stalled_after(made, clock) == LIMIT_S + 0.5
 
 
@@ -84,7 +84,7 @@ def test_each_completed_operation_begins_the_limit_anew(clock: Clock, attribute:
     for number in range(1, 6):
         clock.now += LIMIT_S - 1.5
         setattr(progress, attribute, number if attribute == "done" else [0.0] * number)
-        assert made._look() is None
+        assert made._check_once() is None
     assert stalled_after(made, clock) == LIMIT_S + 0.5
 
 
@@ -96,9 +96,9 @@ def test_a_process_that_was_stopped_itself_has_not_stalled(
 ) -> None:
     made, _ = dog()
     made.enter_phase("timing", "8")
-    made._look()
+    made._check_once()
     clock.away_s = away_s
-    assert made._look() is None
+    assert made._check_once() is None
     assert stalled_after(made, clock) == left_s - (0.5 if away_s == AWAY_S else 0.0)
 
 
@@ -108,50 +108,50 @@ def test_a_process_that_was_stopped_itself_has_not_stalled(
     ids=["each limit", "each hour without one"],
 )
 def test_rank_0_says_that_it_is_alive(clock: Clock, limit_s: float, every_s: float) -> None:
-    made, said = dog(limit_s=limit_s)
+    made, reports = dog(limit_s=limit_s)
     progress = Progress(8)
     begin, times = clock.now, []
     made.enter_phase("timing", "8", progress)
     while len(times) < 2:
         progress.done += 1
-        assert made._look() is None
-        if said:
-            assert isinstance(said.pop(), Here)
+        assert made._check_once() is None
+        if reports:
+            assert isinstance(reports.pop(), Here)
             times.append(clock.now - begin)
     assert times == [every_s, 2 * every_s]
 
 
 def test_other_ranks_say_nothing_while_they_work(clock: Clock) -> None:
-    made, said = dog(rank=1, progress=True)
+    made, reports = dog(rank=1, progress=True)
     progress = Progress(8)
     made.enter_phase("timing", "8", progress)
     for _ in range(50):
         progress.done += 1
-        made._look()
-    assert said == []
+        made._check_once()
+    assert reports == []
 
 
 def test_rank_0_reports_its_work_each_second_if_asked(clock: Clock) -> None:
-    made, said = dog(progress=True)
+    made, reports = dog(progress=True)
     made.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
-        made._look()
+        made._check_once()
     # Looks after 0.5 s, 1 s ...: more than a second after the last report. No time is left when the
     # estimate has passed.
-    assert said == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
-    silent, said = dog()
+    assert reports == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
+    silent, reports = dog()
     silent.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
-        silent._look()
-    assert said == []
+        silent._check_once()
+    assert reports == []
 
 
 def test_a_phase_without_an_estimate_has_no_time_left(clock: Clock) -> None:
-    made, said = dog(progress=True)
+    made, reports = dog(progress=True)
     made.enter_phase("verify", "8")
     for _ in range(3):
-        made._look()
-    assert said == [Working("verify", "8", None)]
+        made._check_once()
+    assert reports == [Working("verify", "8", None)]
 
 
 def test_connections_are_counted_once_when_half_of_the_limit_has_passed(
@@ -166,7 +166,7 @@ def test_connections_are_counted_once_when_half_of_the_limit_has_passed(
     progress = Progress(8)
     made.enter_phase("timing", "8", progress)
     for _ in range(12):
-        made._look()
+        made._check_once()
     assert counted == [LIMIT_S / 2 + 0.5]
     progress.done = 1  # after 6 s; seen half a second later
     assert stalled_after(made, clock) == 0.5 + LIMIT_S + 0.5

@@ -1,4 +1,6 @@
-"""Two CSVs: every value, one line per row and placement; and the columns of the PyTorch
+"""Two CSVs.
+
+One has every value, with a line per row and placement. The other has the columns of the PyTorch
 benchmark, in place only.
 """
 
@@ -21,30 +23,50 @@ Value = Callable[[Result, Figure], object]
 
 def _micro(field: str) -> Value:
     """The field of a cell in microseconds; None where it is not known."""
-    return lambda result, figure: (
-        None if (seconds := getattr(figure.cell, field)) is None else seconds * 1e6
-    )
+
+    def value(result: Result, figure: Figure) -> float | None:
+        seconds: float | None = getattr(figure.cell, field)
+        return None if seconds is None else seconds * 1e6
+
+    return value
+
+
+def _ideal_percent(result: Result, figure: Figure) -> float | None:
+    if not result.ideal or not result.ideal.busbw:
+        return None
+    return figure.cell.busbw / result.ideal.busbw * 100
+
+
+def _counts(result: Result, figure: Figure) -> str | None:
+    source = result.traffic.source if result.traffic else result.spec.counts
+    return source or None
 
 
 def _spread(field: str, factor: float = 1e6) -> Value:
-    """The field of the summary of a cell's stored samples, times `factor`; None without samples.
+    """A field of the summary of a cell's stored samples, times `factor`; None without samples.
 
-    A median that is the cell's time, and a percentile with an interval of its own, are those.
+    The cell's own median and 99th percentile take precedence where it has them.
     """
 
     def value(result: Result, figure: Figure) -> float | None:
         cell = figure.cell
         if not cell.kept_s:
             return None
-        own = {"p50_s": figure.time_s if cell.stopped else None, "p99_s": cell.p99_s}.get(field)
-        return factor * (own or getattr(summary(cell.kept_s), field))
+        if field == "p50_s" and cell.stopped and figure.time_s:
+            return factor * figure.time_s
+        if field == "p99_s" and cell.p99_s:
+            return factor * cell.p99_s
+        computed: float = getattr(summary(cell.kept_s), field)
+        return factor * computed
 
     return value
 
 
 def _samples(result: Result, figure: Figure) -> int | None:
     kept = figure.cell.kept_s
-    return (figure.n if figure.cell.stopped else len(kept)) if kept else None
+    if not kept:
+        return None
+    return figure.n if figure.cell.stopped else len(kept)
 
 
 def _repeat(result: Result, figure: Figure) -> int | None:
@@ -67,14 +89,7 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("algbw_gb_s", lambda result, figure: figure.cell.algbw / 1e9),
     ("busbw_gb_s", lambda result, figure: figure.cell.busbw / 1e9),
     ("ideal_busbw_gb_s", lambda result, figure: result.ideal.busbw / 1e9 if result.ideal else None),
-    (
-        "ideal_percent",
-        lambda result, figure: (
-            figure.cell.busbw / result.ideal.busbw * 100
-            if result.ideal and result.ideal.busbw
-            else None
-        ),
-    ),
+    ("ideal_percent", _ideal_percent),
     ("wrong_elements", lambda result, figure: figure.cell.wrong),
     ("samples", _samples),
     ("skipped_samples", lambda result, figure: figure.cell.skipped if figure.cell.kept_s else None),
@@ -94,15 +109,10 @@ FIELDS: tuple[tuple[str, Value], ...] = (
         lambda result, figure: figure.cell.dropped if figure.cell.stopped else None,
     ),
     ("repeat", _repeat),
-    (
-        "counts",
-        lambda result, figure: (
-            (result.traffic.source if result.traffic else result.spec.counts) or None
-        ),
-    ),
+    ("counts", _counts),
     ("skew_us", _micro("skew_s")),
     *((f"{name}_us", _micro(f"{name}_s")) for name in ("p99_low", "p99_high")),
-)  # new ones are added at the end
+)  # new fields are added at the end
 
 
 def torch_header(result: Result) -> str:
@@ -111,31 +121,31 @@ def torch_header(result: Result) -> str:
 
 
 def torch_row(result: Result, row: Row) -> str:
-    """The in-place values of one row as Python prints floats; `N/A` where it was not run in place
-    or no bound is known.
+    """The in-place values of one row as Python prints floats.
 
-    The count is that of the call, as in nccl-tests; the operator asked for is printed even where
-    the collective does not reduce.
+    A value is `N/A` where the row was not run in place, or no bound is known. The count is that of
+    the call, as in nccl-tests; the operator asked for is printed even where the collective does not
+    reduce.
     """
     dtype = DTYPES.get(row.dtype)
     op = row.op or (result.spec.op if result.spec.op != "all" else "sum")
     ideal = result.endpoint_ideal.busbw if result.endpoint_ideal else None
     cell = row.in_place
-    values: list[float | None] = (
-        [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
-    )
-    values += (
-        [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100] if ideal else [None, None]
-    )
+    values: list[float | None] = [None] * 5
+    if cell is not None:
+        values[:3] = [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
+    if ideal:
+        values[3] = ideal / 1e9
+    if ideal and cell is not None:
+        values[4] = cell.busbw / ideal * 100
     texts = [str(row.size_bytes), str(row.count), dtype.torch if dtype else row.dtype, op]
     return ", ".join(texts + ["N/A" if value is None else repr(value) for value in values]) + "\n"
 
 
 def _record(values: Iterable[object]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(
-        "" if value is None else value for value in values
-    )
+    fields = ["" if value is None else value for value in values]
+    csv.writer(out, lineterminator="\n").writerow(fields)
     return out.getvalue()
 
 
@@ -146,4 +156,7 @@ def header(result: Result) -> str:
 
 def row(result: Result, row: Row) -> str:
     """A line for each placement that was run; fields that are not known are empty."""
-    return "".join(_record(value(result, figure) for _, value in FIELDS) for figure in figures(row))
+    lines = ""
+    for figure in figures(row):
+        lines += _record(value(result, figure) for _, value in FIELDS)
+    return lines

@@ -1,5 +1,7 @@
-"""Checks a log of nccl-tests against itself: its rows against its average, its times against its
-bandwidths, its ranks, its verdicts.
+"""Checks a log of nccl-tests against itself.
+
+It compares the rows with the average that the log states, times with bandwidths, and the devices
+with the ranks, and it reports the verdicts of the log.
 """
 
 import math
@@ -18,7 +20,7 @@ from busbw.core.finding import (
     Finding,
     Verdict,
 )
-from busbw.core.result import Device, Row
+from busbw.core.result import Cell, Device, Row
 from busbw.core.sizes import counted
 from busbw.measure.formats.log_collective import (
     NO_RATIO,
@@ -32,8 +34,8 @@ LEAST_BYTES, LEAST_ALGBW = 1024, 0.1e9  # below, the printed digits do not say t
 OF_LOG = "read the JSON of the run (-J run.json) instead of its text"
 
 
-def unread(lines: Sequence[str]) -> list[Finding]:
-    """Lines that begin as rows and are none."""
+def unread_rows(lines: Sequence[str]) -> list[Finding]:
+    """The finding of lines that begin like rows but are not rows."""
     if not lines:
         return []
     message = f"{counted(len(lines), 'line')} of the table could not be read"
@@ -41,55 +43,58 @@ def unread(lines: Sequence[str]) -> list[Finding]:
 
 
 def average(rows: Sequence[Row], stated: str) -> list[Finding]:
-    """The mean of busbw over all cells is what nccl-tests prints under the table; another one
-    means that rows are missing.
+    """The finding that the average in the log is not the mean of busbw over all cells.
+
+    nccl-tests prints that mean under the table, so another value means that rows are missing.
     """
-    cells = [
-        cell.busbw / 1e9
-        for row in rows
-        for cell in (row.out_of_place, row.in_place)
-        if cell is not None
-    ]
-    said = float(stated) if stated else math.nan
-    mean = statistics.fmean(cells) if cells else math.nan
-    if (
-        not math.isfinite(said)
-        or not math.isfinite(mean)
-        or abs(mean - said) <= 0.006 + 5e-4 * abs(said)
-    ):
+    busbws = [cell.busbw / 1e9 for _, cell in _cells(rows)]
+    average = float(stated) if stated else math.nan
+    mean = statistics.fmean(busbws) if busbws else math.nan
+    if not math.isfinite(average) or not math.isfinite(mean):
+        return []
+    if abs(mean - average) <= 0.006 + 5e-4 * abs(average):
         return []
     message = (
         "rows of the table are missing or were changed: their mean is not the average that the log"
         " states"
     )
     evidence = (
-        f"mean busbw of {counted(len(cells), 'figure')}: {mean:.4g} GB/s; Avg bus bandwidth:"
-        f" {said:g}"
+        f"mean busbw of {counted(len(busbws), 'figure')}: {mean:.4g} GB/s; Avg bus bandwidth:"
+        f" {average:g}"
     )
     return [Finding(LOG_AVERAGE, Verdict.WARN, message, evidence, "use the whole log")]
 
 
-def named(collective: Collective, seen: Evidence, *, inferred: bool) -> list[Finding]:
-    """That the collective was inferred, or that the table contradicts the name which the log
-    gives.
+def _cells(rows: Sequence[Row]) -> list[tuple[Row, Cell]]:
+    """Each cell that was measured, with its row."""
+    cells = []
+    for row in rows:
+        cells += [(row, cell) for cell in (row.out_of_place, row.in_place) if cell is not None]
+    return cells
+
+
+def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool) -> list[Finding]:
+    """The finding that the collective was inferred, or that the table contradicts its name in the
+    log.
     """
     if inferred:
         message = f"the log does not name its collective; its table is one of {collective.name}"
-        says = [f"busbw / algbw is {ratio_text(seen)}"] if seen.ratio else []
-        if seen.operator is not None:
-            says.append(
-                f"operator {seen.operator}" if seen.operator not in ("", "none") else "no operator"
-            )
-        if seen.rooted is not None:
-            says.append("a root" if seen.rooted else "no root")
-        return [Finding(LOG_COLLECTIVE, Verdict.PASS, message, ", ".join(says))]
-    if seen.ratio == NO_RATIO:
+        signs = [f"busbw / algbw is {ratio_text(evidence)}"] if evidence.ratio else []
+        if evidence.operator in ("", "none"):
+            signs.append("no operator")
+        elif evidence.operator is not None:
+            signs.append(f"operator {evidence.operator}")
+        if evidence.rooted is not None:
+            signs.append("a root" if evidence.rooted else "no root")
+        return [Finding(LOG_COLLECTIVE, Verdict.PASS, message, ", ".join(signs))]
+    if evidence.ratio == NO_RATIO:
         message = (
             "rows of the table contradict each other: busbw / algbw is one number for a collective"
             " and its ranks"
         )
         return [Finding(LOG_FIGURES, Verdict.WARN, message, "", "use the log as it was printed")]
-    if why := contradiction(collective, seen):
+    why = contradiction(collective, evidence)
+    if why:
         message = (
             f"the log names {collective.name}, and its table is of another collective or number of"
             " ranks"
@@ -99,29 +104,22 @@ def named(collective: Collective, seen: Evidence, *, inferred: bool) -> list[Fin
 
 
 def thousands(rows: Sequence[Row]) -> int:
-    """The power of 1000 by which size / (time x algbw) is off: 0 in a table of microseconds, -1
-    of milliseconds read as microseconds.
+    """The power of 1000 by which size / (time x algbw) is off.
+
+    It is 0 in a table of microseconds, -1 in one of milliseconds read as microseconds.
     """
-    cells = [
-        (row.size_bytes, cell)
-        for row in rows
-        for cell in (row.out_of_place, row.in_place)
-        if cell is not None
-    ]
-    found = [
-        math.log(size / (cell.time_s * cell.algbw), 1000)
-        for size, cell in cells
-        if cell.cpu_time_s is None
-        and size >= LEAST_BYTES
-        and cell.time_s > 0
-        and cell.algbw >= LEAST_ALGBW
-        if math.isfinite(cell.time_s * cell.algbw)
-    ]
-    return round(statistics.median(found)) if found else 0
+    powers = []
+    for row, cell in _cells(rows):
+        moved_bytes = cell.time_s * cell.algbw
+        if cell.cpu_time_s is not None or cell.time_s <= 0 or not math.isfinite(moved_bytes):
+            continue
+        if row.size_bytes >= LEAST_BYTES and cell.algbw >= LEAST_ALGBW:
+            powers.append(math.log(row.size_bytes / moved_bytes, 1000))
+    return round(statistics.median(powers)) if powers else 0
 
 
 def time_unit(rows: Sequence[Row]) -> list[Finding]:
-    """Times that do not agree with algbw."""
+    """The finding of times that do not agree with algbw."""
     off = thousands(rows)
     if not off:
         return []
@@ -129,23 +127,17 @@ def time_unit(rows: Sequence[Row]) -> list[Finding]:
         f"times and bandwidths of the table do not agree: size / algbw is {1000.0**off:g} times the"
         " time"
     )
-    return [
-        Finding(
-            LOG_FIGURES,
-            Verdict.WARN,
-            message,
-            "",
-            "use the log as it was printed, with its line of units",
-        )
-    ]
+    fix = "use the log as it was printed, with its line of units"
+    return [Finding(LOG_FIGURES, Verdict.WARN, message, "", fix)]
 
 
 def known_devices(
     devices: Sequence[Device], per_process: int
 ) -> tuple[list[Device], list[Finding]]:
-    """The devices if the log lists one for every rank; else none, and what is missing.
+    """The devices if the log lists one for every rank; else none, and the finding of what is
+    missing.
 
-    `per_process` is the header's, 0 without one.
+    `per_process` is the number of ranks of a process by the header, 0 without one.
     """
     listed = sorted(device.rank for device in devices)
     if not devices:
@@ -156,11 +148,8 @@ def known_devices(
         message = (
             f"{often} processes call themselves rank {rank}: they ran apart, each with its own GPUs"
         )
-        return [], [
-            _ranks(
-                message, "", "build nccl-tests with MPI=1, and start all processes with one mpirun"
-            )
-        ]
+        fix = "build nccl-tests with MPI=1, and start all processes with one mpirun"
+        return [], [_of_ranks(message, "", fix)]
     # Each GPU of -g can be a process of its own, as with busbw.
     ranks = max(listed[-1] + 1, 0 if processes == len(listed) else per_process * processes)
     if ranks == len(listed) and listed == list(range(ranks)):
@@ -170,31 +159,30 @@ def known_devices(
         f"the log lists {len(set(listed))} of {counted(ranks, 'rank')}: hosts and GPUs of the"
         " others are unknown"
     )
-    return [], [_ranks(message, f"it lists {shown}", "use the whole log")]
+    return [], [_of_ranks(message, f"it lists {shown}", "use the whole log")]
 
 
-def other_ranks(listed: int, collective: Collective, seen: Evidence) -> Finding:
-    """That busbw / algbw is that of another number of ranks than the log lists."""
-    least, most = ranks_of(collective, seen) or (0, 0)
-    wanted = f"{least:g}" if least == most else f"{least:g} or more"
+def other_ranks(listed: int, collective: Collective, evidence: Evidence) -> Finding:
+    """The finding that busbw / algbw is that of another number of ranks than the log lists."""
+    least, largest = ranks_of(collective, evidence) or (0, 0)
+    ranks = f"{least:g}" if least == largest else f"{least:g} or more"
     message = (
         f"the log lists {counted(listed, 'rank')}, and busbw / algbw is that of {collective.name}"
-        f" with {wanted}"
+        f" with {ranks}"
     )
-    return _ranks(message, f"busbw / algbw is {ratio_text(seen)}", "use the log of one run")
+    return _of_ranks(message, f"busbw / algbw is {ratio_text(evidence)}", "use the log of one run")
 
 
-def _ranks(message: str, evidence: str, fix: str) -> Finding:
+def _of_ranks(message: str, evidence: str, fix: str) -> Finding:
     return Finding(LOG_RANKS, Verdict.WARN, message, evidence, fix)
 
 
 def failed(average_failed: bool, failures: Sequence[str]) -> list[Finding]:
-    """What the run itself said of its end."""
-    said = (["its average is below 0.9 x NCCL_TESTS_MIN_BW"] if average_failed else []) + list(
-        failures
-    )
-    return (
-        [Finding(LOG_FAILED, Verdict.FAIL, f"the run failed: {said[0]}", "; ".join(said[1:4]))]
-        if said
-        else []
-    )
+    """The finding of a failure that the log itself states."""
+    reasons = list(failures)
+    if average_failed:
+        reasons.insert(0, "its average is below 0.9 x NCCL_TESTS_MIN_BW")
+    if not reasons:
+        return []
+    message = f"the run failed: {reasons[0]}"
+    return [Finding(LOG_FAILED, Verdict.FAIL, message, "; ".join(reasons[1:4]))]

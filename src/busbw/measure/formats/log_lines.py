@@ -1,13 +1,12 @@
-"""The lines of a log as their program printed them: without what launchers, shells and log
-collectors put around each.
+"""The first look at a file that may hold a run.
 
-No list of launchers is needed: what stands before the titles of the table, stands before its other
-lines too. Digits may differ, which are ranks, process ids and times of day.
+`own_lines` returns the lines of a log as their program printed them: without what launchers, shells
+and log collectors put around each. No list of launchers is needed: what stands before the titles of
+the table stands before its other lines too. Digits may differ, which are ranks, process ids and
+times of day.
 
-Names files that busbw does not read, by what they begin with or hold: so that an error says
-what a file is, not only what it is not.
-
-Closes a JSON document that was cut off, so that its complete values can be read.
+`kind` recognizes files that busbw does not read, so that an error says what a file is, not only
+what it is not. `loads` reads a JSON document that may have been cut off.
 """
 
 import json
@@ -79,22 +78,21 @@ KINDS: tuple[Foreign, ...] = (
 
 
 def kind(data: bytes) -> Foreign | None:
-    """What the file is, None if no kind is recognized."""
+    """What the file is; None if no kind is recognized."""
     head = data[:HEAD]
-    return next((one for one in KINDS if one.pattern.search(head)), None)
+    return next((foreign for foreign in KINDS if foreign.pattern.search(head)), None)
 
 
 CLOSING = {"{": "}", "[": "]"}
-# strings, a cut one too, and what separates values
+# A string, which may be cut off, or what separates values.
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
 
 
 def loads(text: str) -> tuple[object, bool]:
-    """The value, and whether the document was whole.
+    """The value of a JSON document, and whether the document was whole.
 
-    Of a cut one, all values before the last comma or bracket.
-
-    UsageError with the position when it is not JSON even so.
+    Of a document that was cut off, it has all values before the last comma or bracket. UsageError
+    with the position if it is not JSON even so.
     """
     try:
         return json.loads(text), True
@@ -105,27 +103,26 @@ def loads(text: str) -> tuple[object, bool]:
     try:
         return json.loads(closed(text)), False
     except ValueError:
-        seen = text[broken.pos : broken.pos + 20]
+        excerpt = text[broken.pos : broken.pos + 20]
+        position = f"line {broken.lineno}, column {broken.colno}, before {excerpt!r}"
         raise UsageError(
-            f"JSON: {broken.msg} at line {broken.lineno}, column {broken.colno}, before {seen!r}",
+            f"JSON: {broken.msg} at {position}",
             "give the file as its program wrote it; only a missing end can be mended",
         ) from broken
 
 
 def closed(text: str) -> str:
     """`text` up to its last whole value, with the brackets closed that are still open there."""
-    opened: list[str] = []
+    to_close: list[str] = []
     end, brackets = 0, ""
     for token in TOKEN.finditer(text):
         if token[0] in CLOSING:
-            opened.append(CLOSING[token[0]])
+            to_close.append(CLOSING[token[0]])
         elif token[0] in "}],":
-            if token[0] != "," and opened:
-                opened.pop()
-            end, brackets = (
-                token.start() if token[0] == "," else token.end(),
-                "".join(reversed(opened)),
-            )
+            if token[0] != "," and to_close:
+                to_close.pop()
+            end = token.start() if token[0] == "," else token.end()
+            brackets = "".join(reversed(to_close))
     return text[:end] + brackets
 
 
@@ -134,69 +131,71 @@ NCCL_LINE = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL"
     r" (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
 )
-MOST_LABELS, LONGEST_LABEL = 16, 300
-# characters; no line of these programs is as long, and some patterns take the square of it
+MAX_LABELS, LONGEST_LABEL = 16, 300
+# Longer lines are left out: none of these programs prints any, and some patterns would take the
+# square of the characters.
 LONGEST = 4096
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
 _LONGEST_TAG = 32
-_LATER = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
+_DIFFERS = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 def own_lines(text: str) -> list[str]:
-    """The lines without labels, colors and NCCL's messages, so that a row which a message cut is
-    whole again.
+    """The lines without labels, colors and NCCL's messages.
+
+    A row that a message cut is whole again.
     """
-    lines = [
-        _without_end(line)
-        for line in _COLOR.sub("", text).splitlines(keepends=True)
-        if len(line) <= LONGEST
-    ]
-    label = _labels(lines)
+    colorless = _COLOR.sub("", text).splitlines(keepends=True)
+    lines = [_without_end(line) for line in colorless if len(line) <= LONGEST]
+    label = _label_pattern(lines)
     if label is not None:
         lines = [label.sub("", line, count=1) for line in lines]
-    return "".join(
-        NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines
-    ).splitlines()
+    without_nccl = [NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines]
+    return "".join(without_nccl).splitlines()
 
 
 def _without_end(line: str) -> str:
     """The line without what ends a cell of a table, code in Markdown or an XML element."""
     text = line.rstrip()
     end = line[len(text) :]
-    while True:
-        if text.endswith(("|", "`")):
-            text = text[:-1].rstrip()
-        elif text.endswith(">") and (tag := _CLOSING_TAG.search(text[-_LONGEST_TAG:])):
+    while text.endswith(("|", "`", ">")):
+        tag = _CLOSING_TAG.search(text[-_LONGEST_TAG:])
+        if tag is not None:
             text = text[: -len(tag[0])].rstrip()
+        elif text.endswith(">"):
+            break
         else:
-            return text + end
+            text = text[:-1].rstrip()
+    return text + end
 
 
-def _labels(lines: list[str]) -> re.Pattern[str] | None:
+def _label_pattern(lines: list[str]) -> re.Pattern[str] | None:
     """A pattern of what stands before the titles of tables; None where that is nothing."""
-    found: dict[str, None] = {}
+    patterns: dict[str, None] = {}  # a set that keeps the order
     for line in lines:
         titles = columns(line)
-        if (
-            titles is not None
-            and titles.label.strip()
-            and len(titles.label) <= LONGEST_LABEL
-            and len(found) < MOST_LABELS
-        ):
-            found[_pattern(titles.label)] = None
-    # The longest first: one label may begin with another.
-    return re.compile("|".join(sorted(found, key=len, reverse=True))) if found else None
+        if titles is None or not titles.label.strip() or len(titles.label) > LONGEST_LABEL:
+            continue
+        if len(patterns) < MAX_LABELS:
+            patterns[_pattern(titles.label)] = None
+    # The longest comes first, as a label may begin with another.
+    return re.compile("|".join(sorted(patterns, key=len, reverse=True))) if patterns else None
 
 
 def _pattern(label: str) -> str:
+    """A pattern of a label in which digits, spaces and the stream's name may differ."""
+    text = label.strip()
     parts, end = [], 0
-    for match in _LATER.finditer(label.strip()):
-        parts += [
-            re.escape(label.strip()[end : match.start()]),
-            r"\d+" if match[1] else r"\s+" if match[2] else "std(?:out|err)",
-        ]
+    for match in _DIFFERS.finditer(text):
+        parts.append(re.escape(text[end : match.start()]))
+        if match[1]:
+            parts.append(r"\d+")
+        elif match[2]:
+            parts.append(r"\s+")
+        else:
+            parts.append("std(?:out|err)")
         end = match.end()
-    parts.append(re.escape(label.strip()[end:]))
+    parts.append(re.escape(text[end:]))
     spaces = len(label) - len(label.rstrip())
     return rf"^[ \t]*{''.join(parts)}" + (rf"(?=\s|$)[ \t]{{0,{spaces}}}" if spaces else "")

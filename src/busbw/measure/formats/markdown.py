@@ -22,25 +22,19 @@ def table_line(texts: Iterable[str]) -> str:
 
 
 def table_head(columns: Sequence[Column]) -> str:
-    """Titles, and how each column is aligned."""
-    return table_line(column.heading for column in columns) + table_line(
-        "---" if column.left else "---:" for column in columns
-    )
+    """The lines of titles and of how each column is aligned."""
+    titles = table_line(column.heading for column in columns)
+    return titles + table_line("---" if column.left else "---:" for column in columns)
 
 
 def header(result: Result) -> str:
     """A heading line of facts, the bound, and the titles."""
     facts = [machine(result), library(result), table.sweep_text(result), result.start]
-    text = (
-        f"**{plain(result.spec.row.title)}** "
-        + ", ".join(plain(fact) for fact in facts if fact)
-        + "\n\n"
-    )
+    known = ", ".join(plain(fact) for fact in facts if fact)
+    text = f"**{plain(result.spec.row.title)}** {known}\n\n"
     if result.ideal:
-        text += (
-            f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s:"
-            f" {plain(result.ideal.why or result.ideal.algorithm)}\n\n"
-        )
+        why = plain(result.ideal.why or result.ideal.algorithm)
+        text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {why}\n\n"
     return text + table_head(table.columns(result))
 
 
@@ -54,17 +48,15 @@ def footer(result: Result) -> str:
     """The peak, what went wrong, and the findings."""
     text = "\n"
     if result.rows:
-        text += (
-            f"Peak busbw {plain(table.peak_text(result))}; mean"
-            f" {bandwidth_text(result.average_busbw())} GB/s.\n"
-        )
+        mean = bandwidth_text(result.average_busbw())
+        text += f"Peak busbw {plain(table.peak_text(result))}; mean {mean} GB/s.\n"
     text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
-    return text + (
-        "\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else ""
-    )
+    if result.findings:
+        text += "\n" + "".join(map(_finding, result.findings))
+    return text
 
 
 def _finding(finding: Finding) -> str:
     text = f"- **{finding.verdict.value}** {plain(finding.message)} (`{finding.id}`)\n"
     lines = (("Evidence", finding.evidence), ("Fix", finding.fix))
-    return text + "".join(f"  - {name}: {plain(said)}\n" for name, said in lines if said)
+    return text + "".join(f"  - {name}: {plain(value)}\n" for name, value in lines if value)

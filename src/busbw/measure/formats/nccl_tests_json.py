@@ -1,11 +1,9 @@
-"""The JSON that nccl-tests 2.19.6 writes with -J (format version 3): same keys, order, separators,
-escapes and number texts.
+"""The JSON of nccl-tests (-J).
 
-Where busbw differs: `devices` lists every GPU (the original lists the first of each process), and
-`env` was masked before.
-
-The JSON of nccl-tests (-J) as types, for format versions 1 to 3; what may be absent has a
-default.
+Document and the structs in it are its types, for format versions 1 to 3; what may be absent has a
+default. `render` writes what nccl-tests 2.19.6 does (format version 3): same keys, order,
+separators, escapes and number texts. busbw differs in two things: `devices` lists every GPU (the
+original lists the first of each process), and `env` was masked before.
 """
 
 import math
@@ -21,7 +19,7 @@ Number = float | str  # nan is written as a string
 
 
 class Entry(msgspec.Struct):
-    """One of `devices`."""
+    """A device in the list `devices`."""
 
     rank: int = 0
     group: int = 0
@@ -44,8 +42,9 @@ CONFIG_NAMES = {
 
 
 class Config(msgspec.Struct, rename=CONFIG_NAMES):
-    """`config`, with the names of SweepSpec's fields in the order of the file; truth values are
-    the strings "true" and "false".
+    """`config`: fields have the names of SweepSpec and the order of the file.
+
+    Truth values are the strings "true" and "false".
     """
 
     nthreads: int = 1
@@ -85,7 +84,7 @@ class Spread(msgspec.Struct):
 
 
 class Line(msgspec.Struct):
-    """One of `results`."""
+    """A row in the list `results`."""
 
     size: int
     count: int
@@ -100,13 +99,13 @@ class Line(msgspec.Struct):
 
 
 class OutOfBounds(msgspec.Struct):
-    """The verdict on the data."""
+    """How many values were wrong."""
 
     count: int = 0
 
 
 class Document(msgspec.Struct):
-    """The file."""
+    """The whole document."""
 
     config: Config
     args: list[str]
@@ -125,23 +124,24 @@ ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
 def string(text: str) -> str:
-    """A quoted string; it ends before the first character that is not printable ASCII, tab or
-    newline, and after 2047 characters.
+    """A quoted string of at most 2047 characters.
+
+    It ends before the first character that is not printable ASCII, tab or newline.
     """
     out = ""
     for char in text:
-        piece = ESCAPES.get(char, char)
-        if len(out) + len(piece) > MAX_STRING or (
-            char not in ESCAPES and not 0x20 <= ord(char) < 0x7F
-        ):
+        escaped = ESCAPES.get(char, char)
+        writable = char in ESCAPES or 0x20 <= ord(char) < 0x7F
+        if not writable or len(out) + len(escaped) > MAX_STRING:
             break
-        out += piece
+        out += escaped
     return f'"{out}"'
 
 
 def written(value: object) -> str:
-    """A value as nccl-tests writes it: six decimals; truth values, nan and infinity, for which
-    it has no JSON, as strings.
+    """A value as nccl-tests writes it.
+
+    Numbers have six decimals. Truth values, nan and infinity are strings.
     """
     match value:
         case None:
@@ -153,11 +153,8 @@ def written(value: object) -> str:
         case float():
             return f"{value:f}" if math.isfinite(value) else f'"{value:f}"'
         case dict():
-            return (
-                "{"
-                + ",".join(f"{string(key)}:{written(item)}" for key, item in value.items())
-                + "}"
-            )
+            items = [f"{string(key)}:{written(item)}" for key, item in value.items()]
+            return "{" + ",".join(items) + "}"
         case list():
             return "[" + ",".join(map(written, value)) + "]"
         case _:
@@ -190,14 +187,13 @@ def render(result: Result) -> str:
 def _config(result: Result) -> dict[str, object]:
     spec = result.spec
     unused = "step_bytes" if spec.step_factor > 1 else "step_factor"
-    fields = [
-        field for field in msgspec.structs.fields(Config) if field.name not in (unused, "devices")
-    ]
-    values = {field.encode_name: getattr(spec, field.name) for field in fields}
-    truths = {
-        field.encode_name: bool(values[field.encode_name]) for field in fields if field.type is str
-    }
-    return values | truths | {"devices": [_device(device) for device in result.world.devices]}
+    values: dict[str, object] = {}
+    for field in msgspec.structs.fields(Config):
+        if field.name not in (unused, "devices"):
+            value = getattr(spec, field.name)
+            values[field.encode_name] = bool(value) if field.type is str else value
+    values["devices"] = [_device(device) for device in result.world.devices]
+    return values
 
 
 def _device(device: Device) -> dict[str, object]:

@@ -1,8 +1,7 @@
-"""The rows of nccl-tests' table, recognized by their shape: the words that the line of titles
-asks for, at the end of the line.
+"""The titles and the rows of nccl-tests' table, of every release and of programs like it.
 
-The line of titles of nccl-tests' table, of every release and of programs alike: which columns
-there are, and in which units.
+The line of titles says which columns there are, and in which units. Rows are recognized by their
+shape: the words that the titles ask for, at the end of the line.
 
 Releases differ in the left columns (the oldest leave out redop or root), in the last of each side
 (`error`, `#wrong`), in the per-iteration and bitwise columns and in what follows both sides
@@ -23,8 +22,8 @@ from busbw.ui.number_formats import op_of_column
 
 TIMES = ("time", "cputime")
 TRAILING = ("#iters", "timestamp")  # what may follow the figures of a table with one side
-# Titles of NCCL 1, of the first nccl-tests, and of nccom-test, by today's.
-TODAY = {
+# The present titles, by those of NCCL 1, of the first nccl-tests, and of nccom-test.
+PRESENT_TITLES = {
     "bytes": "size",
     "n": "count",
     "elements": "count",
@@ -56,13 +55,12 @@ _UNITS = re.compile(r"\(([^()\s]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The titles: left of the figures, of each side, and behind both.
+    """The titles of a table: left of the figures, of each side, and behind both.
 
-    `label` is what a launcher put before the line.
-
-    `per_second` is how many units of time a second has, None where no line states the unit; `rate`
-    is the unit of bandwidths in bytes/s. `sides` is how many placements a row has; `in_place` says
-    that a single one is in place. `first` are the titles of NCCL 1.
+    `sides` is how many placements a row has; `in_place` says that a single one is in place.
+    `label` is what a launcher put before the line. `per_second` is how many units of time a second
+    has, None where no line states the unit. `rate` is the unit of bandwidths in bytes/s. `first`
+    says that the titles are those of NCCL 1.
     """
 
     left: tuple[str, ...]
@@ -76,18 +74,18 @@ class Columns:
     first: bool = False
 
     def shapes(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """The columns that a row can have, most first, and its sides: hypercube and the first
-        alltoall print nothing under redop.
+        """The columns that a row can have, one for each of its words, and the number of its sides.
+
+        The largest number of columns comes first. hypercube and the first alltoall print nothing
+        under redop.
         """
-        behind = tuple(
-            word
-            for name in self.trailing
-            for word in ((name, name) if name == "timestamp" else (name,))
-        )
-        short = tuple(name for name in self.left if name != "redop")
+        trailing: list[str] = []
+        for name in self.trailing:
+            trailing += [name, name] if name == "timestamp" else [name]
+        without_op = tuple(name for name in self.left if name != "redop")
         for sides in range(self.sides, 0, -1):
-            for left in dict.fromkeys((self.left, short)):
-                yield left + self.side * sides + behind, sides
+            for left in dict.fromkeys((self.left, without_op)):
+                yield (*left, *self.side * sides, *trailing), sides
 
 
 MODERN = Columns(
@@ -96,57 +94,50 @@ MODERN = Columns(
 
 
 def columns(line: str) -> Columns | None:
-    """The columns when `line` is the line of titles, else None."""
+    """The columns if `line` is the line of titles; else None."""
     first = _FIRST.search(line)
     if first is None or not _BUSBW.search(line):
         return None
-    found = [
-        (_today(word), unit) for word, unit in _WORD.findall(line[first.start() :].lstrip("# \t"))
-    ]
-    names = [name for name, _ in found]
+    words = _WORD.findall(line[first.start() :].lstrip("# \t"))
+    names = [_present_title(title) for title, _ in words]
     times = [index for index, name in enumerate(names) if name in TIMES]
-    if (
-        not 1 <= len(times) <= 2
-        or names[0] != "size"
-        or not {"algbw", "busbw"} <= set(names[times[0] :])
-    ):
+    if not 1 <= len(times) <= 2 or names[0] != "size":
         return None
     start = times[0]
+    if not {"algbw", "busbw"} <= set(names[start:]):
+        return None
     if len(times) == 2:
         end = times[1]
-        behind = names[2 * end - start :]
+        trailing = names[2 * end - start :]
     else:
         end = next((index for index, name in enumerate(names) if name in TRAILING), len(names))
-        behind = names[end:]
-    made = Columns(
-        tuple(names[:start]),
-        tuple(names[start:end]),
-        len(times),
-        tuple(behind),
-        line[: first.start()],
+        trailing = names[end:]
+    titles = Columns(
+        left=tuple(names[:start]),
+        side=tuple(names[start:end]),
+        sides=len(times),
+        trailing=tuple(trailing),
+        label=line[: first.start()],
+        first="bytes" in first[0].lower(),
     )
-    made = replace(made, first="bytes" in first[0].lower())
-    return with_units(made, [unit for _, unit in found if unit])
+    return with_units(titles, [unit for _, unit in words if unit])
 
 
-def _today(word: str) -> str:
-    return TODAY.get(word.lower(), word.lower())
+def _present_title(title: str) -> str:
+    return PRESENT_TITLES.get(title.lower(), title.lower())
 
 
 def with_units(titles: Columns, units: list[str]) -> Columns:
     """The columns with the first unit of a time and of a bandwidth among `units`."""
     per_second = next((PER_SECOND[unit] for unit in units if unit in PER_SECOND), titles.per_second)
-    return replace(
-        titles,
-        per_second=per_second,
-        rate=next((RATES[unit] for unit in units if unit in RATES), titles.rate),
-    )
+    rate = next((RATES[unit] for unit in units if unit in RATES), titles.rate)
+    return replace(titles, per_second=per_second, rate=rate)
 
 
 def units(line: str) -> list[str]:
     """The units in the line below the titles; [] for another line."""
-    found = _UNITS.findall(line)
-    return found if any(unit in RATES for unit in found) else []
+    bracketed = _UNITS.findall(line)
+    return bracketed if any(unit in RATES for unit in bracketed) else []
 
 
 WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
@@ -170,8 +161,9 @@ BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A row of the table, and for each placement whether its data was checked, which
-    `Cell.wrong` does not say of a deviation.
+    """A row of the table, and for each placement whether its data was checked.
+
+    `Cell.wrong` does not say that where the table has deviations.
     """
 
     row: Row
@@ -180,38 +172,30 @@ class Read:
 
 
 def starts_row(line: str) -> bool:
-    """Whether the line begins as rows do, with a size and another number, or has a size, a count
-    and a type anywhere.
+    """Whether the line may be a row.
+
+    It begins with a size and another number, or has a size, a count and a type anywhere.
     """
     return BEGINNING.match(line) is not None
 
 
 def parse(line: str, titles: Columns | None) -> Read | None:
-    """The row at the end of `line`, None when it holds no whole one.
+    """The row at the end of `line`; None if there is no whole row.
 
-    Without titles only the modern 13 columns are taken.
-
-    Types and operators are as printed; `finish` completes the row. Empty and -1 stand for columns
-    that its release does not have.
+    Without titles, only the modern 13 columns are recognized. Types and operators are as printed;
+    `finish` completes the row. Empty texts and -1 stand for columns that the release does not have.
     """
     words = line.split()
     titles = titles or MODERN
     for names, sides in titles.shapes():
-        found = words[len(words) - len(names) :]
-        if (
-            len(words) < len(names)
-            or not _fits(names, found)
-            or any(FIGURE.match(word) for word in words[: -len(names)])
-        ):
+        values = words[len(words) - len(names) :]
+        if len(words) < len(names) or not _fits(names, values):
             continue
+        if any(FIGURE.match(word) for word in words[: -len(names)]):
+            continue
+        facts = dict(zip(names, values, strict=True))
         try:
-            return _row(
-                line,
-                titles,
-                dict(zip(names, found, strict=True)),
-                _sides(names, found, titles),
-                sides,
-            )
+            return _row(line, titles, facts, _sides(names, values, titles), sides)
         except (ValueError, KeyError):  # a time that is N/A, or the titles are damaged
             return None
     return None
@@ -233,36 +217,34 @@ def _sides(names: Sequence[str], words: Sequence[str], titles: Columns) -> list[
 def _row(
     line: str, titles: Columns, facts: dict[str, str], figures: list[dict[str, str]], sides: int
 ) -> Read:
-    blank_first = sides == 1 and (
-        titles.in_place or (titles.sides == 2 and " " * BLANK_SIDE in line.strip())
-    )
-    cells = [_cell(one, titles) for one in figures]
-    out_of_place, in_place = (
-        None if blank_first else cells[0],
-        (cells[-1] if sides == 2 or blank_first else None),
-    )
-    # A redop column that the row leaves blank is '' like one that does not exist; _evidence asks
-    # the titles.
+    """The row of `facts`, its values by title, and of the figures of each side."""
+    first_is_blank = titles.sides == 2 and " " * BLANK_SIDE in line.strip()
+    only_in_place = sides == 1 and (titles.in_place or first_is_blank)
+    cells = [_cell(side, titles) for side in figures]
+    out_of_place = None if only_in_place else cells[0]
+    in_place = cells[-1] if sides == 2 or only_in_place else None
+    # A redop column that the row leaves blank is '' like one that does not exist;
+    # log_collective.evidence_of asks the titles.
     row = Row(
-        _whole(facts["size"]),
-        _whole(facts.get("count", "0")),
+        _integer(facts["size"]),
+        _integer(facts.get("count", "0")),
         facts.get("type", ""),
         facts.get("redop", ""),
         int(facts.get("root", "-1")),
         out_of_place,
         in_place,
-        _whole(facts.get("#iters", "0")),
+        _integer(facts.get("#iters", "0")),
         _timestamp(line, titles),
     )
-    wrongs = [one.get("#wrong", one.get("error", "N/A")) for one in figures]
+    wrongs = [side.get("#wrong", side.get("error", "N/A")) for side in figures]
     deviates = any(
-        "error" in one and FIGURE.match(text) and _above_0(text)
-        for one, text in zip(figures, wrongs, strict=True)
+        "error" in side and FIGURE.match(text) and _above_0(text)
+        for side, text in zip(figures, wrongs, strict=True)
     )
     return Read(row, tuple(text[:1].isdigit() for text in wrongs), deviates)
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     return int(text.replace(",", "").replace("_", ""))
 
 
@@ -279,14 +261,13 @@ def _timestamp(line: str, titles: Columns) -> str:
 
 
 def finish(row: Row, collective: Collective, iters: int, ranks: int) -> Row:
-    """The row in busbw's terms, with the full time of an operation where the table shows the
-    CPU's.
+    """The row in busbw's terms.
+
+    Where the table shows the time of the CPU, the cells get the full time of an operation.
     """
-    row.op, row.dtype, row.iters = (
-        op_of_column(collective, row.op),
-        reading.element_type(row.dtype),
-        row.iters or iters,
-    )
+    row.op = op_of_column(collective, row.op)
+    row.dtype = reading.element_type(row.dtype)
+    row.iters = row.iters or iters
     for cell in (row.out_of_place, row.in_place):
         if cell is not None and cell.cpu_time_s is not None:
             cell.time_s = reading.full_time_s(collective, row, ranks, cell.algbw, cell.cpu_time_s)

@@ -37,45 +37,35 @@ def number(value: float, width: int) -> str:
 
 def header(result: Result) -> str:
     """Everything up to the three lines of column titles, those included."""
-    lines = (
-        [f"# Writing JSON output to {result.spec.output_file}"]
-        if JSON_NAME.search(result.spec.output_file)
-        else []
-    )
+    lines = []
+    if JSON_NAME.search(result.spec.output_file):
+        lines.append(f"# Writing JSON output to {result.spec.output_file}")
     lines += [*_opening(result), "#", "# Using devices"]
-    text = (
-        "\n".join(lines)
-        + "\n"
-        + "".join(
-            _process_devices(list(group))
-            for _, group in groupby(
-                result.world.devices, lambda one: (one.process, one.host, one.pid)
-            )
-        )
-    )
+    text = "\n".join(lines) + "\n"
+    for _, devices in groupby(
+        result.world.devices, lambda device: (device.process, device.host, device.pid)
+    ):
+        text += _process_devices(list(devices))
     if result.reduced_max_bytes is not None:
         text += f"#\n# Reducing maxBytes to {result.reduced_max_bytes} due to memory limitation\n"
     return text + "#\n" + "".join(line + "\n" for line in _titles(result.spec))
 
 
 def _opening(result: Result) -> list[str]:
-    """The lines before the devices. Of a log that was read, those that it had."""
-    spec, library, read = (
-        result.spec,
-        result.library,
-        result.tool.startswith(("nccl-tests", "rccl-tests")),
-    )
+    """The lines before the devices; of a log that was read, those that it had."""
+    spec, library = result.spec, result.library
+    was_read = result.tool.startswith(("nccl-tests", "rccl-tests"))
     name = "rccl-tests" if "rccl-tests" in library.versions else "nccl-tests"
     headers = library.versions.get("nccl-headers", str(library.nccl))
     step = f"{spec.step_factor}(factor)" if spec.step_factor > 1 else f"{spec.step_bytes}(bytes)"
     lines = []
-    if name in library.versions or result.argv or not read:
+    if name in library.versions or result.argv or not was_read:
         lines.append(
             f"# {name} version {library.versions.get(name, VERSION)} nccl-headers={headers}"
             f" nccl-library={library.nccl}"
         )
     lines.append(f"# Collective test starting: {_program(result)}")
-    if spec.iters or not read:
+    if spec.iters or not was_read:
         lines.append(
             f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes"
             f" {spec.max_bytes} step: {step} warmup iters: {spec.warmup_iters} iters: {spec.iters}"
@@ -85,12 +75,10 @@ def _opening(result: Result) -> list[str]:
     if spec.blocking in BLOCKING:
         lines.append(f"# Blocking Enabled: {BLOCKING[spec.blocking]}")
     if spec.per_iter_timing:
-        skips = (
-            f"; summary skips first {spec.per_iter_skip} iterations" if spec.per_iter_skip else ""
-        )
-        lines.append(
-            f"# Per-Iteration Report: CUDA event timing; i_* uses max over process rows{skips} "
-        )
+        line = "# Per-Iteration Report: CUDA event timing; i_* uses max over process rows"
+        if spec.per_iter_skip:
+            line += f"; summary skips first {spec.per_iter_skip} iterations"
+        lines.append(f"{line} ")
     if spec.parallel_init:
         lines.append("# Parallel Init Enabled: threads call into NcclInitRank concurrently ")
     return lines
@@ -101,19 +89,22 @@ def _program(result: Result) -> str:
 
     Nothing else in the text names the collective, so other programs get such a name.
     """
-    return (
-        result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
-    )
+    if program_collective(result.program):
+        return result.program
+    return f"{result.spec.collective}_perf"
 
 
 def _process_devices(devices: list[Device]) -> str:
-    text = "".join(
-        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on"
-        f" {device.host.split('.')[0]:>10} device {device.index:2d} [{device.bus or '0000:00:00'}]"
-        f" {device.name}\n"
-        for device in devices
-    )
+    text = "".join(map(_device_line, devices))
     return text if len(text) < DEVICE_TEXT_BYTES else text[: DEVICE_TEXT_BYTES - 5] + "...\n"
+
+
+def _device_line(device: Device) -> str:
+    host, bus = device.host.split(".")[0], device.bus or "0000:00:00"
+    return (
+        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on {host:>10}"
+        f" device {device.index:2d} [{bus}] {device.name}\n"
+    )
 
 
 def _titles(spec: SweepSpec) -> tuple[str, str, str]:
@@ -123,10 +114,8 @@ def _titles(spec: SweepSpec) -> tuple[str, str, str]:
     over = f"{'':11}out-of-place{'':23}in-place{'':10}"
     widths: tuple[int, ...] = SIDE
     if spec.per_iter_timing:
-        titles, units = (
-            [*titles, "i_min", "i_max", "i_p99", "i_cv%"],
-            [*units, "(us)", "(us)", "(us)", "(%)"],
-        )
+        titles += ["i_min", "i_max", "i_p99", "i_cv%"]
+        units += ["(us)", "(us)", "(us)", "(%)"]
         over = f"{'':14}out-of-place (+ per-iteration){'':32}in-place (+ per-iteration)"
         widths += PER_ITERATION
     stamp = ("timestamp", TIME_FORMAT, 19) if spec.report_timestamps else ("", "", 0)
@@ -135,16 +124,16 @@ def _titles(spec: SweepSpec) -> tuple[str, str, str]:
         sides = "".join(
             f"  {text:>{width}}" for text, width in zip(side * 2, widths * 2, strict=True)
         )
-        return f"# {_left(left)}{sides} {last:>{stamp[2]}}"
+        return f"# {_left_columns(left)}{sides} {last:>{stamp[2]}}"
 
     return (
-        f"# {_left(('', '', '', '', ''))}{over}",
+        f"# {_left_columns(('', '', '', '', ''))}{over}",
         line(("size", "count", "type", "redop", "root"), titles, stamp[0]),
         line(("(B)", "(elements)", "", "", ""), units, stamp[1]),
     )
 
 
-def _left(texts: tuple[str, ...]) -> str:
+def _left_columns(texts: tuple[str, ...]) -> str:
     return "  ".join(
         f"{text:>{width}}" for text, width in zip(texts, (10, 12, 8, 6, 6), strict=True)
     )
@@ -159,11 +148,11 @@ def row(result: Result, row: Row) -> str:
         op_column(result.spec.row, row),
         str(row.root),
     )
-    text = f"  {_left(texts)}"
+    text = f"  {_left_columns(texts)}"
     text += _cell(result, row.out_of_place) + _cell(result, row.in_place)
-    return (
-        text + (f"{local_time(row.timestamp):>21}" if result.spec.report_timestamps else "") + "\n"
-    )
+    if result.spec.report_timestamps:
+        text += f"{local_time(row.timestamp):>21}"
+    return f"{text}\n"
 
 
 def _cell(result: Result, cell: Cell | None) -> str:
@@ -173,10 +162,8 @@ def _cell(result: Result, cell: Cell | None) -> str:
     time_us = printed_time_s(result, cell) * 1e6
     # Unchecked is one column narrower than a number in the original.
     wrong = "    N/A" if cell.wrong is None else f"  {float(cell.wrong):6g}"
-    text = (
-        f"  {number(time_us, 7)}  {number(cell.algbw / 1e9, 6)} "
-        f" {number(cell.busbw / 1e9, 6)}{wrong}"
-    )
+    algbw, busbw = number(cell.algbw / 1e9, 6), number(cell.busbw / 1e9, 6)
+    text = f"  {number(time_us, 7)}  {algbw}  {busbw}{wrong}"
     return text + _spread(cell) if result.spec.per_iter_timing else text
 
 
@@ -191,13 +178,13 @@ def _spread(cell: Cell) -> str:
 def footer(result: Result) -> str:
     """Everything after the rows."""
     average, minimum = result.average_busbw() / 1e9, minimum_gb_s(result)
-    passed = "" if minimum is None else "FAILED" if average < 0.9 * minimum else "OK"
+    data_verdict = "FAILED" if result.wrong() else "OK"
+    verdict = ""
+    if minimum is not None:
+        verdict = "FAILED" if average < 0.9 * minimum else "OK"
     lines = [
-        (
-            f"# {'Out of bounds values':<20} : {result.out_of_bounds}"
-            f" {'FAILED' if result.wrong() else 'OK'}"
-        ),
-        f"# {'Avg bus bandwidth':<20} : {average:g} {passed}",
+        f"# {'Out of bounds values':<20} : {result.out_of_bounds} {data_verdict}",
+        f"# {'Avg bus bandwidth':<20} : {average:g} {verdict}",
         "#",
         f"# Collective test concluded: {_program(result)}",
     ]
@@ -223,5 +210,7 @@ def _amount(size_bytes: int) -> str:
         if abs(value) < 1024:
             break
         value, unit = value / 1024, larger
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    decimals = 0
+    if abs(value) < 100:
+        decimals = 2 if abs(value) < 10 else 1
     return f"{value:.{decimals}f} {unit}"

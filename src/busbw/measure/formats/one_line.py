@@ -7,25 +7,17 @@ from busbw.ui.number_formats import busbw_text, no_headline, percent_text, probl
 
 
 def footer(result: Result) -> str:
-    """`all_reduce on 8 ranks: busbw 476.20 GB/s +-0.3 % at 8 GiB, 105.8 % of the ideal; data
-    checked`.
+    """The best figure of the run, and what went wrong.
+
+    `all_reduce on 8 ranks: busbw 476.20 GB/s +-0.3 % at 8 GiB, 105.8 % of the ideal; data checked`
     """
-    found = headline(result)
-    if found is None:
+    peak = headline(result)
+    if peak is None:
         text = f"busbw unknown: {no_headline(result)}"
     else:
-        text = f"busbw {busbw_text(found)} at {format_size(found.row.size_bytes)}"
-        text += (
-            f", {percent_text(found.busbw, result.ideal.busbw)} % of the ideal"
-            if result.ideal
-            else ""
-        )
-    checked = (
-        "data checked"
-        if any(one.cell.wrong is not None for one in every(result))
-        else "data not checked"
-    )
-    return (
-        f"{result.spec.collective} on {result.world.ranks} ranks: {text};"
-        f" {'; '.join(problems(result)) or checked}\n"
-    )
+        text = f"busbw {busbw_text(peak)} at {format_size(peak.row.size_bytes)}"
+        if result.ideal:
+            text += f", {percent_text(peak.busbw, result.ideal.busbw)} % of the ideal"
+    checked = any(figure.cell.wrong is not None for figure in every(result))
+    end = "; ".join(problems(result)) or ("data checked" if checked else "data not checked")
+    return f"{result.spec.collective} on {result.world.ranks} ranks: {text}; {end}\n"

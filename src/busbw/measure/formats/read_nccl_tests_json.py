@@ -2,7 +2,7 @@
 
 Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages
 are computed again from the rows, so the misspelt key `bandwidith` of older releases does no harm.
-Unknown keys of newer versions are left alone.
+Unknown keys of newer versions are ignored.
 """
 
 import getopt
@@ -42,9 +42,9 @@ HINT = "give the file that nccl-tests wrote with -J"
 
 
 def of_document(document: object, whole: bool, collective: str | None = None) -> Result:
-    """The run in a parsed document; `whole` is False when its end was missing.
+    """The run in a parsed document; `whole` is False if its end was missing.
 
-    UsageError when the document is not nccl-tests' JSON, or neither it nor the caller names the
+    UsageError if the document is not nccl-tests' JSON, or if neither it nor the caller names the
     collective.
     """
     if not whole and isinstance(document, dict) and isinstance(document.get("results"), list):
@@ -57,35 +57,33 @@ def of_document(document: object, whole: bool, collective: str | None = None) ->
         run = msgspec.convert(document, Document)
     except msgspec.ValidationError as error:
         keys = ", ".join(list(document)[:6]) if isinstance(document, dict) else ""
-        raise UsageError(
-            f"nccl-tests JSON: {error}; {f'its keys are {keys}' if keys else 'an empty object'}",
-            HINT,
-        ) from error
+        content = f"its keys are {keys}" if keys else "an empty object"
+        raise UsageError(f"nccl-tests JSON: {error}; {content}", HINT) from error
     return _result(run, whole, collective)
 
 
 def _result(run: Document, whole: bool, collective: str | None) -> Result:
     program = run.args[0].replace("\\", "/").rsplit("/", 1)[-1] if run.args else ""
-    found = reading.program_collective(program) or reading.argument_collective(run.args[1:])
-    row_of_table = reading.resolve(collective, found, "nccl-tests JSON: args")
+    name = reading.program_collective(program) or reading.argument_collective(run.args[1:])
+    collective_row = reading.resolve(collective, name, "nccl-tests JSON: args")
     devices = _devices(run.config.devices, max(1, run.config.nthreads * run.config.ngpus))
     groups = len({device.group for device in devices}) or 1
-    rows = [
-        _row(line, row_of_table, run.config.iters, len(devices) // groups)
-        for line in run.results or []
-    ]
+    ranks = len(devices) // groups
+    rows = [_row(line, collective_row, run.config.iters, ranks) for line in run.results or []]
+    environment: dict[str, str] = {}
+    for pair in run.env:
+        variable, _, value = pair.partition("=")
+        environment[variable] = shown(variable, value)
     return Result(
         tool="nccl-tests",
-        spec=_spec(run, row_of_table, rows),
+        spec=_spec(run, collective_row, rows),
         argv=masked_words(run.args),
         program=program,
         start=run.start_time,
         end=run.end_time or "",
         library=Library("nccl" if run.nccl_version else "", run.nccl_version),
         world=World(devices, len({device.process for device in devices}), groups),
-        environment={
-            name: shown(name, value) for name, _, value in (pair.partition("=") for pair in run.env)
-        },
+        environment=environment,
         rows=rows,
         out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
         errors=[masked(error) for error in run.errors or [] if error],
@@ -94,43 +92,41 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
 
 
 def _options(args: list[str]) -> dict[str, str]:
-    """Option texts by SweepSpec field, read as getopt_long does; empty for a command line that
-    it refuses.
+    """Option texts by SweepSpec field, read as getopt_long does.
+
+    Empty for a command line that getopt_long refuses.
     """
+    short = "".join(f"{row.short}:" for row in OPTIONS)
+    long = [f"{row.long}=" for row in OPTIONS]
     try:
-        pairs, _ = getopt.gnu_getopt(
-            args, "".join(f"{row.short}:" for row in OPTIONS), [f"{row.long}=" for row in OPTIONS]
-        )
+        pairs, _ = getopt.gnu_getopt(args, short, long)
     except getopt.GetoptError:
         return {}
-    names = {name: row.field for row in OPTIONS for name in (f"-{row.short}", f"--{row.long}")}
-    return {names[name]: text for name, text in pairs}
+    fields = {f"-{row.short}": row.field for row in OPTIONS}
+    fields |= {f"--{row.long}": row.field for row in OPTIONS}
+    return {fields[name]: text for name, text in pairs}
 
 
 def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
-    config: dict[str, Any] = {
-        name: int(value == "true") if isinstance(value, str) else value
-        for name, value in msgspec.structs.asdict(run.config).items()
-    }
+    config: dict[str, Any] = msgspec.structs.asdict(run.config)
     del config["devices"]
+    for name, value in config.items():
+        if isinstance(value, str):
+            config[name] = int(value == "true")
     options = _options(run.args[1:])
     from_args = {field: parse_int(options[field]) for field in FROM_ARGS if field in options}
     if not config["blocking"]:
         from_args["blocking"] = 0
-    fields: dict[str, Any] = (
-        config | {"output_file": options.get("output_file", "")} | from_args | reading.series(rows)
-    )
-    return SweepSpec(collective=collective.name, **fields)
+    config |= {"output_file": options.get("output_file", "")} | from_args | reading.series(rows)
+    return SweepSpec(collective=collective.name, **config)
 
 
 def _devices(entries: list[Entry], per_process: int) -> list[Device]:
     """A device per rank.
 
-    Upstream names the first of each process; its others follow it in rank and index, with bus and
-    name unknown.
-
-    busbw names all, also where -g asked for several GPUs and each became a process: then there are
-    ranks between the multiples of -g.
+    nccl-tests names the first of each process. The others follow it in rank and index, and their
+    bus and name are unknown. busbw names all of them, also where -g asked for several GPUs and each
+    became a process: then there are ranks between the multiples of -g.
     """
     processes: dict[tuple[str, int], int] = {}
     devices = []
@@ -151,14 +147,14 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
         )
     if len(processes) < len(devices) or any(device.rank % per_process for device in devices):
         return devices
-    ranks = []
-    for one in devices:
-        followers = [
-            {"rank": one.rank + offset, "index": one.index + offset}
-            for offset in range(1, per_process)
-        ]
-        ranks += [one, *(msgspec.structs.replace(one, bus="", name="", **own) for own in followers)]
-    return ranks
+    all_devices = []
+    for first in devices:
+        all_devices.append(first)
+        for offset in range(1, per_process):
+            rank, index = first.rank + offset, first.index + offset
+            follower = msgspec.structs.replace(first, rank=rank, index=index, bus="", name="")
+            all_devices.append(follower)
+    return all_devices
 
 
 def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:

@@ -1,9 +1,8 @@
-"""Reads the text of nccl-tests (every release, and RCCL's) back into a Result, from any log that
-holds it.
+"""Reads the text of nccl-tests (every release, and RCCL's) back into a Result.
 
-What the log does not state stays empty; figures have the precision of the print. Lines may have
-labels, and NCCL's own lines may stand between and inside rows. A log with several tables holds
-several runs.
+The text may be anywhere in a log. What the log does not state stays empty; figures have the
+precision of the print. Lines may have labels, and NCCL's own lines may stand between and inside
+rows. A log with several tables holds several runs.
 """
 
 import re
@@ -20,8 +19,16 @@ from busbw.core.result import Device, Library, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import log_checks, log_collective, log_lines, reading
-from busbw.measure.formats import nccl_tests_rows as rows
-from busbw.measure.formats.nccl_tests_rows import Columns, columns, units, with_units
+from busbw.measure.formats.nccl_tests_rows import (
+    Columns,
+    Read,
+    columns,
+    finish,
+    parse,
+    starts_row,
+    units,
+    with_units,
+)
 from busbw.ui.number_formats import nccl_version_number
 
 START = re.compile(
@@ -88,19 +95,20 @@ NO_TABLE = "give the standard output of an nccl-tests run, with its lines of tit
 
 @dataclass
 class Run:
-    """What was read so far from one table and the lines around it; `facts` are the groups of
-    FACTS.
+    """What was read so far from one table and the lines around it.
+
+    `facts` are the groups of FACTS. `texts` are the lines of `rows`, which are read again when the
+    unit of time is known.
     """
 
     facts: dict[str, str] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
     titles: Columns | None = None
-    lines: list[rows.Read] = field(default_factory=list)
+    rows: list[Read] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    # the lines of the rows, read again when the unit of time is known
-    texts: list[str] = field(default_factory=list)
 
     @property
     def concluded(self) -> bool:
@@ -110,171 +118,181 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether the table has begun."""
-        return bool(self.titles or self.lines)
+        return bool(self.titles or self.rows)
 
 
 def _take(run: Run, line: str, before: str) -> None:
+    """Add what a line states; `before` is the line before it."""
     titles = columns(line)
     if titles:
         run.titles = replace(titles, in_place="in-place" in before and "out-of-place" not in before)
-    elif run.titles and not run.lines and (found := units(line)):
-        run.titles = with_units(run.titles, found)
-    elif not run.concluded and (row := rows.parse(line, run.titles)):
-        run.lines.append(row)
+        return
+    of_titles = units(line) if run.titles and not run.rows else []
+    if run.titles and of_titles:
+        run.titles = with_units(run.titles, of_titles)
+        return
+    row = None if run.concluded else parse(line, run.titles)
+    if row:
+        run.rows.append(row)
         run.texts.append(line)
-    elif rows.starts_row(line):
-        run.unread += [line.strip()] if run.titles and not run.concluded else []
-    elif match := DEVICE.search(line):
-        rank, group, pid, host, index, bus, name = match.groups()
-        bus = "" if bus == "0000:00:00" else bus
-        run.devices.append(
-            Device(
-                int(rank), int(pid or 0), host or "", int(index), bus, name.strip(), int(group or 0)
-            )
-        )
-    elif match := ERROR.search(line):
-        run.errors.append(match[1] or match[2])
-    elif match := FAILURE.search(line):
-        run.failures.append(match[1])
+    elif not starts_row(line):
+        _take_other(run, line)
+    elif run.titles and not run.concluded:
+        run.unread.append(line.strip())
+
+
+def _take_other(run: Run, line: str) -> None:
+    """Add what a line that is not of the table states."""
+    device, error, failure = DEVICE.search(line), ERROR.search(line), FAILURE.search(line)
+    if device:
+        run.devices.append(_device(*device.groups()))
+    elif error:
+        run.errors.append(error[1] or error[2])
+    elif failure:
+        run.failures.append(failure[1])
     else:
-        _facts(run, line)
+        _take_facts(run, line)
 
 
-def _facts(run: Run, line: str) -> None:
+def _device(
+    rank: str, group: str | None, pid: str | None, host: str | None, index: str, bus: str, name: str
+) -> Device:
+    bus = "" if bus == "0000:00:00" else bus
+    return Device(
+        int(rank), int(pid or 0), host or "", int(index), bus, name.strip(), int(group or 0)
+    )
+
+
+def _take_facts(run: Run, line: str) -> None:
     for pattern in FACTS:
-        if match := pattern.search(line):
-            run.facts |= {
-                name: text for name, text in match.groupdict().items() if text is not None
-            }
+        match = pattern.search(line)
+        if match:
+            groups = match.groupdict()
+            run.facts |= {name: text for name, text in groups.items() if text is not None}
             return
 
 
 def _runs(text: str) -> Iterator[Run]:
     run, command, before = Run(), "", ""
     for line in log_lines.own_lines(text):
-        if run.begun and (START.search(line) or (run.lines and columns(line))):
-            if run.lines or run.unread:
+        if run.begun and (START.search(line) or (run.rows and columns(line))):
+            if run.rows or run.unread:
                 yield run
             run = Run()
-        used = COMMAND.search(line)
-        command = (
-            used[1].split()[0]
-            if used and reading.program_collective(used[1].split()[0])
-            else command
-        )
+        match = COMMAND.search(line)
+        program = match[1].split()[0] if match else ""
+        if reading.program_collective(program):
+            command = program
         if not run.begun and command:
             run.facts.setdefault("program", command.rsplit("/", 1)[-1])
         _take(run, line, before)
         before = line
-    if run.lines or run.unread or "average" in run.facts:
+    if run.rows or run.unread or "average" in run.facts:
         yield run
 
 
 def _spec(run: Run) -> dict[str, Any]:
     """Fields of SweepSpec that lines other than rows state.
 
-    Without a header, iterations are 0, which is unknown.
+    Without a header, iterations are 0, which means that they are unknown.
     """
     facts = run.facts
-    found = (
-        (name, re.search(pattern, facts.get("options", ""))) for name, pattern in SPEC_PATTERNS
-    )
-    spec: dict[str, Any] = {name: int(value[1]) for name, value in found if value}
-    spec = {"iters": 0, "warmup_iters": 0} | spec if "options" not in facts else spec
-    if blocking := facts.get("blocking"):
-        spec["blocking"] = (
-            3 if "outer iteration" in blocking else 2 if "no barrier" in blocking else 1
-        )
-    spec |= (
-        {"per_iter_timing": 1, "per_iter_skip": int(facts.get("skip", 0))}
-        if "per_iteration" in facts
-        else {}
-    )
+    spec: dict[str, Any] = {}
+    if "options" not in facts:
+        spec |= {"iters": 0, "warmup_iters": 0}
+    for name, pattern in SPEC_PATTERNS:
+        match = re.search(pattern, facts.get("options", ""))
+        if match:
+            spec[name] = int(match[1])
+    if facts.get("blocking"):
+        spec["blocking"] = _blocking(facts["blocking"])
+    if "per_iteration" in facts:
+        spec |= {"per_iter_timing": 1, "per_iter_skip": int(facts.get("skip", 0))}
     spec |= {name: 1 for name in ("memory", "parallel_init") if name in facts}
-    spec |= {"output_file": facts["output_file"]} if "output_file" in facts else {}
+    if "output_file" in facts:
+        spec["output_file"] = facts["output_file"]
     if run.titles:
-        spec |= {
-            "report_cputime": int("cputime" in run.titles.side),
-            "report_timestamps": int("timestamp" in run.titles.trailing),
-        }
-        spec |= {"per_iter_timing": int("i_min" in run.titles.side)}
+        spec["report_cputime"] = int("cputime" in run.titles.side)
+        spec["report_timestamps"] = int("timestamp" in run.titles.trailing)
+        spec["per_iter_timing"] = int("i_min" in run.titles.side)
     return spec
+
+
+def _blocking(text: str) -> int:
+    """The value of -z that a line of the log describes."""
+    if "outer iteration" in text:
+        return 3
+    return 2 if "no barrier" in text else 1
 
 
 def _steps(sizes: list[int]) -> dict[str, int]:
     """The factor or step between sizes; a step of 0 where they have none in common."""
-    grown = [(small, large) for small, large in pairwise(sizes) if large > small > 0]
-    if grown and all(
-        large % small == 0 and large // small == grown[0][1] // grown[0][0]
-        for small, large in grown
-    ):
-        return {"step_factor": grown[0][1] // grown[0][0]}
-    steps = {large - small for small, large in grown}
+    growing = [(small, large) for small, large in pairwise(sizes) if large > small > 0]
+    factors = {large // small for small, large in growing}
+    if len(factors) == 1 and not any(large % small for small, large in growing):
+        return {"step_factor": factors.pop()}
+    steps = {large - small for small, large in growing}
     return {"step_bytes": steps.pop() if len(steps) == 1 else 0}
 
 
 def _in_seconds(run: Run) -> None:
     """Read the rows again where no line states the unit of time, and size / algbw does."""
-    off = log_checks.thousands([one.row for one in run.lines])
-    if run.titles and run.titles.per_second is None and off:
-        titles = replace(run.titles, per_second=1e6 / 1000.0**off)
-        run.lines = [row for text in run.texts if (row := rows.parse(text, titles))]
+    power = log_checks.thousands([table_row.row for table_row in run.rows])
+    if run.titles and run.titles.per_second is None and power:
+        titles = replace(run.titles, per_second=1e6 / 1000.0**power)
+        parsed = [parse(text, titles) for text in run.texts]
+        run.rows = [row for row in parsed if row]
 
 
-def _collective(run: Run, given: str | None, ranks: int) -> tuple[Collective, int, list[Finding]]:
-    """The collective that the log or the caller names, or the only one that fits; and the ranks,
-    0 where the table denies them.
+def _collective(run: Run, option: str | None, ranks: int) -> tuple[Collective, int, list[Finding]]:
+    """The collective that the log or --collective names, or else the only one that fits the table.
+
+    Also returns the ranks, 0 if the table contradicts them, and the findings.
     """
-    seen = log_collective.evidence(run.lines, run.titles, ranks)
-    found = reading.program_collective(run.facts.get("program", ""))
-    if found:
-        row = reading.resolve(given, found, "nccl-tests text")
-        return row, ranks, log_checks.named(row, seen, inferred=False)
-    if given is not None:
-        row = collective_row(given)
-        if why := log_collective.contradiction(row, seen):
-            raise UsageError(
-                f"nccl-tests text: --collective {row.name} contradicts the table: {why}",
-                _others(seen),
-            )
-        return row, ranks, log_checks.named(row, seen, inferred=False)
-    left = log_collective.candidates(seen)
-    without = replace(seen, ranks=0)
-    if ranks and not left and len(others := log_collective.candidates(without)) == 1:
-        row = BY_NAME[others[0]]
-        return (
-            row,
-            0,
-            [
-                *log_checks.named(row, without, inferred=True),
-                log_checks.other_ranks(ranks, row, without),
-            ],
-        )
-    if len(left) != 1:
-        raise UsageError(
-            f"nccl-tests text: it does not name the collective, and {_doubt(left, seen)}",
-            _others(seen),
-        )
-    return BY_NAME[left[0]], ranks, log_checks.named(BY_NAME[left[0]], seen, inferred=True)
+    evidence = log_collective.evidence_of(run.rows, run.titles, ranks)
+    in_log = reading.program_collective(run.facts.get("program", ""))
+    if in_log:
+        row = reading.resolve(option, in_log, "nccl-tests text")
+        return row, ranks, log_checks.of_collective(row, evidence, inferred=False)
+    if option is not None:
+        row = collective_row(option)
+        why = log_collective.contradiction(row, evidence)
+        if why:
+            message = f"nccl-tests text: --collective {row.name} contradicts the table: {why}"
+            raise UsageError(message, _collective_hint(evidence))
+        return row, ranks, log_checks.of_collective(row, evidence, inferred=False)
+    names = log_collective.candidates(evidence)
+    if ranks and not names:
+        of_any_ranks = replace(evidence, ranks=0)
+        other_names = log_collective.candidates(of_any_ranks)
+        if len(other_names) == 1:
+            row = BY_NAME[other_names[0]]
+            findings = log_checks.of_collective(row, of_any_ranks, inferred=True)
+            return row, 0, [*findings, log_checks.other_ranks(ranks, row, of_any_ranks)]
+    if len(names) != 1:
+        message = f"it does not name the collective, and {_doubt(names, evidence)}"
+        raise UsageError(f"nccl-tests text: {message}", _collective_hint(evidence))
+    row = BY_NAME[names[0]]
+    return row, ranks, log_checks.of_collective(row, evidence, inferred=True)
 
 
-def _doubt(left: list[str], seen: log_collective.Evidence) -> str:
-    if left:
-        return f"its table can be of {' or '.join(left)}"
-    if seen.ratio == log_collective.NO_RATIO:
+def _doubt(names: list[str], evidence: log_collective.Evidence) -> str:
+    """Why the table does not decide the collective; `names` are those that it can be of."""
+    if names:
+        return f"its table can be of {' or '.join(names)}"
+    if evidence.ratio == log_collective.NO_RATIO:
         return "busbw / algbw differs between its rows"
     return (
-        f"no collective has its busbw / algbw of {log_collective.ratio_text(seen)} with these"
+        f"no collective has its busbw / algbw of {log_collective.ratio_text(evidence)} with these"
         " operators and roots"
     )
 
 
-def _others(seen: log_collective.Evidence) -> str:
+def _collective_hint(evidence: log_collective.Evidence) -> str:
     """The hint for a log without the name of its collective."""
-    names = log_collective.candidates(seen) or list(BY_NAME)
-    return f"pass --collective {names[0]}" + (
-        f", or one of {', '.join(names[1:])}" if names[1:] else ""
-    )
+    names = log_collective.candidates(evidence) or list(BY_NAME)
+    others = f", or one of {', '.join(names[1:])}" if names[1:] else ""
+    return f"pass --collective {names[0]}{others}"
 
 
 def _library(facts: dict[str, str]) -> Library:
@@ -293,34 +311,30 @@ def _world(devices: list[Device]) -> World:
     return World(devices, len(processes), len({device.group for device in devices}) or 1)
 
 
-def _result(run: Run, given: str | None) -> Result:
+def _result(run: Run, option: str | None) -> Result:
     facts, spec = run.facts, _spec(run)
     _in_seconds(run)
     amounts = re.findall(r"(\d{1,18}(?:\.\d{1,9})?) (B|KB|MB|GB)\b", facts.get("memory", ""))
     memory = [round(float(value) * MEMORY_UNITS[unit]) for value, unit in amounts]
-    devices, of_devices = log_checks.known_devices(
-        run.devices, spec.get("nthreads", 0) * spec.get("ngpus", 0)
-    )
+    per_process = spec.get("nthreads", 0) * spec.get("ngpus", 0)
+    devices, of_devices = log_checks.known_devices(run.devices, per_process)
     groups = len({device.group for device in devices}) or 1
-    collective, ranks, of_name = _collective(run, given, len(devices) // groups)
+    collective, ranks, of_name = _collective(run, option, len(devices) // groups)
     devices = devices if ranks else []
-    lines = [rows.finish(one.row, collective, spec.get("iters", 0), ranks) for one in run.lines]
-    missing = log_checks.average(lines, facts.get("average", ""))
+    iters = spec.get("iters", 0)
+    rows = [finish(table_row.row, collective, iters, ranks) for table_row in run.rows]
+    missing = log_checks.average(rows, facts.get("average", ""))
     findings = [
-        *log_checks.unread(run.unread),
+        *log_checks.unread_rows(run.unread),
         *of_name,
         *missing,
         *of_devices,
-        *log_checks.time_unit(lines),
+        *log_checks.time_unit(rows),
+        *log_checks.failed(facts.get("average_verdict") == "FAILED", run.failures),
     ]
-    findings += log_checks.failed(facts.get("average_verdict") == "FAILED", run.failures)
-    sizes = [row.size_bytes for row in lines]
-    spec = (
-        {"min_bytes": min(sizes), "max_bytes": max(sizes)}
-        | _steps(sizes)
-        | reading.series(lines)
-        | spec
-    )
+    sizes = [row.size_bytes for row in rows]
+    from_rows = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | _steps(sizes)
+    spec = from_rows | reading.series(rows) | spec
     return Result(
         tool=f"{facts.get('tool', 'nccl-tests')} {facts.get('tests', '')}".strip(),
         spec=SweepSpec(collective=collective.name, **spec),
@@ -328,7 +342,7 @@ def _result(run: Run, given: str | None) -> Result:
         library=_library(facts),
         world=_world(devices),
         reduced_max_bytes=int(facts["reduced_max_bytes"]) if "reduced_max_bytes" in facts else None,
-        rows=lines,
+        rows=rows,
         findings=findings,
         out_of_bounds=int(facts.get("out_of_bounds", 0)),
         memory=dict(zip(("init", "user", "collective", "total"), memory, strict=False)),
@@ -340,11 +354,11 @@ def _result(run: Run, given: str | None) -> Result:
 def _no_table(runs: list[Run]) -> UsageError:
     unread = next((run.unread for run in runs if run.unread), [])
     if unread:
-        lines = (
-            f"{counted(len(unread), 'line')} of its table cannot be read, the first is:"
-            f" {unread[0][:100]}"
+        return UsageError(
+            f"nccl-tests text: {counted(len(unread), 'line')} of its table cannot be read, the"
+            f" first is: {unread[0][:100]}",
+            "give the log as nccl-tests printed it",
         )
-        return UsageError(f"nccl-tests text: {lines}", "give the log as nccl-tests printed it")
     if runs:
         return UsageError(
             f"nccl-tests text: it states an average of {runs[0].facts['average']} GB/s, and no row"
@@ -355,16 +369,15 @@ def _no_table(runs: list[Run]) -> UsageError:
 
 
 def read(text: str, collective: str | None = None, table: int | None = None) -> Result:
-    """The run of a table, from 1 on; without a number the first, with a finding where there are
-    more.
+    """The run of the table with this number, from 1 on.
 
-    UsageError where there is no such table with a row, or where log, table and caller do not say
-    which collective it is.
+    Without a number it is the first, with a finding if there are more. UsageError if there is no
+    such table with a row, or if log, table and caller do not say which collective it is.
     """
-    found = list(_runs(text))
-    runs = [run for run in found if run.lines]
+    all_runs = list(_runs(text))
+    runs = [run for run in all_runs if run.rows]
     if not runs:
-        raise _no_table(found)
+        raise _no_table(all_runs)
     if table and table > len(runs):
         raise UsageError(
             f"--table {table}: the log holds {counted(len(runs), 'table')}",
@@ -373,14 +386,7 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
     result = _result(runs[(table or 1) - 1], collective)
     if len(runs) > 1 and table is None:
         message = f"the log holds {len(runs)} tables; this is the first"
-        evidence = f"rows per table: {', '.join(str(len(run.lines)) for run in runs)}"
-        result.findings.append(
-            Finding(
-                LOG_TABLES,
-                Verdict.WARN,
-                message,
-                evidence,
-                f"choose another with --table 2 to {len(runs)}",
-            )
-        )
+        evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in runs)}"
+        fix = f"choose another with --table 2 to {len(runs)}"
+        result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
     return result

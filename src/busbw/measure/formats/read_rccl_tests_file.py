@@ -1,8 +1,8 @@
-"""Reads what rccl-tests writes to a file (-x FILE, with -Z json or csv): a record for each
-placement of each size.
+"""Reads what rccl-tests writes to a file (-x FILE, with -Z json or csv).
 
-JSON has one object a line, or all in a list. A build without MPI has `gpus` instead of nodes and
-ranks. Source: Reporter::addResult in rccl-tests' src/common.cu.
+There is a record for each placement of each size. JSON has one object a line, or all in a list. A
+build without MPI has `gpus` instead of nodes and ranks. Source: Reporter::addResult in rccl-tests'
+src/common.cu.
 """
 
 import csv
@@ -22,7 +22,7 @@ from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
 
 MARK = b"numCycle"
-# CSV's, by JSON's
+# The keys of JSON, by the titles of CSV.
 TITLES = {
     "inplace": "inPlace",
     "algbw": "algBw",
@@ -51,21 +51,20 @@ class Record(msgspec.Struct):
 
 
 def recognized(data: bytes) -> bool:
-    """Whether the file is of rccl-tests."""
+    """Whether rccl-tests wrote the file."""
     start = data[:200].lstrip()
     return MARK in start and (start[:1] in (b"{", b"[") or start.startswith(MARK))
 
 
 def read(data: bytes, collective: str | None = None) -> Result:
-    """The run in the file; UsageError where a record is broken, or records are of several
-    collectives.
+    """The run in the file.
+
+    UsageError if a record is broken, or if records are of several collectives.
     """
     text = data.decode("utf-8", "replace")
+    objects = _csv(text) if text.lstrip().startswith("numCycle") else _json(text)
     try:
-        records = [
-            msgspec.convert(one, Record, strict=False)
-            for one in (_csv(text) if text.lstrip().startswith("numCycle") else _json(text))
-        ]
+        records = [msgspec.convert(fields, Record, strict=False) for fields in objects]
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise UsageError(f"rccl-tests' file: {error}", HINT) from error
     names = {record.name for record in records}
@@ -73,28 +72,20 @@ def read(data: bytes, collective: str | None = None) -> Result:
         raise UsageError(
             f"rccl-tests' file: it has records of {', '.join(sorted(names)) or 'nothing'}", HINT
         )
-    row = reading.resolve(collective, reading.collective_of(names.pop()), "rccl-tests' file")
-    rows = list(_rows(records, row))
-    sizes = [one.size_bytes for one in rows]
-    spec = {
-        "min_bytes": min(sizes),
-        "max_bytes": max(sizes),
-        "step_bytes": 0,
-        "iters": 0,
-        "warmup_iters": 0,
-    } | reading.series(rows)
-    return Result(
-        tool="rccl-tests",
-        spec=msgspec.convert({"collective": row.name} | spec, SweepSpec),
-        rows=rows,
-        complete=True,
-    )
+    name = reading.collective_of(names.pop())
+    collective_row = reading.resolve(collective, name, "rccl-tests' file")
+    rows = list(_rows(records, collective_row))
+    sizes = [row.size_bytes for row in rows]
+    fields: dict[str, Any] = {"min_bytes": min(sizes), "max_bytes": max(sizes)}
+    fields |= {"step_bytes": 0, "iters": 0, "warmup_iters": 0} | reading.series(rows)
+    spec = SweepSpec(collective=collective_row.name, **fields)
+    return Result(tool="rccl-tests", spec=spec, rows=rows, complete=True)
 
 
 def _json(text: str) -> Iterator[Any]:
     if text.lstrip()[:1] == "[":
-        found = json.loads(text)
-        yield from found if isinstance(found, list) else [found]
+        value = json.loads(text)
+        yield from value if isinstance(value, list) else [value]
         return
     for line in text.splitlines():
         if line.strip():
@@ -117,11 +108,8 @@ def _rows(records: list[Record], collective: Collective) -> Iterator[Row]:
         if key not in rows:
             dtype, op = reading.element_type(record.type), op_of_column(collective, record.redop)
             rows[key] = Row(record.size, _count(record, collective), dtype, op, -1, None, None, 0)
-        wrong = (
-            int(record.wrong)
-            if str(record.wrong).isdecimal() and len(str(record.wrong)) < 19
-            else None
-        )
+        wrong_text = str(record.wrong)
+        wrong = int(wrong_text) if wrong_text.isdecimal() and len(wrong_text) < 19 else None
         cell = Cell(record.time / 1e6, record.algBw * 1e9, record.busBw * 1e9, wrong)
         setattr(rows[key], "in_place" if record.inPlace else "out_of_place", cell)
     yield from rows.values()

@@ -1,4 +1,6 @@
-"""What the readers of nccl-tests' output share: the collective of a program's name, and a spec
+"""What the readers of nccl-tests' output share.
+
+It has the collective that a program's name or arguments name, and the parts of a spec that follow
 from rows.
 """
 
@@ -34,8 +36,8 @@ def collective_of(title: str) -> str:
 
 
 def argument_collective(args: Sequence[str]) -> str:
-    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty where none of them is
-    a collective.
+    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty if none of them is a
+    collective.
     """
     if "run" in args:
         for arg in args:
@@ -44,22 +46,24 @@ def argument_collective(args: Sequence[str]) -> str:
     return ""
 
 
-def resolve(given: str | None, found: str, what: str) -> Collective:
-    """The collective found, else the one the caller names; UsageError where there is neither or
-    they differ.
+def resolve(option: str | None, in_file: str, source: str) -> Collective:
+    """The collective that the file or the caller's --collective names.
+
+    `in_file` is '' for a file without its name; `source` names the file in errors. UsageError if
+    neither names one, or if they differ.
     """
-    named = collective_row(given).name if given else found
-    if not named:
+    name = collective_row(option).name if option else in_file
+    if not name:
         known = ", ".join(row.name for row in COLLECTIVES)
         raise UsageError(
-            f"{what}: it does not name the collective", f"pass the collective: one of {known}"
+            f"{source}: it does not name the collective", f"pass the collective: one of {known}"
         )
-    if found and named != found:
+    if in_file and name != in_file:
         raise UsageError(
-            f"{what}: it is of {found}, --collective names {named}",
+            f"{source}: it is of {in_file}, --collective names {name}",
             "leave out --collective, which is for files that do not name one",
         )
-    return BY_NAME[named]
+    return BY_NAME[name]
 
 
 def element_type(text: str) -> str:
@@ -69,17 +73,18 @@ def element_type(text: str) -> str:
 
 
 def series(rows: Sequence[Row]) -> dict[str, str]:
-    """SweepSpec's datatype, op and root as the rows show them: the one they share, or `all`;
-    left out where rows have none.
+    """SweepSpec's datatype, op and root as the rows show them.
+
+    Each is the value that the rows share, or `all`. It is left out if rows have none.
     """
-    found = {
-        "datatype": [row.dtype for row in rows],
-        "op": [row.op for row in rows],
-        "root": [str(row.root) for row in rows],
+    values = {
+        "datatype": {row.dtype for row in rows},
+        "op": {row.op for row in rows},
+        "root": {str(row.root) for row in rows},
     }
     fields = {}
-    for field, values in found.items():
-        distinct = set(values) - {"", "-1"}
+    for field, of_rows in values.items():
+        distinct = of_rows - {"", "-1"}
         if distinct:
             fields[field] = distinct.pop() if len(distinct) == 1 else "all"
     return fields
@@ -88,8 +93,9 @@ def series(rows: Sequence[Row]) -> dict[str, str]:
 def full_time_s(
     collective: Collective, row: Row, ranks: int, algbw: float, otherwise: float
 ) -> float:
-    """Seconds behind an algbw (bytes/s), for tables that show another time; `otherwise` when the
-    bandwidth was printed as 0.
+    """The seconds that follow from an algbw (bytes/s), for tables that show another time.
+
+    `otherwise` is returned if the bandwidth was printed as 0.
     """
     if algbw <= 0:
         return otherwise

@@ -1,5 +1,6 @@
-"""The table people read: one line per size, printed as it is measured; then the busbw of all sizes
-as bars, and the findings.
+"""The table for people: a line per size, printed as it is measured, and a footer.
+
+The footer has the busbw of all sizes as bars, and the findings.
 
 Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the
 only one; `in-place` is its busbw. A narrow terminal shows fewer columns: DROP_ORDER says which go
@@ -58,8 +59,9 @@ def _interval(result: Result, figure: Figure) -> str:
 
 
 def _wrong(result: Result, figure: Figure) -> str:
-    counts = [one.cell.wrong for one in figures(figure.row) if one.cell.wrong is not None]
-    return str(sum(counts)) if counts else "N/A"
+    counts = [placement.cell.wrong for placement in figures(figure.row)]
+    known_counts = [count for count in counts if count is not None]
+    return str(sum(known_counts)) if known_counts else "N/A"
 
 
 def _share(result: Result, figure: Figure) -> str:
@@ -84,13 +86,12 @@ def _precise(result: Result) -> bool:
 
 def _shows_op(result: Result) -> bool:
     collective = result.spec.row
-    return (
-        collective.reduces or collective.redop_column == "op"
-    ) and result.spec.op.lower() != "sum"
+    has_op = collective.reduces or collective.redop_column == "op"
+    return has_op and result.spec.op.lower() != "sum"
 
 
 def _types(result: Result) -> bool:
-    """Whether rows may differ in their type. Precise timing names a single type above the table."""
+    """Whether rows may differ in their type; precise timing names a single type above the table."""
     return result.spec.datatype.lower() == "all"
 
 
@@ -184,41 +185,41 @@ def columns(result: Result, width: int | None = None) -> list[Column]:
     """
     shown = [column for column in COLUMNS if column.shown(result)]
     order = [title for title in DROP_ORDER if title != "type" or not _types(result)]
-    return [shown[at] for at in fitting(shown, [column.width for column in shown], width, order)]
+    widths = [column.width for column in shown]
+    return [shown[index] for index in fitting(shown, widths, width, order)]
 
 
 def sweep_text(result: Result) -> str:
-    """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every
-    rank, where that is less.
+    """`8 B to 8 GiB, factor 2, 20 iterations`.
+
+    It also has the smallest size in whole elements of every rank, where that is less.
     """
+    spec, sampling = result.spec, result.spec.sampling
+    sizes = _sizes_text(result) + _counts(result)
+    if sampling is None:
+        return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
+    confidence = percent(sampling.confidence)
+    if sampling.fixed:
+        iterations = f"{sampling.fixed} iterations, {confidence} intervals"
+    else:
+        precision = percent(sampling.precision)
+        iterations = f"medians to {precision} with {confidence} confidence"
+    return f"{sizes}, {spec.datatype}, {iterations}"
+
+
+def _sizes_text(result: Result) -> str:
     spec, ranks = result.spec, result.world.ranks
-    most = result.reduced_max_bytes or spec.max_bytes
-    sizes = (
-        format_size(most)
-        if spec.min_bytes >= most
-        else f"{format_size(spec.min_bytes)} to {format_size(most)}{_step(spec)}"
-    )
-    dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
+    largest = result.reduced_max_bytes or spec.max_bytes
+    text = format_size(largest)
+    if spec.min_bytes < largest:
+        text = f"{format_size(spec.min_bytes)} to {text}{_step(spec)}"
+    dtype = DTYPES.get(spec.datatype)
     if dtype and ranks and not spec.row.uneven:
         buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
         smallest = max(buffers.send, buffers.recv) * dtype.itemsize
-        sizes += (
-            f", the smallest rounded down to {format_size(smallest)}"
-            if smallest < spec.min_bytes
-            else ""
-        )
-    sizes += _counts(result)
-    if sampling is None:
-        return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
-    if sampling.fixed:
-        return (
-            f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)}"
-            " intervals"
-        )
-    return (
-        f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with"
-        f" {percent(sampling.confidence)} confidence"
-    )
+        if smallest < spec.min_bytes:
+            text += f", the smallest rounded down to {format_size(smallest)}"
+    return text
 
 
 def _step(spec: SweepSpec) -> str:
@@ -240,34 +241,31 @@ def header(result: Result, width: int | None = None) -> str:
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
     text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result)
-    text += (
-        f"; busbw = {collective.formula} x algbw\n"
-        if collective.formula != "1"
-        else "; busbw = algbw\n"
-    )
+    factor = f"{collective.formula} x " if collective.formula != "1" else ""
+    text += f"; busbw = {factor}algbw\n"
     if result.ideal:
+        ideal = bandwidth_text(result.ideal.busbw)
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
-        text += (
-            f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s"
-            f" ({result.ideal.algorithm}{binding})\n"
-        )
+        text += f"ideal busbw {ideal} GB/s ({result.ideal.algorithm}{binding})\n"
     if result.reduced_max_bytes is not None:
-        asked, most = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
-        text += f"{asked} does not fit in memory: the largest size is {most}\n"
+        requested = format_size(result.spec.max_bytes)
+        largest = format_size(result.reduced_max_bytes)
+        text += f"{requested} does not fit in memory: the largest size is {largest}\n"
     shown = columns(result, width)
-    titles, units = ([getattr(column, name) for column in shown] for name in ("title", "unit"))
-    return f"{wrapped(text, width)}\n{line(shown, titles)}{line(shown, units)}"
+    titles = line(shown, [column.title for column in shown])
+    units = line(shown, [column.unit for column in shown])
+    return f"{wrapped(text, width)}\n{titles}{units}"
 
 
 def row(result: Result, row: Row, width: int | None = None) -> str:
-    """One line."""
+    """The line of a row."""
     shown, figure = columns(result, width), figures(row)[0]
     return line(shown, [column.text(result, figure) for column in shown])
 
 
 def footer(result: Result, width: int | None = None) -> str:
     """Bars, peak and mean, what went wrong, and the findings."""
-    text = f"\n{_shape(result, width)}" if result.rows else "\nno size was measured\n"
+    text = f"\n{_bars(result, width)}" if result.rows else "\nno size was measured\n"
     text += "".join(f"{problem}\n" for problem in problems(result))
     links = link_table.text(result, width)
     text += f"\n{links}" if links else ""
@@ -275,30 +273,30 @@ def footer(result: Result, width: int | None = None) -> str:
     return wrapped(text, width)
 
 
-def _shape(result: Result, width: int | None) -> str:
+def _bars(result: Result, width: int | None) -> str:
+    """The busbw of each row as bars, then the peak and the mean."""
     main = [figures(row)[0] for row in result.rows]
     if _repeats(result):
         main.sort(key=lambda figure: figure.row.size_bytes)  # they were measured in random order
     bars = sparkline([figure.cell.busbw for figure in main])
-    most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
-    lines = [bars[start : start + most] for start in range(0, len(bars), most)]
-    text = "".join(
-        f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines)
-    )
+    bars_width = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
+    text = ""
+    for start in range(0, len(bars), bars_width):
+        label = "" if start else "busbw"
+        text += f"{label:<7}{bars[start : start + bars_width]}\n"
     text += f"peak   {peak_text(result)}\n"
-    return (
-        f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and"
-        " placements\n"
-    )
+    mean = bandwidth_text(result.average_busbw())
+    return f"{text}mean   {mean} GB/s over all sizes and placements\n"
 
 
 def peak_text(result: Result) -> str:
-    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`; why there is none where no cell
-    is precise.
+    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`.
+
+    If no cell is precise, it says why there is no peak.
     """
-    top = headline(result)
-    if top is None:
+    peak = headline(result)
+    if peak is None:
         return no_headline(result)
-    ideal = f", {percent_text(top.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
-    placed = " in place" if top.placement == IN_PLACE else ""
-    return f"{busbw_text(top)} at {format_size(top.row.size_bytes)}{placed}{ideal}"
+    ideal = f", {percent_text(peak.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
+    placement = " in place" if peak.placement == IN_PLACE else ""
+    return f"{busbw_text(peak)} at {format_size(peak.row.size_bytes)}{placement}{ideal}"

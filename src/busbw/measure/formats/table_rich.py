@@ -1,5 +1,6 @@
-"""The table with color for a terminal: the same text, with verdicts, wrong data and bars
-standing out.
+"""The table with color for a terminal.
+
+The text is the same; verdicts, wrong data and bars stand out.
 """
 
 from rich.console import Console
@@ -26,7 +27,7 @@ def header(result: Result, width: int | None = None) -> Text:
 
 
 def row(result: Result, row: Row, width: int | None = None) -> Text:
-    """The plain line, red when the row has wrong data."""
+    """The plain line, red if the row has wrong data."""
     wrong = any(figure.cell.wrong for figure in figures(row))
     return Text(seen(table.row(result, row, width)), style="red" if wrong else "")
 
