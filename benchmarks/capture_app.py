@@ -188,7 +188,7 @@ def masks(library: str) -> dict[str, dict[str, list[float]]]:
 
     from busbw.core.sweep import SweepSpec, series
     from busbw.engines.nccl import NcclEngine
-    from busbw.launch.environment import join
+    from busbw.launch.rendezvous import join
     from busbw.measure.plan import Calls
 
     control = join(dict(os.environ), expect=None)

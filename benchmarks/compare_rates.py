@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from busbw.core.cells import Comparison, Verdict
+from busbw.core.comparison import Comparison, Verdict
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare

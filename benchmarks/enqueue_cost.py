@@ -22,7 +22,7 @@ from pathlib import Path
 from busbw.core.sweep import SweepSpec, series
 from busbw.engines import nccl_comms
 from busbw.engines.nccl import NcclEngine
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure.plan import Calls
 
 ITERS, LOOPS, ROUNDS, BYTES = 20, 60, 6, 1024

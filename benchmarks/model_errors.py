@@ -16,11 +16,11 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.estimate import Fits, Point, Setting, estimate, fit
+from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import Model, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, of_number, release
 from busbw.model.predict import point
 from busbw.model.systems import System, parse_system
-from busbw.model.usable_hardware import of_result, shape
 from busbw.report import read
 
 ROOT = Path(__file__).resolve().parents[1]

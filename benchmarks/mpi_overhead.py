@@ -46,7 +46,7 @@ def rank() -> None:
 
     from busbw.core.sweep import Series, SweepSpec
     from busbw.engines.mpi import MpiEngine
-    from busbw.launch.environment import join
+    from busbw.launch.rendezvous import join
     from busbw.measure.plan import Calls
 
     control = join(dict(os.environ), expect=2)

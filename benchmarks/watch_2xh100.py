@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from busbw.core.result import Result
-from busbw.measure.link_sampler import loads
+from busbw.measure.link_traffic import loads
 from busbw.report.read import read
 
 

@@ -5,8 +5,8 @@ command.
 import click
 from markdown_table import code, table
 
+from busbw.cli.getopt import usage
 from busbw.cli.main import cli
-from busbw.cli.perf import usage
 from busbw.cli.run import CLASSIC_ONLY
 from busbw.core.options import BY_FIELD, MAX_OPERATIONS, OPTIONS, Option
 from busbw.core.sizes import format_size

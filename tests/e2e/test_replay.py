@@ -11,8 +11,8 @@ import pytest
 from busbw.core.pattern import Header, Pattern, algbw_bytes
 from busbw.pattern import pattern_lines
 from busbw.pattern.collector import Arguments, Tally
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
-from busbw.pattern.replay.types import ReplayResult
 from busbw.report import results
 
 

@@ -7,7 +7,7 @@ import sys
 
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim import SimEngine
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure.events import Event
 from busbw.tune.job import DUEL_TURNS, Search
 from busbw.tune.types import Tried, Trying, TuneJob

@@ -21,7 +21,7 @@ from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Launch, Probe
 from busbw.engines.nccl import PRESCALED, NcclEngine
 from busbw.launch.control import Control
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

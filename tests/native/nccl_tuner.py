@@ -12,7 +12,7 @@ from pathlib import Path
 from abi import LOGGER
 from libnccl import COMMUNICATOR_BYTES, UniqueId, inside
 
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.engines.nccl_tuner import NcclTuner
 
 RANKS, HOSTS = 2, 2

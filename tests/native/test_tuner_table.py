@@ -16,7 +16,8 @@ from libnccl import NO_SYMBOLS
 from libnccls import every, version_of
 from nccl_tuner import INIT
 
-from busbw.core.tuner_table import Choice, Rule, Table
+from busbw.core.tuner_table import Rule, Table
+from busbw.core.tuning import Choice
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 PROGRAM = Path(__file__).with_name("nccl_tuner.py")

@@ -9,7 +9,7 @@ import sys
 import time
 
 from busbw.core.errors import BusbwError
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 
 
 def main() -> None:

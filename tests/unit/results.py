@@ -11,6 +11,7 @@ import pytest
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import (
     Bucket,
     CheckRound,
@@ -21,7 +22,7 @@ from busbw.train.plan_types import (
     Plan,
     PlanRun,
 )
-from busbw.train.types import ALONE, PlanResult, Training, TrainResult, TrainRun, TrainSpec
+from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
 CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"

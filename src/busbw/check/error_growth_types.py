@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from busbw.core.sizes import counted
-from busbw.ui.number_formats import Column, aligned, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
 
 ALPHA = 0.01  # chance of naming a link where all links of a kind are alike
 FEW = 5  # a link with fewer errors is not named

@@ -17,8 +17,9 @@ from busbw.check.registry import examine
 from busbw.check.roce.settings import settings, values
 from busbw.check.trend import error_counts
 from busbw.host import ethtool
-from busbw.host.addresses import VIRTUAL
-from busbw.host.interfaces import Interface, read_bonds
+from busbw.host.bonding import read_bonds
+from busbw.host.interfaces import Interface
+from busbw.host.link_state import VIRTUAL
 from busbw.host.nic import RDMA
 from busbw.host.roce_qos import read_setters
 from busbw.host.snapshot import Recording

@@ -14,7 +14,7 @@ from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.measuring import measured
 from busbw.check.types import Finding
 from busbw.core.finding import CheckRow
-from busbw.host.nvml_samples import Sample
+from busbw.host.gpu_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
 
 CALL = "gpu_load"

@@ -15,9 +15,9 @@ from busbw.check.load import Copies, GpuLoad, Load
 from busbw.core.errors import BusbwError
 from busbw.engines.cuda_kernels import HostCopies
 from busbw.engines.cuda_runtime import Gpu, device_count
-from busbw.host.nvidia_services import cpu_set
-from busbw.host.nvml_samples import Sampler
+from busbw.host.gpu_samples import Sampler
 from busbw.host.pci import at
+from busbw.host.settings import cpu_set
 from busbw.host.source import Unavailable
 
 WARM_UP_S = 0.5  # until an idle link and clock speed up

@@ -11,25 +11,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from busbw.check.text import findings, summary
-from busbw.check.types import CommandReport, LineReport
 from busbw.core.env import carried
 from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
+from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
-from busbw.host.os_queries import read_host
 from busbw.host.pci import Device, at, read_devices
 from busbw.host.source import Reading, Source
-from busbw.ui.number_formats import wrapped
 
 ENVIRONMENT, USER = "environment", "euid"
+
+
 HYPERVISORS = {
     "QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen",
     "Amazon EC2": "EC2", "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack",
     "Alibaba Cloud": "Alibaba Cloud",
 }  # fmt: skip
+
+
 UNNAMED = "a hypervisor"
 
 
@@ -289,20 +290,3 @@ def _interface(machine: Machine, bdf: str) -> str:
 def slots(parts: list[Part]) -> list[Part]:
     """One part per slot: functions of a slot share its link."""
     return list({part.device.slot: part for part in reversed(parts)}.values())[::-1]
-
-
-def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
-    """The facts used, then each line's findings, worst first."""
-    facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
-    head = "without the facts of this machine: it has no such launcher, or --no-machine is given"
-    if report.facts:
-        host = report.facts["host"]
-        head = f"with the facts of this machine, {host}: {facts or 'variables'}"
-    lines = [_line(line, everything=everything) for line in report.lines]
-    return wrapped("".join((f"{head}\n", *lines)), width)
-
-
-def _line(line: LineReport, *, everything: bool) -> str:
-    where = f"{line.where}: " if line.where else ""
-    texts = findings(line.findings, everything=everything)
-    return f"{where}{summary(line.findings)}" + (f"\n{texts}" if texts else "")

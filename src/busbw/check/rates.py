@@ -10,7 +10,7 @@ from busbw.core.counters import Counter, Kind, Owner
 from busbw.core.sizes import span
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME
-from busbw.host.nvidia_services import uptime
+from busbw.host.settings import uptime
 from busbw.host.source import once
 
 TIME = "time"  # the call with the time of a reading

@@ -22,7 +22,7 @@ from busbw.check.types import (
 from busbw.core.errors import NagiosExit
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.sizes import counted
-from busbw.ui.number_formats import Column, aligned, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
 
 SHOWN = ("fail", "unknown", "warn", NO_DATA)
 NAGIOS = {

@@ -9,7 +9,6 @@ import msgspec
 
 from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
-from busbw.ui.number_formats import wrapped
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -161,8 +160,14 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
 
 
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
+
+
 NO_DATA = "no data"
+
+
 GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+
+
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 
@@ -194,24 +199,3 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def exit_code(verdict: Verdict) -> Exit:
     """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
     return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
-
-
-def stage(stage_done: Stage, width: int | None = None) -> str:
-    """One stage; with evidence and fix if it failed or warns."""
-    lines = [f"{stage_done.verdict.name:7} {stage_done.name}: {stage_done.message}"]
-    if stage_done.verdict in (Verdict.FAIL, Verdict.WARN):
-        lines += [f"        seen: {text}" for text in stage_done.evidence if text]
-        lines += [f"        fix: {stage_done.fix}"] if stage_done.fix else []
-    return wrapped("".join(f"{line}\n" for line in lines), width)
-
-
-def commands(diagnosis: Diagnosis) -> str:
-    """The command lines, unbroken, so that they can be copied."""
-    return "".join(f"\n{name}:\n  {line}\n" for name, line in diagnosis.commands.items())
-
-
-def text(diagnosis: Diagnosis, width: int | None = None) -> str:
-    """All stages, then the command lines."""
-    return "".join(stage(stage_done, width) for stage_done in diagnosis.stages) + commands(
-        diagnosis
-    )

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from busbw.cli.shared_options import shell_words
-from busbw.cli.show import read_sweep
+from busbw.cli.file_kinds import read_sweep
+from busbw.cli.parameters import shell_words
 from busbw.cli.streams import talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result

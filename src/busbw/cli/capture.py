@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.host import net_plugin

@@ -12,14 +12,7 @@ from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
-from busbw.cli import (
-    check_command,
-    check_expect,
-    check_job,
-    check_launch,
-    check_output,
-    check_trend,
-)
+from busbw.cli import check_command, check_expect, check_job, check_launch, check_rates, check_trend
 from busbw.cli.check_arguments import (
     check_rows,
     chosen_checks,
@@ -31,8 +24,9 @@ from busbw.cli.check_arguments import (
 )
 from busbw.cli.check_brief import BriefGroup, brief_errors
 from busbw.cli.check_output import FORMATS, Output
-from busbw.cli.shared_options import Seconds, Span, not_empty
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import Seconds, Span, not_empty
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
@@ -175,7 +169,7 @@ def command(
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
-    check_output.refuse_watch_options(watch_s, since, files, hosts=len(names))
+    check_rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
     output = Output(
         format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
     )
@@ -187,7 +181,7 @@ def command(
         return output.print_several(cluster.recorded_nodes(files, checks, expected))
     if files:
         source = recorded(Path(files[0]))
-        machine = Machine(source, check_output.read_earlier(since, source) if since else None)
+        machine = Machine(source, check_rates.read_earlier(since, source) if since else None)
         return output.print_one(judge(machine, checks, files[0], expected))
     return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
@@ -196,7 +190,7 @@ def _answer_node(
     checks: Sequence[Check], expected: Expect | None, watch_s: float | None, limit_s: float
 ) -> int:
     """Print this node's part of a comparison."""
-    earlier = check_output.read_first(checks, watch_s, limit_s)
+    earlier = check_rates.read_first(checks, watch_s, limit_s)
     node = within(
         lambda source: cluster.here(source, checks, earlier=earlier, expect=expected),
         Live(),
@@ -217,12 +211,12 @@ def _check_here(
     """The findings on this machine: after a load, if `load_s` is given, which comes between the
     two readings of `watch_s`.
     """
-    earlier = check_output.read_first(checks, watch_s, limit_s)
+    earlier = check_rates.read_first(checks, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
-        before = check_output.read_earlier(since, source) if since else earlier
+        before = check_rates.read_earlier(since, source) if since else earlier
         return judge(Machine(source, before), checks, "", expected)
 
     longest_s = [load.longest_s(load_s), measuring.longest_s(load_s)] if load_s else [0.0]

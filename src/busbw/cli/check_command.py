@@ -5,10 +5,11 @@ import sys
 import click
 import msgspec
 
-from busbw.check import machine
+from busbw.check import command_text
 from busbw.check.command import lint
 from busbw.check.machine import Machine
-from busbw.cli.streams import answer, width
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import SMALL, read_stream
@@ -56,7 +57,7 @@ def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_n
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
-        answer(machine.text(report, width(), everything=everything))
+        answer(command_text.text(report, width(), everything=everything))
     verdicts = {finding.verdict for line in report.lines for finding in line.findings}
     return int(Exit.BAD if Verdict.FAIL in verdicts else Exit.OK)
 

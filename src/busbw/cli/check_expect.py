@@ -14,7 +14,8 @@ from busbw.check.expect.learn import learned
 from busbw.check.expect.spec import Expectations
 from busbw.check.expect.text import text
 from busbw.check.types import CheckReport
-from busbw.cli.shared_options import Decorator, given, not_empty, options
+from busbw.cli.parameters import given, not_empty
+from busbw.cli.shared_options import Decorator, options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer, Verdict

@@ -4,8 +4,9 @@ import click
 import msgspec
 
 from busbw.cli.check_arguments import given_hosts
-from busbw.cli.shared_options import Seconds, not_empty
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
 from busbw.host import ras as service

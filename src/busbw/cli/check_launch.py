@@ -3,12 +3,13 @@
 import click
 import msgspec
 
-from busbw.check import types as view
+from busbw.check import launch_text
 from busbw.check.doctor import launching
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.check_arguments import given_hosts
-from busbw.cli.shared_options import Seconds, not_empty
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 
 
@@ -64,10 +65,10 @@ def command(
     for stage in launching.stages(context):
         done.append(stage)
         if format_name == "table":
-            answer(view.stage(stage, width()))
+            answer(launch_text.stage(stage, width()))
     diagnosis = launching.diagnosis(context, done)
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
     else:
-        answer(view.commands(diagnosis))
+        answer(launch_text.commands(diagnosis))
     return int(Exit.BAD if diagnosis.failed else Exit.OK)

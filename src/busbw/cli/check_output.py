@@ -1,29 +1,20 @@
-"""What `busbw check` prints for one machine or several, and its exit code.
+"""What `busbw check` prints for one machine or several, and its exit code."""
 
-The functions at the end are for --watch-for and --since: they give the earlier reading, with which
-checks see how counters rise.
-"""
-
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from busbw.check import rdma_qos_check
 from busbw.check import text as view
-from busbw.check.base import Check
-from busbw.check.machine import Machine
-from busbw.check.registry import compare, read_now, read_then
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
-from busbw.cli.streams import answer, width
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.host.limited import within
-from busbw.host.snapshot import parse_archive
-from busbw.host.source import Live, Source
 
 FORMATS = ("table", "json", "rdma_qos_check")
+
+
 NAGIOS_WORST_LAST = (0, 1, 3, 2)
 
 
@@ -98,42 +89,3 @@ def _verdict(cluster: ClusterReport) -> Verdict:
     if cluster.unreadable:
         verdicts.append(Verdict.UNKNOWN)
     return worst(verdicts)
-
-
-def refuse_watch_options(
-    watch_s: float | None, since: str, files: Sequence[str], *, hosts: int
-) -> None:
-    """UsageError for options that exclude each other."""
-    if watch_s and since:
-        raise UsageError(
-            "--watch-for and --since exclude each other",
-            "--since with an older snapshot gives the longer time",
-        )
-    if watch_s and files:
-        raise UsageError(
-            "--watch-for reads this machine or --hosts, not a snapshot",
-            "give the older snapshot to --since",
-        )
-    if since and (hosts or len(files) > 1):
-        raise UsageError(
-            "--since is for one machine", "busbw check trend compares snapshots of several"
-        )
-
-
-def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
-    """This machine, read now within `limit_s`; returns after `watch_s` seconds. Without `watch_s`
-    None, at once.
-    """
-    if not watch_s:
-        return None
-    start_s = time.monotonic()
-    archive = within(lambda source: read_now(source, checks), Live(), limit_s=limit_s)
-    time.sleep(max(0.0, watch_s - (time.monotonic() - start_s)))
-    return Machine(parse_archive(archive, "the first reading"))
-
-
-def read_earlier(since: str, source: Source) -> Machine:
-    """The machine of a snapshot; UsageError if it is not an earlier one of the same machine."""
-    earlier = read_then(since)
-    compare(since, earlier, Machine(source))
-    return earlier

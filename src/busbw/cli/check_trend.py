@@ -5,7 +5,8 @@ import msgspec
 
 from busbw.check import error_growth_types as view
 from busbw.check.trend import trend
-from busbw.cli.streams import answer, width
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import click
 
 from busbw.cli.ab_runs import alternate
-from busbw.cli.history_runs import LAST, db_option
-from busbw.cli.shared_options import Share, given, not_empty
-from busbw.cli.show import read_sweep
-from busbw.cli.streams import answer, talk, width
-from busbw.core.cells import Comparison
+from busbw.cli.file_kinds import read_sweep
+from busbw.cli.history_options import LAST, db_option
+from busbw.cli.parameters import Share, given, not_empty
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
+from busbw.core.comparison import Comparison
 from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.history import machine
 from busbw.core.sizes import counted

@@ -7,20 +7,22 @@ import click
 
 from busbw.check import text as check_text
 from busbw.check.registry import find_row
-from busbw.cli.shared_options import format_option, not_empty
-from busbw.cli.show import read_sweep, table_option
-from busbw.cli.streams import answer, width
+from busbw.cli.file_kinds import read_sweep, table_option
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import format_option
+from busbw.cli.streams import answer
 from busbw.cli.system_options import given_system, system_options, with_options
+from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
+from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.systems import MOST_HOSTS, System
-from busbw.model.usable_hardware import DESCRIBE, of_result, shape
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_runs import HELP, LAST, db_option, filters, naming_run
-from busbw.cli.shared_options import Share, not_empty
-from busbw.cli.show import read_bytes, read_sweep, sweep_in
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.file_kinds import read_bytes, read_sweep, sweep_in
+from busbw.cli.history_options import HELP, LAST, db_option, filters, naming_run
+from busbw.cli.parameters import Share, not_empty
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.history import Basis, Check, Standing

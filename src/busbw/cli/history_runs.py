@@ -2,63 +2,23 @@
 commands of `busbw history` share.
 """
 
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
-from busbw.cli.shared_options import File, not_empty
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.history_options import HELP, db_option, filters, naming_run
+from busbw.cli.parameters import File
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
 from busbw.history import exported
-from busbw.history.store import History, default_path, opened
+from busbw.history.store import History, opened
 from busbw.measure.record import check_writable, save
 from busbw.report import results
 from busbw.report.registry import VIEWS, render, view
-
-LAST = 30  # runs that a new one is compared with
-HELP = {"help_option_names": ["-h", "--help"]}
-
-
-def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --db."""
-    help_text = (
-        "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
-    )
-    option = click.option(
-        "--db", type=File(), default=lambda: default_path(os.environ), help=help_text
-    )
-    return option(function)
-
-
-def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --machine and --collective."""
-    machine = click.option(
-        "--machine", default="", callback=not_empty, help="only machines with this in their name"
-    )
-    collective = click.option(
-        "--collective", default="", callback=not_empty, help="only runs of this collective"
-    )
-    return machine(collective(function))
-
-
-@contextmanager
-def naming_run(run: int) -> Iterator[None]:
-    """Errors of reading a stored result become a UsageError that names the run."""
-    try:
-        yield
-    except (UsageError, msgspec.DecodeError) as error:
-        raise UsageError(
-            f"run {run} is stored with an error: {error}",
-            f"restore a backup, or remove it: busbw history rm {run}",
-        ) from error
 
 
 @click.command("show", context_settings=HELP)

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import click
 
-from busbw.cli import horovodrun_elastic, horovodrun_ignored
-from busbw.cli.shared_options import File, not_empty, options
+from busbw.cli import horovodrun_build, horovodrun_elastic, horovodrun_ignored
+from busbw.cli.parameters import File, not_empty
+from busbw.cli.shared_options import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
 from busbw.core.version import __version__
 from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
-from busbw.measure.launch_plan import FORWARDED, Where, forwarded
+from busbw.measure.target import FORWARDED, Where, forwarded
 
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
@@ -113,7 +114,7 @@ _flag_options = [
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=horovodrun_elastic.show,
+    callback=horovodrun_build.show,
     help="print what is available",
 )
 @options(*_value_options, *_flag_options, *horovodrun_elastic.options, *horovodrun_ignored.options)

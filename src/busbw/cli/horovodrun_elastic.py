@@ -9,11 +9,8 @@ from dataclasses import dataclass, fields
 
 import click
 
-from busbw.cli.shared_options import not_empty
-from busbw.cli.streams import answer
+from busbw.cli.parameters import not_empty
 from busbw.core.errors import UsageError
-from busbw.core.version import __version__
-from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod.elastic import launcher as discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
 from busbw.horovod.variables import LAUNCHER_VARIABLES
@@ -21,49 +18,11 @@ from busbw.launch.hosts import Host
 from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
 
-_FORM = """\
-busbw v{version}, with the API of Horovod v{api}:
-
-Available Frameworks:
-    [ ] TensorFlow
-    [{torch}] PyTorch
-    [ ] MXNet
-
-Available Controllers:
-    [ ] MPI
-    [{gloo}] Gloo
-
-Available Tensor Operations:
-    [{nccl}] NCCL
-    [ ] DDL
-    [ ] CCL
-    [ ] MPI
-    [{gloo}] Gloo
-"""
-
-
-def text() -> str:
-    """What --check-build prints. Without PyTorch nothing is available."""
-    try:
-        from busbw.horovod.torch import builds
-    except ImportError:
-        torch = gloo = nccl = False
-    else:
-        torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
-    available = {"torch": torch, "gloo": gloo, "nccl": nccl}
-    marks = {name: "X" if value else " " for name, value in available.items()}
-    return _FORM.format(version=__version__, api=API_VERSION, **marks)
-
-
-def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """The callback of --check-build: print, and end."""
-    if asked:
-        answer(text())
-        context.exit()
-
-
 SCRIPT = "--host-discovery-script"
+
+
 (_TIMEOUT,) = LAUNCHER_VARIABLES
+
 
 options = [
     click.option(

@@ -2,9 +2,11 @@
 
 import click
 
-from busbw.cli.shared_options import format_option, not_empty
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import format_option
+from busbw.cli.streams import answer
 from busbw.cli.system_options import given_system, nccl_option, system_options, this_system
+from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError

@@ -11,8 +11,10 @@ import click
 from click.core import ParameterSource
 
 from busbw.cli.link_suspects import SEARCHES, Search
-from busbw.cli.shared_options import File, Seconds, argv, not_empty, result_file, result_options
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.parameters import File, Seconds, argv, not_empty
+from busbw.cli.shared_options import result_file, result_options
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from busbw.cli.status import StatusLine
-from busbw.cli.streams import ReaderGone, answer, stop_writing, talk, width
+from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
+from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.rank_messages import Working
@@ -18,7 +19,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import OWN, Frontend, Sink
 from busbw.report.registry import View
 from busbw.train import text as train_text
-from busbw.train.types import Iteration, Trained, TrainResult
+from busbw.train.kinds import Iteration, Trained, TrainResult
 
 BRIEF = "brief"
 

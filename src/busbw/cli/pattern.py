@@ -5,22 +5,23 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.shared_options import COUNT, not_empty
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.parameters import COUNT, not_empty
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
 from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted
 from busbw.measure.record import save
-from busbw.pattern import pattern_lines
+from busbw.pattern import csv, pattern_lines
 from busbw.pattern import text as view
 from busbw.pattern.registry import BY_NAME, RECORD, load
 from busbw.pattern.replay.text import ROWS
 
 FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
     "table": lambda record, calls, rows: view.table(record, width(), rows),
-    "csv": lambda record, calls, rows: view.table_csv(record),
-    "pattern-csv": lambda record, calls, rows: view.pattern_csv(record, calls=calls),
+    "csv": lambda record, calls, rows: csv.table_csv(record),
+    "pattern-csv": lambda record, calls, rows: csv.pattern_csv(record, calls=calls),
     "jsonl": lambda record, calls, rows: b"".join(pattern_lines.lines(record)),
 }
 
@@ -81,7 +82,7 @@ def command(
         )
     _refuse_overwriting(output, files)
     record = load(files, source)
-    hidden = view.left_out(record) if format_name == "pattern-csv" else 0
+    hidden = csv.left_out(record) if format_name == "pattern-csv" else 0
     if hidden:
         talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
     _write(FORMATS[format_name](record, calls, rows), output, shared=format_name == "csv")

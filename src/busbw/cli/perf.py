@@ -9,137 +9,47 @@ Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the
 GPU under devices, and masks the values of environment variables that do not concern communication.
 """
 
-import getopt
 import os
 import platform
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from busbw.cli.compat_errors import reword, text_of
+from busbw.cli.getopt import BadArguments, parse, usage
 from busbw.cli.output import SweepOutput, exit_code
 from busbw.cli.streams import ReaderGone, answer, bug, stop_writing, talk
 from busbw.core.collectives import BY_NAME
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError, Exit, NcclTestsExit, UsageError
-from busbw.core.options import OPTIONS, Option
 from busbw.core.redops import REDOPS
 from busbw.core.result import Outcome, Result
-from busbw.core.sizes import parse_int, parse_size
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.engines.registry import AUTO
 from busbw.launch import environment
 from busbw.measure.formats import nccl_tests_json
 from busbw.measure.job import SweepJob
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import OWNER_ONLY, Record
 from busbw.measure.sink import Frontend
 from busbw.measure.start import run
 from busbw.measure.supervise import RankFailed
+from busbw.measure.target import Where
 from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s
 
-BY_HAND = "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"
-# How texts that name an option of `busbw run` change: patterns and replacements by the id that the
-# option has in an error's `options`.
-REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
-    "dry_run": ((r"run the command that `busbw run \.\.\. --dry-run` prints by hand", BY_HAND),),
-    "engine": ((r"--engine (?=\w)", "BUSBW_ENGINE="), (r"--engine\b", "BUSBW_ENGINE")),
-    "hosts": ((r"name more --hosts", "start it on more hosts with mpirun or srun"),),
-    "json": ((r"--json\b", "-J"),),
-    "limit": ((r"--limit\b", "-T"),),
-    "ranks": (
-        (r"-n is the number of ranks; iterations are --iters", "give fewer with -g and -t"),
-        (r"-n (\d+)", r"-t times -g is \1"),
-    ),
-    "start": ((r"start it as `busbw run \.\.\. -n (\d+)`", r"give -g \1"),),
-    "start_alone": ((r"busbw run \.\.\. -n (\d+)", r"-g \1, without a launcher"),),
-    "start_sim": (
-        (
-            r"start it without mpirun: busbw run \.\.\. --engine sim -n (\d+)",
-            r"start it without mpirun, with -g \1",
-        ),
-    ),
-}
-
-
-def reword(text: str, options: Collection[str]) -> str:
-    """The text of an error with these options as the nccl-tests commands name them."""
-    for option in options:
-        for pattern, replacement in REWORDINGS.get(option, ()):
-            text = re.sub(pattern, replacement, text)
-    return text
-
-
-def text_of(error: BusbwError) -> str:
-    """An error as these commands print it on stderr."""
-    return reword(error.render(), error.options)
-
-
-SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
-LONG = [f"{row.long}=" for row in OPTIONS] + ["help"]
-_BY_FLAG: dict[str, Option] = {
-    flag: row for row in OPTIONS for flag in (f"-{row.short}", f"--{row.long}")
-}
-
-
-class BadArguments(UsageError):
-    """Arguments that nccl-tests rejects with exit code 255."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """Values by SweepSpec field. `help` is set for -h and for an unknown option, which has getopt's
-    `message`.
-    """
-
-    fields: dict[str, int | str]
-    help: bool
-    message: str = ""
-
-
-def parse(args: Sequence[str]) -> Parsed:
-    """The options of a command line; BadArguments for an invalid size."""
-    fields: dict[str, int | str] = {row.field: row.default for row in OPTIONS}
-    try:
-        pairs, _ = getopt.gnu_getopt(list(args), SHORT, LONG)
-    except getopt.GetoptError as error:
-        return Parsed(fields, True, str(error))
-    for flag, text in pairs:
-        if flag in ("-h", "--help"):
-            return Parsed(fields, True)
-        row = _BY_FLAG[flag]
-        fields[row.field] = _value(row, text)
-    return Parsed(fields, False)
-
-
-def _value(row: Option, text: str) -> int | str:
-    if row.kind == "word":
-        return text
-    if row.kind == "int":
-        return parse_int(text)
-    try:
-        return parse_size(text)
-    except BusbwError as error:
-        name = "stepBytes" if row.long == "stepbytes" else row.long
-        raise BadArguments(f"invalid size specified for '{name}'", error.hint) from error
-
-
-def usage(program: str) -> str:
-    """The text of -h, from the option table."""
-    lines = [f"USAGE: {program} "]
-    lines += [f"\t[-{row.short},--{row.long} <{row.kind}>] {row.help}" for row in OPTIONS]
-    return "\n".join([*lines, "\t[-h,--help]"]) + "\n"
-
-
 DEFAULT_CTAS, MAX_CTAS = 16, 128
+
+
 BARRIER_OUTSIDE = 3
+
+
 SYMMETRIC = 2
+
+
 LAUNCH_LIMIT_S = 120.0  # until all ranks have joined
 
 

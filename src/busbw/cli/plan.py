@@ -8,32 +8,32 @@ import click
 
 from busbw.cli import plan_states
 from busbw.cli.output import Output
+from busbw.cli.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.shared_options import (
-    COUNT,
-    Share,
-    argv,
     format_option,
-    not_empty,
     result_file,
     result_options,
     start_options,
     take_where,
     training_options,
 )
-from busbw.cli.streams import ReaderGone, answer, talk, width
+from busbw.cli.streams import ReaderGone, answer, talk
+from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Outcome
 from busbw.launch import environment
 from busbw.measure.events import Ended, Event, Started
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record, check_writable, encoded, save
-from busbw.train import plan_rounds, plan_text
+from busbw.measure.target import Where
+from busbw.train import plan_text
+from busbw.train import transports as transport_table
+from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
 from busbw.train.names import known
 from busbw.train.plan_rounds import Planner, defaults
 from busbw.train.plan_types import PlanSpec
-from busbw.train.types import PlanJob, PlanResult, TrainSpec
+from busbw.train.types import TrainSpec
 
 
 class PlanOutput(Output):
@@ -82,7 +82,7 @@ class PlanOutput(Output):
     "transports",
     default="",
     callback=not_empty,
-    help=f"transports: {', '.join(plan_rounds.BY_NAME)}  [default: all that suit the job]",
+    help=f"transports: {', '.join(transport_table.BY_NAME)}  [default: all that suit the job]",
 )
 @states_options
 @plan_states.memory_options
@@ -186,7 +186,7 @@ def command(
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
     )
-    rounds = plan_rounds.parse(transports or ",".join(suitable))
+    rounds = transport_table.parse(transports or ",".join(suitable))
     file = result_file(json_name)
     if file is not None:
         check_writable(file, overwrite=force)

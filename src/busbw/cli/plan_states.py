@@ -6,8 +6,10 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.shared_options import not_empty, options
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import options
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_size

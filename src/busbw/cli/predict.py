@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import click
 
-from busbw.cli.shared_options import format_option, given, not_empty, scale_option
-from busbw.cli.show import read_sweep
-from busbw.cli.streams import answer, width
+from busbw.cli.file_kinds import read_sweep
+from busbw.cli.parameters import given, not_empty
+from busbw.cli.shared_options import format_option, scale_option
+from busbw.cli.streams import answer
 from busbw.cli.system_options import (
     Counts,
     given_system,
@@ -19,16 +20,17 @@ from busbw.cli.system_options import (
     system_options,
     this_system,
 )
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.model import explanation_text, prediction_text
 from busbw.model.estimate import Fits, Point, Setting, fit
+from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import point, predict, without_rails
 from busbw.model.systems import System
-from busbw.model.usable_hardware import of_result, shape
 from busbw.pattern.registry import load
 
 _OF_COLLECTIVE = {"collective": "COLLECTIVE", "smallest": "-b", "largest": "-e", "factor": "-f"}

@@ -6,18 +6,21 @@ import click
 
 from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
-from busbw.cli.shared_options import COUNT, Seconds, argv
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.parameters import COUNT, Seconds, argv
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit
 from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
-from busbw.measure.launch_plan import Where, launcher_command
+from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
+from busbw.measure.target import Where
 from busbw.pattern.replay import text as replay_text
+from busbw.pattern.replay.kind import ReplayJob, ReplayResult
 from busbw.pattern.replay.text import ROWS
-from busbw.pattern.replay.types import CHOICES, ReplayJob, ReplayResult, ReplaySpec
+from busbw.pattern.replay.types import CHOICES, ReplaySpec
 
 ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
 

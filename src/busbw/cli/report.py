@@ -3,130 +3,27 @@
 A report is made of the files of its command line, and of those in its directories.
 """
 
-import itertools
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
 import click
 
-from busbw.cli.shared_options import File, not_empty
-from busbw.cli.show import files_in, load, table_option, warn_of_doubts
-from busbw.cli.streams import answer, talk
-from busbw.core.cells import Comparison, headline
+from busbw.cli.file_kinds import table_option
+from busbw.cli.parameters import File, not_empty
+from busbw.cli.report_files import expand, gather
+from busbw.cli.streams import answer
+from busbw.core.cells import headline
+from busbw.core.comparison import Comparison
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Result
 from busbw.host.signature import NAMESPACE, sign
 from busbw.host.signature import signer as signer_line
 from busbw.measure.record import check_writable, save
-from busbw.report.file_kinds import Document
-from busbw.report.other_reports import Others
 from busbw.report.other_reports import page as page_of_others
 from busbw.report.page import page
-from busbw.report.registry import kind, render
-from busbw.report.results import AnyResult
 from busbw.report.rows import ReportInput, alike
 from busbw.stats.compare import compare
-from busbw.train import text as train_text
-from busbw.train.types import TrainResult
-
-
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """A sweep, its file, and the directory that was searched for it."""
-
-    file: str
-    result: Result
-    folder: str
-
-    @property
-    def start_s(self) -> float:
-        """When it started, in seconds since the epoch; infinity if the file does not say."""
-        try:
-            return datetime.fromisoformat(self.result.start).timestamp()
-        except ValueError:
-            return math.inf
-
-
-def _gather(
-    files: Sequence[str], collective: str | None, table: int | None
-) -> tuple[list[tuple[str, Result]], Others]:
-    """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a
-    directory is noted and skipped.
-
-    Named files are in the order of the command line. The sweeps of a directory are by the time of
-    the run, so that the first is the earliest; those whose time is not known follow.
-    """
-    sweeps: list[_Sweep] = []
-    others: list[tuple[str, Document]] = []
-    skipped: list[tuple[str, str]] = []
-    for file, folder in _expand(files):
-        try:
-            content = load(file, collective, table)
-        except UsageError as error:
-            if not folder:
-                raise
-            talk(f"warning: skipped {error.message}")
-            skipped.append((file, error.message.removeprefix(f"{file}: ")))
-            continue
-        if isinstance(content, Result):
-            warn_of_doubts(content, file)
-            sweeps.append(_Sweep(file, content, folder))
-            continue
-        document = content if isinstance(content, Document) else _document(content)
-        others.append(("stdin" if file == "-" else file, document))
-    if not sweeps and not others:
-        raise UsageError(
-            f"{files[0]}: none of its files can be read",
-            "busbw show FILE says what is wrong with one",
-        )
-    in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
-    return in_order, Others(others, skipped)
-
-
-def _in_order(sweeps: Sequence[_Sweep]) -> Iterator[_Sweep]:
-    """Named files as they are; the sweeps of each directory by the time of the run."""
-    for folder, group in itertools.groupby(sweeps, key=lambda sweep: sweep.folder):
-        of_folder = list(group)
-        if folder and len(of_folder) > 1:
-            for sweep in of_folder:
-                if sweep.start_s == math.inf:
-                    talk(
-                        f"note: {sweep.file} does not say when it was measured, so it follows those"
-                        " that do"
-                    )
-            of_folder.sort(key=lambda sweep: sweep.start_s)
-        yield from of_folder
-
-
-def _expand(files: Sequence[str]) -> list[tuple[str, str]]:
-    """Every file, and the directory that was searched for it; '' for a named file."""
-    pairs: list[tuple[str, str]] = []
-    for file in files:
-        path = Path(file)
-        if file != "-" and path.is_dir():
-            pairs += [(str(inner), file) for inner in files_in(path)]
-        else:
-            pairs.append((file, ""))
-    return pairs
-
-
-def _document(result: AnyResult) -> Document:
-    """A training, plan or replay as a document; a training of methods without a line for each
-    iteration.
-    """
-    title = kind(result).removeprefix("a ")
-
-    def text(width: int | None) -> str:
-        if isinstance(result, TrainResult) and not result.training.spec.states:
-            return train_text.header(result, width) + train_text.footer(result, width)
-        return render(result, "table", width=width)
-
-    return Document(f"{title[:1].upper()}{title[1:]}", text, result)
-
 
 DEFAULT = "report.html"
 
@@ -179,7 +76,7 @@ def command(
         check_writable(target, what=str(target))
     if key is not None and target is None:
         raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
-    sweeps, others = _gather(files, collective, table)
+    sweeps, others = gather(files, collective, table)
     if key is not None and others.files:
         raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
     if sweeps:
@@ -215,7 +112,7 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
         target = Path(DEFAULT)
     else:
         target = first.with_suffix(".html")
-    for file, _ in _expand(files):
+    for file, _ in expand(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise UsageError(
                 f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}"

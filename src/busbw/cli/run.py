@@ -7,21 +7,18 @@ import click
 
 from busbw.cli.min_busbw import minimum_options, parse_minimum
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
+from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
 from busbw.cli.shared_options import (
-    Seconds,
-    Share,
-    argv,
     dry_run_option,
-    given,
     net_option,
-    not_empty,
     options,
     result_file,
     result_options,
     start_options,
     take_where,
 )
-from busbw.cli.streams import talk, width
+from busbw.cli.streams import talk
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, OPTIONS, Option
@@ -30,7 +27,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
-from busbw.measure.job import parse as parse_fault
+from busbw.measure.fault_injection import parse as parse_fault
 from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.model import bounds

@@ -4,7 +4,6 @@ written. Also the width of the terminal.
 
 import contextlib
 import os
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,19 +11,6 @@ from typing import Any, TextIO, cast
 
 from busbw.core.errors import Exit, NoMeasurement, out_of_memory
 from busbw.core.unseen import seen
-from busbw.launch.environment import detect
-
-
-def width() -> int | None:
-    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None if stdout is a
-    pipe or a file.
-
-    Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write
-    what it reads there to a file.
-    """
-    if sys.stdout is None or not sys.stdout.isatty() or detect(os.environ):
-        return None
-    return shutil.get_terminal_size().columns
 
 
 class ReaderGone(Exception):

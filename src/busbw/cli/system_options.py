@@ -5,15 +5,16 @@ from typing import Any
 
 import click
 
-from busbw.cli.shared_options import Decorator, not_empty, options
-from busbw.cli.show import read_bytes
+from busbw.cli.file_kinds import read_bytes
+from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import Decorator, options
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
-from busbw.host.os_queries import read_host
+from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
+from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
 from busbw.model.systems import CPUS, MOST_HOSTS, System, parse_system, with_nics
-from busbw.model.usable_hardware import of_host
 
 
 def system_options(default: str) -> Decorator:

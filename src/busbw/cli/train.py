@@ -6,17 +6,19 @@ import click
 
 from busbw.cli import shared_options as shared
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
-from busbw.cli.shared_options import COUNT, argv, not_empty
+from busbw.cli.parameters import COUNT, argv, not_empty
 from busbw.cli.streams import talk
 from busbw.cli.train_states import on_one_gpu, states_options, take_states, train, with_defaults
 from busbw.core.errors import Exit, UsageError
-from busbw.measure.launch_plan import Where, launcher_command
+from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
+from busbw.measure.target import Where
 from busbw.train import text as train_text
+from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.methods import NONE, parse_all
 from busbw.train.names import known
-from busbw.train.types import TrainJob, TrainResult, TrainSpec
+from busbw.train.types import TrainSpec
 
 
 @click.command("train", context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,19 +8,22 @@ from typing import Any
 import click
 
 from busbw.cli.output import Output
-from busbw.cli.shared_options import given, not_empty, options
-from busbw.cli.streams import answer, width
+from busbw.cli.parameters import given, not_empty
+from busbw.cli.shared_options import options
+from busbw.cli.streams import answer
+from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record, check_writable, encoded
+from busbw.measure.target import Where
 from busbw.train import states_text
+from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.largest_model import StatesComparison
 from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
-from busbw.train.types import StatesSpec, TrainJob, TrainResult
+from busbw.train.types import StatesSpec
 
 # A step of a gpt takes seconds.
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}

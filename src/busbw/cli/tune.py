@@ -12,19 +12,11 @@ import click
 
 from busbw.cli.compare import FORMATS
 from busbw.cli.output import Output
+from busbw.cli.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.run import sweep_option
-from busbw.cli.shared_options import (
-    File,
-    Seconds,
-    argv,
-    given,
-    net_option,
-    not_empty,
-    options,
-    start_options,
-    take_where,
-)
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.shared_options import net_option, options, start_options, take_where
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.collectives import collective
 from busbw.core.env import TUNER
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
@@ -32,11 +24,12 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import TUNED, Table
+from busbw.core.tuner_table import Table
+from busbw.core.tuning import TUNED
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record, check_writable
+from busbw.measure.target import Where
 from busbw.stats.judging import Limits
 from busbw.tune import table_file
 from busbw.tune import text as tune_text

@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from busbw.check.shell_words import word
-from busbw.cli.shared_options import COUNT, File, Seconds, given
-from busbw.cli.streams import answer, talk, width
+from busbw.cli.parameters import COUNT, File, Seconds, given
+from busbw.cli.streams import answer, talk
+from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import Watched
 from busbw.core.sizes import duration

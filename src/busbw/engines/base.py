@@ -24,7 +24,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import InPlace, Layout
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 
 SENTINEL_BYTE = 0xA5
 LARGEST_TOTAL_BITS = 31  # so that any total can be drawn from 32 bits, and total * seats fits 64

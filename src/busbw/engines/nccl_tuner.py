@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.core.errors import NoMeasurement
 from busbw.core.native import INSTALL
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuner_table import TUNED, Choice
+from busbw.core.tuning import TUNED, Choice
 from busbw.host import net_plugin
 
 US = 1e-6

@@ -15,7 +15,7 @@ from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.given_file import read_text
 from busbw.core.networks import CHANNEL_VARIABLES
-from busbw.core.tuner_table import TUNED, Choice
+from busbw.core.tuning import TUNED, Choice
 from busbw.model.nccl.choice import Model, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, LL
 from busbw.model.nccl.graphs import CHANNELS, Graph

@@ -10,20 +10,14 @@ from collections.abc import Sequence
 import msgspec
 
 from busbw.core import json_codec
-from busbw.core.cells import CellKey, ComparedCell, Comparison, Side, Verdict
+from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
+from busbw.core.comparison import ComparedCell, Comparison, Side, Verdict
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.markdown import plain, table_head, table_line
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
-from busbw.ui.number_formats import (
-    Column,
-    aligned,
-    known,
-    nccl_version_text,
-    percent,
-    time_text,
-    wrapped,
-)
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import known, nccl_version_text, percent, time_text
 
 METHODS = {
     "samples": "rank test of the samples",

@@ -15,15 +15,8 @@ from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, St
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
-from busbw.ui.number_formats import (
-    Column,
-    aligned,
-    bandwidth_text,
-    nccl_version_text,
-    percent,
-    time_text,
-    wrapped,
-)
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"

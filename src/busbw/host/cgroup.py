@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from busbw.host.nvidia_services import named_counts
+from busbw.host.settings import named_counts
 from busbw.host.source import Source
 
 OWN, MOUNT = "/proc/self/cgroup", "/sys/fs/cgroup"

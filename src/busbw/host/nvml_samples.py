@@ -17,11 +17,10 @@ row.machine = [change(before, after)]    core.telemetry.change; `after` is the n
 """
 
 import platform
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -102,7 +101,7 @@ class Session:
             sm_max_mhz=sm_max,
             memory_mhz=self._clock(handle, "", "MEM"),
             memory_max_mhz=memory_max,
-            reasons=_clock_reasons(nvml, handle),
+            reasons=clock_reasons(nvml, handle),
             temperature_c=ask(
                 nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
             ),
@@ -155,84 +154,12 @@ class Session:
             self._nvml.nvmlShutdown()
 
 
-def _clock_reasons(nvml: Any, handle: Any) -> int | None:
+def clock_reasons(nvml: Any, handle: Any) -> int | None:
     """Bits of why clocks are reduced."""
     bits: int | None = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
     if bits is None:  # drivers before 535 have only the former name of this call
         bits = ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
     return bits
-
-
-INTERVAL_S = 0.025
-
-
-class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One reading, `at_s` seconds after the first.
-
-    What NVML does not give is None. `reasons` are the bits of core.gpu_events.
-    """
-
-    at_s: float
-    gen: int | None = None
-    width: int | None = None
-    sm_mhz: int | None = None
-    reasons: int | None = None
-    temperature_c: int | None = None
-    power_w: int | None = None
-
-
-class Sampler:
-    """An NVML session on the GPU with the bus id `bus` ("0000:1b:00"), to be closed.
-
-    Unavailable as `start`.
-    """
-
-    def __init__(self, bus: str, nvml: Any = None) -> None:
-        self._nvml = nvml = start(nvml)
-        self._handle = handle = ask(nvml, nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0")
-        self.index: int | None = ask(nvml, nvml.nvmlDeviceGetIndex, handle)
-        self.gen_max: int | None = ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
-        self.width_max: int | None = ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
-        self.sm_max_mhz: int | None = ask(
-            nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM
-        )
-
-    @contextmanager
-    def sampling(self) -> Iterator[list[Sample]]:
-        """Take samples during the context, into the list that it gives."""
-        samples: list[Sample] = []
-        ended, start_s = threading.Event(), time.monotonic()
-
-        def sample() -> None:
-            while not ended.wait(INTERVAL_S):
-                samples.append(self._sample(round(time.monotonic() - start_s, 4)))
-
-        thread = threading.Thread(target=sample, daemon=True)
-        thread.start()
-        try:
-            yield samples
-        finally:
-            ended.set()
-            thread.join()
-
-    def _sample(self, at_s: float) -> Sample:
-        nvml, handle = self._nvml, self._handle
-        power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
-        return Sample(
-            at_s=at_s,
-            gen=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-            width=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-            sm_mhz=ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            reasons=_clock_reasons(nvml, handle),
-            temperature_c=ask(
-                nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
-            ),
-            power_w=None if power_mw is None else round(power_mw / 1000),
-        )
-
-    def close(self) -> None:
-        """Release NVML."""
-        ask(self._nvml, self._nvml.nvmlShutdown)
 
 
 class Vitals:

@@ -8,11 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from busbw.core.topology import Host
-from busbw.host.cpu import count_list, meminfo, running_processes
-from busbw.host.gpu import read_gpus
-from busbw.host.nic import read_nics
-from busbw.host.source import Live, Source, Unavailable
+from busbw.host.source import Unavailable
 
 _UNSYNCHRONIZED, _FAILED = 0x40, -1  # STA_UNSYNC of linux/timex.h
 
@@ -94,30 +90,4 @@ def clock() -> str:
         raise Unavailable(f"adjtimex: {os.strerror(ctypes.get_errno()).lower()}")
     return json.dumps(
         {"synchronized": not state.status & _UNSYNCHRONIZED, "error_us": state.esterror}
-    )
-
-
-def read_host(source: Source | None = None) -> Host:
-    """The Host that `source` describes, by default the live machine.
-
-    Facts that cannot be read stay empty or 0: see Host.
-    """
-    source = source or Live()
-
-    def text(path: str) -> str:
-        return source.read(path).text or ""
-
-    gpus = read_gpus(source)
-    return Host(
-        hostname=text("/proc/sys/kernel/hostname"),
-        boot_id=text("/proc/sys/kernel/random/boot_id"),
-        kernel=text("/proc/sys/kernel/osrelease"),
-        cpus=count_list(text("/sys/devices/system/cpu/online")),
-        memory_bytes=meminfo(source, "MemTotal"),
-        gpus=gpus.gpus,
-        nics=read_nics(source),
-        gpu_reason=gpus.reason,
-        driver=gpus.driver,
-        congestion=text("/proc/sys/net/ipv4/tcp_congestion_control"),
-        running=running_processes(source),
     )

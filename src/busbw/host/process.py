@@ -9,12 +9,9 @@ need.
 
 import contextlib
 import ctypes
-import json
 import os
-import re
 import resource
 import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -23,6 +20,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 LIMIT_S = 1.0
+
 
 Result = TypeVar("Result")
 
@@ -49,6 +47,8 @@ class _Reader:
 
 
 _idle: list[_Reader] = []
+
+
 _silent: dict[str, "Future[Any]"] = {}  # by subject
 
 
@@ -87,9 +87,17 @@ def answer(subject: str, read: Callable[[], Result]) -> Result:
 
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
 GONE = ""
+
+
 ENDED = frozenset({GONE, "Z", "X", "x"})
+
+
 STOPPED = frozenset({"T", "t"})
+
+
 STATES = {
     "T": "stopped",
     "t": "stopped by a debugger",
@@ -134,13 +142,13 @@ def start_time(pid: int) -> int:
 
     With the pid it identifies a process.
     """
-    fields = _stat_words(_read(pid, "stat"))
+    fields = _stat_words(read_proc(pid, "stat"))
     return int(fields[19]) if fields and fields[0] not in ENDED else 0
 
 
 def state(pid: int) -> str:
     """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process."""
-    return (stat_fields(_read(pid, "stat")) or (GONE, 0))[0]
+    return (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[0]
 
 
 def fatal_signal(pid: int) -> int:
@@ -148,7 +156,7 @@ def fatal_signal(pid: int) -> int:
 
     0 if no signal did, or if another user owns the process.
     """
-    fields = _stat_words(_read(pid, "stat"))
+    fields = _stat_words(read_proc(pid, "stat"))
     return int(fields[49]) & 0x7F if fields and fields[0] in ENDED else 0
 
 
@@ -157,7 +165,7 @@ def has_no_variables(pid: int) -> bool:
 
     While a process executes a new program, /proc shows no variables either.
     """
-    fields = _stat_words(_read(pid, "stat"))
+    fields = _stat_words(read_proc(pid, "stat"))
     if len(fields) < 49:
         return False
     # See proc(5). Linux sets the start of the code after those of the environment.
@@ -167,12 +175,12 @@ def has_no_variables(pid: int) -> bool:
 
 def parent(pid: int) -> int:
     """The parent of the process; 0 if there is no such process."""
-    return (stat_fields(_read(pid, "stat")) or (GONE, 0))[1]
+    return (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[1]
 
 
 def name(pid: int) -> str:
     """The kernel's name of the process, at most 15 characters; '' if there is no such process."""
-    return _read(pid, "comm").strip()
+    return read_proc(pid, "comm").strip()
 
 
 def command(pid: int) -> str:
@@ -194,7 +202,7 @@ def threads(pid: int) -> list[str]:
     """The names of the threads of a process, at most 15 characters each; none if it has ended."""
     try:
         return [
-            _read(pid, f"task/{thread.name}/comm").strip()
+            read_proc(pid, f"task/{thread.name}/comm").strip()
             for thread in Path(f"/proc/{pid}/task").iterdir()
         ]
     except OSError:
@@ -227,7 +235,7 @@ def children(pid: int) -> dict[int, str]:
     """State letters, by pid, of the processes whose parent is `pid`."""
     states = {}
     for candidate in _child_candidates(pid):
-        fields = stat_fields(_read(candidate, "stat"))
+        fields = stat_fields(read_proc(candidate, "stat"))
         if fields and fields[1] == pid:
             states[candidate] = fields[0]
     return states
@@ -248,7 +256,8 @@ def _child_candidates(pid: int) -> list[int]:
     return [int(child) for line in lists for child in line.split()]
 
 
-def _read(pid: int, file: str) -> str:
+def read_proc(pid: int, file: str) -> str:
+    """The text of /proc/PID/FILE; '' if it cannot be read."""
     try:
         return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -278,54 +287,3 @@ def kill_with_children(pid: int) -> None:
     kill(pid)
     for child in started:
         kill_with_children(child)
-
-
-UNINTERRUPTIBLE = "D"
-KERNEL = 2  # kthreadd, the parent of all kernel threads
-LOOKS, APART_S = 12, 0.25
-Wait = tuple[int, str]  # pid, and how many times it has waited
-
-
-def stuck_processes() -> str:
-    """JSON list of [pid, name, kernel function] of processes that stay in one wait in state D.
-
-    They are looked at LOOKS times, over 3 s, or until no such process is left. A process that reads
-    many files is in state D most times too, but its count of waits grows. The function is '' if the
-    kernel does not show it.
-    """
-    waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
-    for _ in range(LOOKS - 1):
-        if not waits:
-            break
-        time.sleep(APART_S)
-        waits = still_waiting(waits, _waiting([pid for pid, _ in waits]))
-    return json.dumps([[pid, name(pid), _function(pid)] for pid, _ in waits])
-
-
-def still_waiting(before: list[Wait], now: list[Wait]) -> list[Wait]:
-    """Those of `now` that are in the same wait as before."""
-    return [wait for wait in now if wait in before]
-
-
-def _function(pid: int) -> str:
-    text = _read(pid, "wchan")
-    return "" if text == "0" else text
-
-
-def _waiting(pids: list[int]) -> list[Wait]:
-    states = [(pid, stat_fields(_read(pid, "stat"))) for pid in pids]
-    stuck = [
-        pid
-        for pid, fields in states
-        if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL
-    ]
-    return [(pid, waits_so_far(_read(pid, "status"))) for pid in stuck]
-
-
-def waits_so_far(status: str) -> str:
-    """The count of voluntary context switches in the text of /proc/PID/status.
-
-    It grows with each wait. '' if the text has no such count.
-    """
-    match = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
-    return match[1] if match else ""

@@ -8,7 +8,6 @@ rates and RDMA devices are left out where the two differ.
 """
 
 import contextlib
-import ipaddress
 import os
 import select
 import socket
@@ -17,14 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from busbw.core.rank_messages import Connection
-from busbw.core.topology import Nic
-from busbw.host.addresses import local, mtu
-from busbw.host.links import same_namespace
-from busbw.host.nic import RDMA, V2, read_gids, read_nics
-from busbw.host.source import Source
+from busbw.host.addresses import local
 
 
 def has_data(connection: socket.socket) -> bool:
@@ -39,12 +32,21 @@ def has_data(connection: socket.socket) -> bool:
 
 
 LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
+
+
 FEWEST = 2  # resent segments that are no coincidence
+
+
 _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
+
+
 # struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
 # 4.1), tcpi_data_segs_out (4.6).
 _TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
+
+
 _BYTES = 232
+
 
 Ends = tuple[str, int, str, int]  # local address and port, the peer's address and port
 
@@ -112,63 +114,3 @@ def lossy(before: Mapping[Ends, Counts]) -> list[Connection]:
             interface = interfaces.get(address, "")
             connections.append(Connection(address, peer, interface, now.timeouts, resent, sent))
     return connections
-
-
-ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in topology.Nic
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One port of a host.
-
-    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device.
-    """
-
-    name: str
-    address: str
-    network: str
-    mtu: int | None = None
-    rate: float | None = None
-    kind: str = ETHERNET
-    device: str = ""
-    port: int = 1
-    gid_index: int | None = None
-
-
-def endpoints(source: Source) -> list[Endpoint]:
-    """All ports with an address except loopback, in the kernel's order of interfaces."""
-    addresses = {
-        name: address for name, address in local().items() if address and not address.ip.is_loopback
-    }
-    sysfs_matches = same_namespace(source, {name for _index, name in socket.if_nameindex()})
-    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if sysfs_matches else {}
-    return [_endpoint(source, name, address, nics.get(name)) for name, address in addresses.items()]
-
-
-def _endpoint(
-    source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None
-) -> Endpoint:
-    device, port = "", "1"
-    gid_index = None
-    if nic is not None and nic.kind != ETHERNET:
-        device, _, named_port = nic.name.partition(":")
-        port = named_port or "1"
-        gid_index = _gid_index(source, f"{RDMA}/{device}/ports/{port}", address.ip)
-    return Endpoint(
-        name=name,
-        address=str(address.ip),
-        network=str(address.network),
-        mtu=mtu(name),
-        rate=nic.rate if nic else None,
-        kind=nic.kind if nic else ETHERNET,
-        device=device,
-        port=int(port),
-        gid_index=gid_index,
-    )
-
-
-def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:
-    """The index of the RoCE v2 GID with this address; None if the port has none."""
-    for gid in read_gids(source, port):
-        if gid.kind == V2 and gid.ipv4 == address:
-            return gid.index
-    return None

@@ -9,7 +9,7 @@ from busbw.core.finding import Verdict
 from busbw.core.link_samples import Watched
 from busbw.host.gpu import GpuUse
 from busbw.pattern.pending_collective import Outstanding
-from busbw.ui.number_formats import wrapped
+from busbw.ui.columns import wrapped
 
 
 class RankSeen(msgspec.Struct, kw_only=True):

@@ -14,7 +14,7 @@ from msgspec import Meta
 from busbw.core.errors import UsageError
 from busbw.core.sizes import counted
 from busbw.link.types import bits_text
-from busbw.ui.number_formats import Column, aligned
+from busbw.ui.columns import Column, aligned
 
 FEWEST, MOST = 2, 8  # hosts
 # The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h,

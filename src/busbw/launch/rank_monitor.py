@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
 from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, decode
-from busbw.host import addresses, process
+from busbw.host import link_state, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
 from busbw.launch.signals import signal_words
@@ -118,7 +118,7 @@ class RankMonitor:
 
     def __post_init__(self) -> None:
         """Record the links that exist before the job."""
-        self.linked = addresses.linked(interfaces.selected(self.ifname))
+        self.linked = link_state.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
         """Record a line of stderr if it is a report, and return whether it is."""
@@ -357,7 +357,7 @@ class RankMonitor:
 
     def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
-        lost = addresses.lost(self.linked, interfaces.selected(self.ifname))
+        lost = link_state.lost(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:

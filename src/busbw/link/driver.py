@@ -13,8 +13,8 @@ from typing import Self, TypeVar
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.version import __version__
+from busbw.host.endpoints import Endpoint
 from busbw.host.process import allow_open_files
-from busbw.host.tcp_connections import Endpoint
 from busbw.launch import remote
 from busbw.launch.node import Node
 from busbw.link import findings, schedule

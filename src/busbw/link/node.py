@@ -11,9 +11,9 @@ import msgspec
 
 from busbw.core.telemetry import change
 from busbw.core.version import __version__
+from busbw.host.endpoints import endpoints
 from busbw.host.nvml_samples import Vitals
 from busbw.host.source import Live
-from busbw.host.tcp_connections import endpoints
 from busbw.link import pair as m
 from busbw.link import perftest, tcp
 from busbw.link.listening import Listener

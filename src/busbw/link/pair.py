@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from busbw.core.errors import NoMeasurement
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.launch.node import Node
 from busbw.link import perftest, tcp
 from busbw.link.listening import token

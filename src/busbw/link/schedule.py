@@ -19,7 +19,7 @@ import socket
 from collections.abc import Iterable, Sequence
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.tcp_connections import ETHERNET, INFINIBAND, ROCE, Endpoint
+from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
 from busbw.link.types import Rail
 
 Pair = tuple[int, int]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from busbw.core.sizes import counted, format_size
 from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
-from busbw.ui.number_formats import BARS, Column, aligned, finding_text, known, time_text, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import BARS, finding_text, known, time_text
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from busbw.core.finding import Finding, Verdict
 from busbw.core.sizes import counted
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)

@@ -13,10 +13,10 @@ from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch.slurm import Step
 from busbw.measure.job import SweepJob
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.start import run as start
+from busbw.measure.target import Where
 
 
 class Options(TypedDict, total=False):

@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -27,47 +26,16 @@ from busbw.engines.registry import (
 from busbw.host import net_plugin
 from busbw.launch import hosts as torchrun
 from busbw.launch import mpirun, slurm
-from busbw.launch.hosts import Host, parse_hosts, read_hostfile, share
-from busbw.launch.slurm import Step
+from busbw.launch.hosts import Host, share
 from busbw.measure.job import Job, SweepJob, encode
-
-_LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
-FORWARDED = (*_LIBRARIES, "OMP_NUM_THREADS", "PYTHONPATH", "LD_LIBRARY_PATH")
-PER_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # not forwarded: they differ between hosts
-
-
-def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
-    """The environment variables with these prefixes, for ranks on other hosts."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(prefixes) and name not in PER_HOST
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Where to start ranks, as the user asked.
-
-    It has the number of ranks, hosts as text or in a file, a network interface, and a Slurm step.
-    """
-
-    ranks: int | None = None
-    hosts: str = ""
-    hostfile: Path | None = None
-    ifname: str = ""
-    step: Step | None = None
-
-    def named(self) -> tuple[Host, ...]:
-        """The hosts that the user named, with their slots where given."""
-        if self.hostfile:
-            return read_hostfile(str(self.hostfile))
-        return parse_hosts(self.hosts) if self.hosts else ()
-
+from busbw.measure.target import Where, forwarded
 
 LOG = logging.getLogger(__name__)
 
+
 RANKS_PER_CORE = 16
+
+
 PROGRAM = "busbw.measure.rank"
 
 

@@ -16,7 +16,8 @@ from busbw.core.result import Device, Library, World
 from busbw.core.sizes import parse_int
 from busbw.core.topology import Topology
 from busbw.core.version import __version__
-from busbw.host.os_queries import allowed_cpu_list, read_host
+from busbw.host.host_facts import read_host
+from busbw.host.os_queries import allowed_cpu_list
 from busbw.launch.control import Control
 from busbw.measure.events import now
 from busbw.measure.job import Job

@@ -6,11 +6,12 @@ estimates the remaining time of a sweep from the cells measured so far.
 
 import math
 import operator
-from collections.abc import Hashable, Sequence
 
 # How many times longer than expected from the previous size a step may take, if that exceeds
 # --limit.
 SLACK = 3.0
+
+
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
 
@@ -73,58 +74,3 @@ def _likely_s(known: dict[int, float], size: int) -> float:
     smaller = [known_size for known_size in known if known_size <= size]
     nearest = max(smaller, default=min(known))
     return known[nearest] * max(size / max(nearest, 1), 1.0)
-
-
-PLACEMENTS = 2
-
-
-class Forecast:
-    """Estimates the remaining time of a sweep.
-
-    `sizes` are the bytes of all rows in order. Each row has two cells, which are visited `visits`
-    times or more. A visit is expected to take as long as the latest, or as `operations` operations,
-    which take longer at larger sizes.
-    """
-
-    def __init__(self, sizes: Sequence[int], visits: int = 1, operations: int = 1) -> None:
-        self._unknown = [size for size in sizes for _ in range(PLACEMENTS)]
-        self._visits, self._operations = visits, operations
-        self._begun: dict[Hashable, tuple[int, float]] = {}  # visits left, and seconds of each
-        self._check_s_byte = self._visit_s = self._operation_s_byte = 0.0
-
-    def learn(
-        self,
-        cell: Hashable,
-        size: int,
-        check_s: float,
-        visit_s: float,
-        operation_s: float,
-        *,
-        last: bool,
-    ) -> None:
-        """A visit of a cell of `size` bytes has ended: seconds of its check, of this visit, and
-        of one operation.
-        """
-        visits_left = self._visits
-        if cell in self._begun:
-            visits_left, _ = self._begun[cell]
-        elif size in self._unknown:
-            self._unknown.remove(size)
-        self._begun[cell] = (0 if last else max(visits_left - 1, 1), visit_s)
-        self._check_s_byte = check_s / max(size, 1)
-        self._operation_s_byte = operation_s / max(size, 1)
-        self._visit_s = visit_s
-
-    def left_s(self) -> float | None:
-        """Seconds until the sweep ends, with checks and operations proportional to bytes; None
-        before the first cell.
-        """
-        if not self._begun:
-            return None
-        begun_s = sum(visits_left * visit_s for visits_left, visit_s in self._begun.values())
-        return begun_s + sum(self._cell_s(size) for size in self._unknown)
-
-    def _cell_s(self, size: int) -> float:
-        """Seconds of the check and all visits of a cell that has not begun."""
-        visit_s = max(self._visit_s, self._operation_s_byte * size * self._operations)
-        return self._check_s_byte * size + self._visits * visit_s

@@ -156,7 +156,7 @@ def claim_stdout() -> Callable[[Event], None]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of a launched rank."""
-    from busbw.launch.environment import join
+    from busbw.launch.rendezvous import join
 
     process.die_with_parent()
     emit = claim_stdout()

@@ -20,10 +20,11 @@ from busbw.engines.base import Engine
 from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.cell_run import CellRun, Setup
+from busbw.measure.eta import Forecast
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
-from busbw.measure.progress import Forecast, Progress
+from busbw.measure.progress import Progress
 from busbw.stats.sampling import fewest_visits
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library

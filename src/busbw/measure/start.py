@@ -21,10 +21,11 @@ from busbw.engines.registry import choose, engine
 from busbw.launch import environment, interfaces, job
 from busbw.launch.control import Control, SoloControl
 from busbw.measure.job import Job, SweepJob
-from busbw.measure.launch_plan import Where, launcher_command, with_timeout
+from busbw.measure.launch_plan import launcher_command, with_timeout
 from busbw.measure.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
 from busbw.measure.sink import Sink
 from busbw.measure.supervise import Follower, RankFailed, follow
+from busbw.measure.target import Where
 from busbw.measure.watchdog import Reporter, Watchdog
 
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
@@ -33,7 +34,7 @@ INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not com
 
 def run_as_rank(requested_job: Job, where: Where, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
-    from busbw.launch.environment import join
+    from busbw.launch.rendezvous import join
 
     if where.ranks or where.hosts or where.hostfile or where.step:
         message = (

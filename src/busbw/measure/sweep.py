@@ -18,8 +18,7 @@ from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import job as measure_job
-from busbw.measure import network, plan, tuner_table
+from busbw.measure import fault_injection, network, plan, tuner_table
 from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
@@ -125,8 +124,8 @@ def sweep(
     """
     announces = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = measure_job.delay_s(
-        measure_job.parse(job.inject), opened, party.world.process, party.world.processes
+    late_s = fault_injection.delay_s(
+        fault_injection.parse(job.inject), opened, party.world.process, party.world.processes
     )
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)

@@ -14,7 +14,8 @@ from pathlib import Path
 from busbw.core.env import TUNER
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Pattern
-from busbw.core.tuner_table import TUNED, Choice, Rule, Table
+from busbw.core.tuner_table import Rule, Table
+from busbw.core.tuning import TUNED, Choice
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.registry import engine, torch_gpus
 from busbw.host import net_plugin

@@ -22,7 +22,7 @@ import msgspec
 
 from busbw.core.errors import Exit
 from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
-from busbw.host import addresses, kernel_log, process, tcp_connections
+from busbw.host import kernel_log, link_state, process, tcp_connections
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
@@ -90,7 +90,7 @@ class Watchdog:
         # Returns the report of the communication library.
         self.library: Callable[[], str] | None = None
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
-        self._linked = addresses.linked(self._selected)
+        self._linked = link_state.linked(self._selected)
         self._main = threading.main_thread().ident
         limits_s = [limit_s for limit_s in (job.limit_s, job.launch_limit_s) if limit_s]
         self._poll_s = min([POLL_S, *(limit_s / 4 for limit_s in limits_s)])
@@ -214,7 +214,7 @@ class Watchdog:
         innermost = traceback.extract_stack(frame)[-FRAMES:] if frame else []
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in innermost]
         waited_s = time.monotonic() - self._progressed
-        links_down = addresses.lost(self._linked, self._selected)
+        links_down = link_state.lost(self._linked, self._selected)
         stalled = Stalled(
             self._rank,
             self._host,

@@ -4,7 +4,7 @@ collectives on GPUs too when the host is busy.
 
 from busbw.core.finding import Verdict
 from busbw.core.result import SHARED_PROCESSORS, Device
-from busbw.host.nvidia_services import cpu_set
+from busbw.host.settings import cpu_set
 from busbw.model.rule import Conclusion, Rule, Run
 
 NAMED = 4  # ranks

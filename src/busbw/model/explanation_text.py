@@ -8,7 +8,8 @@ from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.model.types import Described, Explanation, Judged, Load
-from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, known
 
 
 def ranks_text(about: Described) -> str:

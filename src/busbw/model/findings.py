@@ -19,7 +19,7 @@ from busbw.model import (
 )
 from busbw.model.bounds import GIVEN, bounds
 from busbw.model.fabric import NoFabric, gb
-from busbw.model.hardware import plan
+from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 from busbw.model.usable_hardware import Used

@@ -9,16 +9,13 @@ of nominal rates. In NCCL's tables, data is about 82 % of NVLink's nominal rate 
 NICs count with their nominal rate.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from busbw.core.collectives import Collective
-from busbw.core.result import Ideal
-from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
-from busbw.model.bounds import Features, bounds
-from busbw.model.fabric import Fabric, gb
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
+
+
 # The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 
@@ -131,6 +128,8 @@ class Xgmi:
 
 
 RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
+
+
 XGMI: tuple[Xgmi, ...] = (
     Xgmi(
         "gfx908",
@@ -157,6 +156,8 @@ XGMI: tuple[Xgmi, ...] = (
         "gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"
     ),
 )
+
+
 _GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 
@@ -200,33 +201,3 @@ def of_links(sm: int, links: int) -> Generation | None:
     """
     rows = [row for row in GENERATIONS if row.sm // 10 == sm // 10 and links <= row.links]
     return min(rows, key=lambda row: (row.sm != sm, row.links - links), default=None)
-
-
-def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
-    """NCCL's bytes per second for the GPU's link to its peers, and a description; None for
-    hardware not in the table.
-    """
-    if gpu.nvlink:
-        row = generation(gpu)
-        if row is None:
-            return None
-        links = counted(gpu.nvlink, "link")
-        text = f"NVLink as NCCL plans, {links} x {gb(row.planned)} GB/s"
-        return gpu.nvlink * row.planned, text
-    x16 = NCCL_PCI.get(gpu.pcie_gen_max or 0)
-    if x16 is None or not gpu.pcie_width:
-        return None
-    rate = x16 * gpu.pcie_width / 16
-    return rate, f"PCIe as NCCL plans, {gb(rate)} GB/s"
-
-
-def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
-    """The bound of Ring, or the point-to-point bound without Ring, with NCCL's constants; None
-    for hardware not in the table.
-    """
-    if fab.gpu is not None:
-        planned = planned_rate(gpu)
-        if planned is None:
-            return None
-        fab = replace(fab, gpu=planned[0], gpu_link=planned[1])
-    return next(iter(bounds(row, fab, Features())), None)

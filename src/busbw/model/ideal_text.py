@@ -3,7 +3,8 @@
 from busbw.core.sizes import format_size
 from busbw.model import explanation_text
 from busbw.model.types import Ideals, Level
-from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, known
 
 DROP_ORDER = ("limited by", "protocol")
 

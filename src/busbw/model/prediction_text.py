@@ -3,7 +3,8 @@
 from busbw.core.sizes import counted, format_size
 from busbw.model import explanation_text
 from busbw.model.types import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
-from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, time_text, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, known, time_text
 
 DROP_ORDER = ("bound by", "protocol", "ranks", "mark")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")

@@ -12,17 +12,11 @@ from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
 from busbw.model.fabric import Fabric, gb
-from busbw.model.hardware import (
-    GENERATIONS,
-    NCCL_PCI,
-    Generation,
-    by_name,
-    generation,
-    planned_rate,
-)
+from busbw.model.hardware import GENERATIONS, NCCL_PCI, Generation, by_name, generation
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.graphs import Host, nvls, ring, tree
+from busbw.model.payload import planned_rate
 
 GBIT = 1e9 / 8
 PCIE_WIRE = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}  # 16 lanes; PCI-SIG, as in host/gpu.py

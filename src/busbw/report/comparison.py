@@ -5,7 +5,8 @@ their ratio and the verdict.
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import CellKey, ComparedCell, Comparison
+from busbw.core.cells import CellKey
+from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison import (
     closing,

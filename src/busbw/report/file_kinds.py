@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from busbw.check import error_growth_types, machine
+from busbw.check import command_text, error_growth_types, launch_text
 from busbw.check import text as check_text
-from busbw.check import types as check_types
 from busbw.check.error_growth_types import TrendReport
 from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
-from busbw.core import cells as compared
 from busbw.core import json_codec, pattern, tuner_table
-from busbw.core.cells import Comparison
+from busbw.core.comparison import SCHEMA as COMPARISON
+from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.link_samples import Watched
 from busbw.history import comparison
@@ -63,14 +62,14 @@ def _without_version(schema: str) -> str:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("Comparison", Comparison, comparison.text, compared.SCHEMA),
+    Kind("Comparison", Comparison, comparison.text, COMPARISON),
     Kind("Link test", LinkReport, link_text.render),
     Kind("Search for slow hosts", SuspectReport, link_text.render_suspects),
     Kind("Link counters", Watched, watch_text.table),
     Kind("Check of a machine", CheckReport, check_text.text),
     Kind("Check of several machines", ClusterReport, check_text.cluster_text),
-    Kind("Check of a command line", CommandReport, machine.text),
-    Kind("Check of a launch", Diagnosis, check_types.text),
+    Kind("Check of a command line", CommandReport, command_text.text),
+    Kind("Check of a launch", Diagnosis, launch_text.text),
     Kind("Check of a job", JobReport, job_text.text),
     Kind("Trend of errors", TrendReport, error_growth_types.text),
     Kind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),

@@ -7,11 +7,12 @@ from busbw.core.cells import timing
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.report.comparison import Comparisons, comparison
+from busbw.report.embedded import NOTE, embedded
 from busbw.report.machine import machine, run
 from busbw.report.other_reports import Others
 from busbw.report.plots import plots
 from busbw.report.rows import LETTERS, ReportInput, alike, rows
-from busbw.report.summary import NOTE, embedded, heading, sentence, summary, warnings
+from busbw.report.summary import heading, sentence, summary, warnings
 from busbw.ui.html.element import add, findings, framed, section, tag
 
 NO_OTHERS = Others()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Comparison, Figure
+from busbw.core.cells import IN_PLACE, OUT_OF_PLACE, Figure
+from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, drawable, nominal, series

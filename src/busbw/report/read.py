@@ -19,12 +19,13 @@ from busbw.measure.formats import (
     read_rccl_tests_file,
     reading,
 )
-from busbw.pattern.replay.types import ReplayResult
-from busbw.report import results, summary
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.report import embedded, results
 from busbw.report.results import AnyResult
-from busbw.train.plan_rounds import BY_NAME as TRANSPORTS
+from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
-from busbw.train.types import PlanResult, TrainRun
+from busbw.train.transports import BY_NAME as TRANSPORTS
+from busbw.train.types import TrainRun
 
 LARGEST_COUNT = (1 << 63) - 1  # NCCL counts with 64 bits
 SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
@@ -226,7 +227,7 @@ def read(
 
 def _read_any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
     if data[:15].lower() == b"<!doctype html>":
-        return _read_busbw(summary.extract(data, table), collective)
+        return _read_busbw(embedded.extract(data, table), collective)
     if read_rccl_tests_file.recognized(data):
         return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":

@@ -8,12 +8,12 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result, Row
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
 from busbw.pattern.replay import text as replay_text
-from busbw.pattern.replay.types import ReplayResult
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.report import results
 from busbw.report.results import AnyResult
 from busbw.train import plan_text, states_text
 from busbw.train import text as train_text
-from busbw.train.types import PlanResult, TrainResult
+from busbw.train.kinds import PlanResult, TrainResult
 
 
 def _empty(*_: object) -> str:

@@ -8,8 +8,8 @@ from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import Outcome, Result
-from busbw.pattern.replay.types import ReplayResult
-from busbw.train.types import PlanResult, TrainResult
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.train.kinds import PlanResult, TrainResult
 
 AnyResult = Result | TrainResult | PlanResult | ReplayResult
 SCHEMAS = {

@@ -13,8 +13,9 @@ from busbw.core.cells import Figure, every, figures
 from busbw.core.result import Result, Row
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
+from busbw.ui.columns import Column
 from busbw.ui.html.element import add, tag
-from busbw.ui.number_formats import Column, time_text
+from busbw.ui.number_formats import time_text
 
 SMALLEST, LARGEST = 1e-15, 1e18  # what can be drawn: seconds, bytes per second, ratios
 LETTERS = "ABCDEFGH"  # one for each color of style.css

@@ -9,19 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from busbw.core.cells import (
-    SCHEMA,
-    CellKey,
-    ComparedCell,
-    Comparison,
-    Side,
-    Signs,
-    Verdict,
-    complete_repeats,
-    in_table_order,
-    timing,
-    usable,
-)
+from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
+from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted

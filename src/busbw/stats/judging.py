@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.cells import CellKey, ComparedCell, Figure, Verdict, usable
+from busbw.core.cells import CellKey, Figure, usable
+from busbw.core.comparison import ComparedCell, Verdict
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, holm, level, shift, sweep_test

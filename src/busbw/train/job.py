@@ -12,8 +12,8 @@ from busbw.launch.control import Control
 from busbw.measure import network
 from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, now
 from busbw.measure.process_groups import facts, join_groups
+from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw.train.names import known
-from busbw.train.types import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 
 ENGINE = "torch"
 

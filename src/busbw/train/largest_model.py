@@ -11,11 +11,12 @@ import msgspec
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.gpt_shape import GptShape
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.train.types import Largest, TrainJob, TrainResult, TrainRun, TrainSpec
+from busbw.measure.target import Where
+from busbw.train.kinds import TrainJob, TrainResult
+from busbw.train.types import Largest, TrainRun, TrainSpec
 
 # The search for the largest model ends when the next model is larger by at most this share.
 FINENESS = 0.02

@@ -15,6 +15,7 @@ from busbw.accel.settings import HOST
 from busbw.core.errors import UsageError
 from busbw.measure.events import EnterPhase, Event
 from busbw.train.bench import SETTLES, Bench, under_ddp, wrap
+from busbw.train.kinds import Surveyed, Trained
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
 from busbw.train.plan_types import (
@@ -29,7 +30,7 @@ from busbw.train.plan_types import (
     PlanSpec,
 )
 from busbw.train.replay import Hook, Recorder, Replayed
-from busbw.train.types import DEFAULT_BUCKET_MB, Surveyed, Trained
+from busbw.train.types import DEFAULT_BUCKET_MB
 
 
 def survey(

@@ -7,84 +7,27 @@ numbers that are sent.
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 import msgspec
 
 from busbw.accel.methods import CODECS
-from busbw.core.errors import BusbwError, UsageError
+from busbw.core.errors import BusbwError
 from busbw.engines.registry import torch_gpus
 from busbw.host import net_plugin
 from busbw.measure.job import Job
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
+from busbw.measure.target import Where
+from busbw.train.kinds import PlanJob, PlanResult, TrainJob, TrainResult
 from busbw.train.plan_types import AS_IS, CheckRound, Exchange
 from busbw.train.recommendation import recommended
-from busbw.train.types import PlanJob, PlanResult, Training, TrainJob, TrainResult
+from busbw.train.transports import BY_NAME, Transport
+from busbw.train.types import Training
 from busbw.train.variation import parts
-
-
-@dataclass(frozen=True, slots=True)
-class Transport:
-    """One transport: NCCL's variables, and its network.
-
-    `net` is a name of core.networks, '' for NCCL's own choice.
-    """
-
-    name: str
-    meaning: str
-    variables: dict[str, str] = field(default_factory=dict)
-    net: str = ""
-
-    @property
-    def shell(self) -> str:
-        """The shell command that applies it, '' if none is needed."""
-        if self.net == "busbw":
-            return 'eval "$(busbw env net)"'
-        if not self.variables:
-            return ""
-        settings = [f"{name}={value}" for name, value in self.variables.items()]
-        return " ".join(["export", *settings])
-
-
-TRANSPORTS = (
-    Transport(AS_IS, "NCCL's defaults"),
-    Transport(
-        "sockets",
-        "NCCL's sockets on 16 channels, each with one thread and one socket",
-        {"NCCL_MIN_NCHANNELS": "16", "NCCL_SOCKET_NTHREADS": "1", "NCCL_NSOCKS_PERTHREAD": "1"},
-        "socket",
-    ),
-    Transport(
-        "tree",
-        "all_reduce by NCCL's double tree: fewer bytes over each NIC of a host with several GPUs",
-        {"NCCL_ALGO": "allreduce:tree"},
-    ),
-    Transport("busbw", "busbw's network plugin", net="busbw"),
-)
-BY_NAME = {row.name: row for row in TRANSPORTS}
-
-
-def parse(text: str) -> list[Transport]:
-    """The rows for comma-separated names; the first is the baseline.
-
-    UsageError for an unknown, repeated or missing name.
-    """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in BY_NAME:
-            raise UsageError(
-                f"'{name}' in '{text}' is not a transport", f"use {', '.join(BY_NAME)}"
-            )
-        if names.count(name) > 1:
-            raise UsageError(f"'{text}' contains {name} twice", "give each name once")
-    if not names:
-        raise UsageError("no transport given", f"use {', '.join(BY_NAME)}")
-    return [BY_NAME[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True)

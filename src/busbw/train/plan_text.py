@@ -4,7 +4,7 @@ from busbw.core.sizes import counted
 from busbw.stats import rounds
 from busbw.train import recommendation
 from busbw.train import text as train_text
-from busbw.train.plan_rounds import BY_NAME
+from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import AS_IS, LOSSES, Exchange, Plan
 from busbw.train.rounds_text import (
     MS,
@@ -14,8 +14,9 @@ from busbw.train.rounds_text import (
     plus_minus,
     unclear_text,
 )
-from busbw.train.types import DEFAULT_BUCKET_MB, PlanResult
-from busbw.ui.number_formats import Column, fitting, line, wrapped
+from busbw.train.transports import BY_NAME
+from busbw.train.types import DEFAULT_BUCKET_MB
+from busbw.ui.columns import Column, fitting, line, wrapped
 
 MB = 1e6
 METHOD = 26  # characters

@@ -3,8 +3,10 @@
 from statistics import median
 
 from busbw.stats.intervals import interval
-from busbw.train.types import COMPUTE, Largest, Training, TrainResult, TrainRun
-from busbw.ui.number_formats import Column, fitting, library, line, machine, wrapped
+from busbw.train.kinds import TrainResult
+from busbw.train.types import COMPUTE, Largest, Training, TrainRun
+from busbw.ui.columns import Column, fitting, line, wrapped
+from busbw.ui.number_formats import library, machine
 
 GB = 1e9
 METHOD = 14  # characters

@@ -8,6 +8,7 @@ from statistics import median, quantiles
 
 from busbw.core.result import Outcome
 from busbw.stats import rounds
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.rounds_text import (
     contradiction_text,
     note,
@@ -15,9 +16,10 @@ from busbw.train.rounds_text import (
     plus_minus,
     unclear_text,
 )
-from busbw.train.types import ALONE, PlanResult, Training, TrainResult
+from busbw.train.types import ALONE, Training
 from busbw.train.variation import contradictions, parts, share_interval, unclear
-from busbw.ui.number_formats import Column, aligned, finding_text, known, library, machine, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import finding_text, known, library, machine
 
 MB = 1e6
 LEAST = "~0"

@@ -9,17 +9,21 @@ from statistics import harmonic_mean, median, pstdev
 import msgspec
 
 from busbw.core.gpt_shape import GptShape
-from busbw.core.result import Outcome
-from busbw.measure.events import Event
-from busbw.measure.job import Job, Kind
-from busbw.train.plan_types import Plan, PlanSpec
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
+
+
 # Forward and backward without an update: the baseline of ways to keep a model's states.
 COMPUTE = "compute"
+
+
 # DDP's own default. Its first bucket then holds 1 MB, so that the first exchange begins early.
 DEFAULT_BUCKET_MB = 25.0
+
+
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
 
 
@@ -195,92 +199,3 @@ class Training(msgspec.Struct):
         """How much longer a step takes than over a perfect network."""
         step, silent = self.step_s(method), self.silent_s(method)
         return step - silent if step is not None and silent is not None else None
-
-
-class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
-    """A training benchmark."""
-
-    training: TrainSpec
-
-
-class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
-    """The measurements for a plan: steps, buckets and exchanges of a training."""
-
-    training: TrainSpec
-    plan: PlanSpec
-
-
-class TrainResult(Outcome, tag="busbw.training/1"):
-    """The result of a training benchmark."""
-
-    training: Training
-
-    @property
-    def measured(self) -> int:
-        """Trainings: one for each method and round."""
-        return len(self.training.runs)
-
-    def reached(self) -> str:
-        """The last method."""
-        return _reached(self.training)
-
-
-class PlanResult(Outcome, tag="busbw.plan/1"):
-    """The result of measuring ways to exchange gradients; `plan` is None until the step without
-    any exchange was measured.
-    """
-
-    training: Training
-    plan: Plan | None = None
-
-    @property
-    def measured(self) -> int:
-        """Exchanges: one for each method and transport."""
-        return len(self.plan.exchanges) if self.plan else 0
-
-    def reached(self) -> str:
-        """The last method."""
-        return _reached(self.training)
-
-
-def _reached(training: Training) -> str:
-    runs = training.runs
-    return f", after the method {runs[-1].method}" if runs else ", before the first method was done"
-
-
-class Iteration(Event, tag="iteration"):
-    """One iteration of a training is measured; `rate` is in samples per second and rank."""
-
-    method: str
-    round: int
-    number: int
-    rate: float
-
-
-class Trained(Event, tag="trained"):
-    """One method of a training is measured, for one round."""
-
-    run: TrainRun
-
-    def add_to(self, result: Outcome) -> bool:
-        """Add the run."""
-        assert isinstance(result, TrainResult | PlanResult)
-        result.training.runs.append(self.run)
-        return True
-
-
-class Surveyed(Event, tag="surveyed"):
-    """A plan with all that is measured so far."""
-
-    plan: Plan
-
-    def add_to(self, result: Outcome) -> bool:
-        """Replace the plan."""
-        assert isinstance(result, PlanResult)
-        result.plan = self.plan
-        return True
-
-
-PERFORM = ("busbw.train.job", "train")
-TRAIN = Kind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
-PLAN = Kind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
-from busbw.core.cells import CellKey, Verdict, cells, usable
+from busbw.core.cells import CellKey, cells, usable
 from busbw.core.collectives import BY_NAME
+from busbw.core.comparison import Verdict
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result

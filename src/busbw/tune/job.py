@@ -13,7 +13,7 @@ from statistics import median
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.engines.base import Engine, Tuner
 from busbw.engines.registry import Opening, engine
 from busbw.launch.control import Control

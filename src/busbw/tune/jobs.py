@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from busbw.core.cells import ComparedCell, Comparison
+from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.core.sizes import short_size
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.launch import environment
 from busbw.measure.events import Event, Started
 from busbw.measure.job import SweepJob
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
+from busbw.measure.target import Where
 from busbw.stats.compare import compare
 from busbw.stats.judging import RELEVANT, Limits
 from busbw.tune.types import (

@@ -9,14 +9,8 @@ from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import Table
 from busbw.stats.judging import RELEVANT
 from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
-from busbw.ui.number_formats import (
-    Column,
-    aligned,
-    finding_text,
-    nccl_version_text,
-    time_text,
-    wrapped,
-)
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import finding_text, nccl_version_text, time_text
 
 
 def less_time(gain: Gain | None) -> str:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.cells import Verdict
+from busbw.core.comparison import Verdict
 from busbw.core.errors import BusbwError, Exit
 from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.cells import Verdict
+from busbw.core.comparison import Verdict
 from busbw.core.finding import Finding
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.measure.events import Event
 from busbw.measure.job import Kind, SweepJob
 from busbw.stats.judging import RELEVANT, Limits, independent, verdict

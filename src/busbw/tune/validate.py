@@ -11,7 +11,7 @@ from itertools import islice
 from busbw.core.errors import UsageError
 from busbw.core.networks import CHANNEL_VARIABLES, chosen
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops, sizes
-from busbw.core.tuner_table import TUNED
+from busbw.core.tuning import TUNED
 
 MOST_SIZES = 64
 

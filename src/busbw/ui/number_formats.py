@@ -5,11 +5,8 @@ A column has one definition, printed as plain text, Markdown or HTML.
 """
 
 import math
-import re
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,120 +17,12 @@ from busbw.core.pattern import SEND, PatternRow
 from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import counted, parse_float
 
-# `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
-LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column of a table.
-
-    `value` takes the item that a line shows, and returns the text of the cell or a number. `width`
-    is the least number of characters, for tables whose rows are printed one by one. Text is aligned
-    to the right, or to the `left`. `shown` says whether the table of a result has the column.
-    """
-
-    title: str
-    value: Callable[..., object]
-    unit: str = ""
-    width: int = 0
-    left: bool = False
-    shown: Callable[[Result], bool] = lambda result: True
-
-    @property
-    def heading(self) -> str:
-        """`time`, `algbw (GB/s)`."""
-        return f"{self.title} ({self.unit})" if self.unit else self.title
-
-    def text(self, *item: object) -> str:
-        """The text of one cell."""
-        return str(self.value(*item))
-
-    def pad(self, text: str, width: int) -> str:
-        """The text aligned in `width` characters."""
-        return text.ljust(width) if self.left else text.rjust(width)
-
-
-def fitting(
-    columns: Sequence[Column], widths: Sequence[int], limit: int | None, order: Sequence[str]
-) -> list[int]:
-    """Indices of the columns that fit `limit` characters, two spaces apart.
-
-    Columns are dropped in `order`, a list of titles.
-    """
-    kept = list(range(len(columns)))
-    for title in order:
-        if limit is None or sum(widths[index] + 2 for index in kept) - 2 <= limit:
-            break
-        kept = [index for index in kept if columns[index].title != title]
-    return kept
-
-
-def line(columns: Sequence[Column], texts: Iterable[str]) -> str:
-    """Texts in columns of their least widths, two spaces apart."""
-    return _joined(columns, texts, [column.width for column in columns])
-
-
-def _joined(columns: Iterable[Column], texts: Iterable[str], widths: Iterable[int]) -> str:
-    padded = (
-        column.pad(text, width) for column, text, width in zip(columns, texts, widths, strict=True)
-    )
-    return "  ".join(padded).rstrip() + "\n"
-
-
-def aligned(
-    columns: Sequence[Column],
-    items: Iterable[object],
-    limit: int | None = None,
-    order: Sequence[str] = (),
-) -> str:
-    """The whole table under its titles, each column as wide as its longest text; narrowed to
-    `limit` characters as `fitting` does.
-    """
-    heading = [column.heading for column in columns]
-    lines = [heading, *(_texts(columns, item) for item in items)]
-    widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
-    kept = fitting(columns, widths, limit, order)
-    kept_columns, kept_widths = [columns[at] for at in kept], [widths[at] for at in kept]
-    table = ""
-    for texts in lines:
-        table += _joined(kept_columns, [texts[at] for at in kept], kept_widths)
-    return table
-
-
-def _texts(columns: Sequence[Column], item: object) -> list[str]:
-    return [column.text(item) for column in columns]
-
-
-def wrapped(text: str, width: int | None) -> str:
-    """The text with its long lines broken between words.
-
-    What follows a break is aligned with the text after the line's label.
-    """
-    if width is None:
-        return text
-    return "".join(_wrap(line, width) for line in text.splitlines(keepends=True))
-
-
-def _wrap(line: str, width: int) -> str:
-    if len(line.rstrip("\n")) <= width:
-        return line
-    match = LABEL.match(line)
-    label = match.group() if match else ""
-    indent = len(label) if label.strip() else len(label) + 2
-    lines = textwrap.wrap(
-        line[len(label) :],
-        width,
-        initial_indent=label,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(lines) + "\n"
-
-
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
 BARS = "▁▂▃▄▅▆▇█"
+
+
 PLAIN_BARS = ".:-=+*#@"
 
 

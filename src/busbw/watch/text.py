@@ -14,7 +14,8 @@ import msgspec
 
 from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, Watched, per_second
 from busbw.core.unseen import seen
-from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, percent_text, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, known, percent_text
 
 HOME = "\x1b[H"  # the cursor goes to the corner
 REST = "\x1b[J"  # what is below it goes away

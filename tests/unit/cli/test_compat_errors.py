@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import busbw
-from busbw.cli.perf import BY_HAND, REWORDINGS, text_of
+from busbw.cli.compat_errors import BY_HAND, REWORDINGS, text_of
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.rank_messages import Stalled
 from busbw.engines.registry import engine, refuse_network

@@ -10,6 +10,7 @@ from busbw.cli import plan as plan_command
 from busbw.cli import train as train_command
 from busbw.cli.main import guarded
 from busbw.measure.events import Started
+from busbw.train.kinds import PlanResult, Surveyed, TrainResult
 from busbw.train.plan_rounds import Planner
 from busbw.train.plan_types import (
     Bucket,
@@ -20,15 +21,7 @@ from busbw.train.plan_types import (
     Plan,
     PlanRun,
 )
-from busbw.train.types import (
-    ALONE,
-    PlanResult,
-    Surveyed,
-    Training,
-    TrainResult,
-    TrainRun,
-    TrainSpec,
-)
+from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 SAID = "figures contradict each other:"
 

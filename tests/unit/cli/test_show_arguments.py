@@ -7,15 +7,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
-from busbw.cli.show import load
 from busbw.core.result import Cell, Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
 from busbw.report.results import SCHEMAS
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import Bucket, Plan
-from busbw.train.types import PlanResult, Training, TrainResult, TrainRun, TrainSpec
+from busbw.train.types import Training, TrainRun, TrainSpec
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuner_table import HEADER, TUNED, Choice, Rule, Table, parse, ranges
+from busbw.core.tuner_table import HEADER, Rule, Table, parse, ranges
+from busbw.core.tuning import TUNED, Choice
 
 RULE = "2 * all_reduce 8 8 Ring LL *"
 CHOICES = st.builds(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.host.tcp_connections import ETHERNET, INFINIBAND, ROCE
+from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE
 from busbw.link import schedule
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from busbw.cli import perf
+from busbw.cli import getopt
 from busbw.cli.main import cli
 from busbw.core.collectives import BY_NAME
 
@@ -70,7 +70,7 @@ def problem(words: list[str]) -> str:
     program, *rest = words
     if program != "busbw":
         known = program.removesuffix("_mpi").removesuffix("_perf") in BY_NAME
-        return perf.parse(rest).message if known else f"no program {program}"
+        return getopt.parse(rest).message if known else f"no program {program}"
     if not rest or rest[0].startswith("-"):
         return "" if rest in ([], ["--help"], ["--version"]) else f"unknown {rest}"
     command = cli.get_command(click.Context(cli), rest[0])

@@ -24,7 +24,7 @@ from busbw.engines.base import Call, Probe
 from busbw.engines.host_probe import bits_type
 from busbw.engines.mpi import LARGEST_COUNT, MpiEngine
 from busbw.launch.control import Control
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

@@ -15,7 +15,7 @@ from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Probe
 from busbw.engines.torch import TorchEngine
 from busbw.launch.control import Control
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

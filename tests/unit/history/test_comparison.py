@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from busbw.core import json_codec
-from busbw.core.cells import SCHEMA, CellKey, ComparedCell, Comparison, Side, Verdict
+from busbw.core.cells import CellKey
+from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
 from busbw.core.result import Result
 from busbw.history import comparison
 from busbw.measure.formats.markdown import plain

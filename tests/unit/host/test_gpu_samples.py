@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busbw.host.nvml_samples import Sample, Sampler
+from busbw.host.gpu_samples import Sample, Sampler
 
 
 class NVMLError(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from busbw.host.links import ALL_LINKS, LONGEST_US, PCIE_RANGE, GpuTraffic, _pcie_rates
+from busbw.host.gpu_traffic import ALL_LINKS, LONGEST_US, PCIE_RANGE, GpuTraffic, _pcie_rates
 
 TX, RX, PCIE_TX, PCIE_RX, REPLAY = 138, 139, 197, 198, 52
 RATE = 40e9  # bytes per second that the stand-in's PCIe counter grows by

@@ -12,8 +12,8 @@ import pytest
 
 from busbw.core.link_samples import NVLINK, PCIE, Link
 from busbw.core.topology import Gpu, Host, Nic
+from busbw.host.host_facts import read_host
 from busbw.host.links import _links_of, gpu_links
-from busbw.host.os_queries import read_host
 from busbw.host.snapshot import Recording, parse_archive, recorded
 from busbw.host.source import Live
 

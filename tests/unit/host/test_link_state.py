@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.host import addresses
+from busbw.host import addresses, link_state
 
 PROGRAM = """
 import json, subprocess, sys, time
@@ -43,7 +43,7 @@ print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.
 
 
 def test_loopback_has_a_link() -> None:
-    assert "lo" in addresses.linked()
+    assert "lo" in link_state.linked()
 
 
 def test_foreign_and_removed_links_are_not_reported() -> None:

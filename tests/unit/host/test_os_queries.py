@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from busbw.host import os_queries
-from busbw.host import process as d_state
+from busbw.host import d_state, os_queries
+from busbw.host.d_state import still_waiting, stuck_processes, waits_so_far
 from busbw.host.os_queries import accessible, allowed_cpus, clock, space
-from busbw.host.process import state, still_waiting, stuck_processes, waits_so_far
+from busbw.host.process import state
 from busbw.host.source import Unavailable
 
 # clone(2) with CLONE_VFORK: the parent waits in state D until its child ends.

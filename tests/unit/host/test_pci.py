@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host.gpu import GpuUse, load, loads, read_load
-from busbw.host.pci import Config, Link, errors, links, read_config, read_devices, read_link, shared
+from busbw.host.pci import Link, errors, links, read_devices, read_link, shared
 from busbw.host.pci import bridges as above
+from busbw.host.pci_config import Config, read_config
 
 
 def test_devices_and_the_bridges_above_them():

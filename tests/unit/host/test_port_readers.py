@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host import ethtool
-from busbw.host.addresses import parse_inet6, read_addresses
+from busbw.host.bonding import Bond, Slave, carriers, parse_bond, read_bonds
 from busbw.host.dcb import Dcb
 from busbw.host.ethtool import Pause, read_pause
-from busbw.host.interfaces import Bond, Slave, carriers, parse_bond, read_bonds, read_interfaces
+from busbw.host.interfaces import read_interfaces
+from busbw.host.ip_addresses import parse_inet6, read_addresses
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import Qos, decoded, parse_traffic_class, read_qos
 from busbw.host.source import Live

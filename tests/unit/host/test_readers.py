@@ -13,15 +13,25 @@ import pytest
 from tree import Tree
 
 from busbw.core.topology import Nic
-from busbw.host import addresses, cgroup, cpu, kernel_log, process, tcp_connections
+from busbw.host import (
+    addresses,
+    cgroup,
+    cpu,
+    d_state,
+    endpoints,
+    kernel_log,
+    link_state,
+    process,
+    tcp_connections,
+)
 from busbw.host.cpu_mem import System
+from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
 from busbw.host.kernel_log import Line, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
-from busbw.host.tcp_connections import ETHERNET, Endpoint
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -126,7 +136,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
         ("eth0", ETHERNET, 1, None),
     ):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
-        endpoint = tcp_connections._endpoint(tree.source(), "eth0", address, nic)
+        endpoint = endpoints._endpoint(tree.source(), "eth0", address, nic)
         assert (endpoint.address, endpoint.network, endpoint.rate, endpoint.kind) == (
             "10.1.2.1",
             "10.1.2.0/24",
@@ -138,7 +148,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
             port,
             index,
         )
-    alone = tcp_connections._endpoint(tree.source(), "eth0", address, None)
+    alone = endpoints._endpoint(tree.source(), "eth0", address, None)
     assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (
         ETHERNET,
         None,
@@ -146,7 +156,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
         1,
         None,
     )
-    assert tcp_connections._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
+    assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
 
 
 def ip(*words):
@@ -167,7 +177,7 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     )
     for _, name in socket.if_nameindex():
         shown.files(f"/sys/class/net/{name}", operstate="up")
-    endpoints = {endpoint.name: endpoint for endpoint in tcp_connections.endpoints(shown.source())}
+    by_name = {endpoint.name: endpoint for endpoint in endpoints.endpoints(shown.source())}
     endpoint = Endpoint(
         name=veth,
         address="198.18.77.1",
@@ -178,12 +188,10 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
         device="rxe0",
         port=1,
     )
-    assert (endpoints[veth], "lo" in endpoints, f"{veth}p" in endpoints) == (endpoint, False, False)
+    assert (by_name[veth], "lo" in by_name, f"{veth}p" in by_name) == (endpoint, False, False)
     # of another namespace, so that names say nothing
     other = shown.files("/sys/class/net/eth77", operstate="up").source()
-    (endpoint,) = (
-        endpoint for endpoint in tcp_connections.endpoints(other) if endpoint.name == veth
-    )
+    (endpoint,) = (endpoint for endpoint in endpoints.endpoints(other) if endpoint.name == veth)
     assert (endpoint.kind, endpoint.rate, endpoint.mtu) == (ETHERNET, None, 1400)
 
 
@@ -193,17 +201,17 @@ def test_links_that_carry_data_are_watched(veth):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
     while (
-        len(addresses.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
         and time.monotonic() < end
     ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in addresses.linked() and f"{veth}p" not in addresses.linked(), (
+    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
         "the second has no address"
     )
-    assert f"{veth}p" in addresses.linked((f"{veth}p",))
-    assert addresses.lost({veth}) == []
+    assert f"{veth}p" in link_state.linked((f"{veth}p",))
+    assert link_state.lost({veth}) == []
     ip("link", "set", veth, "down")
-    assert addresses.lost({veth}) == [veth] and veth not in addresses.linked((veth,))
+    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
 
 
 def test_addresses_of_interfaces():
@@ -224,7 +232,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert addresses.lost(before, selected) == lost
+    assert link_state.lost(before, selected) == lost
 
 
 @pytest.mark.parametrize(
@@ -407,9 +415,9 @@ def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, f
     monkeypatch.setattr(
         process, "_read", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
     )
-    assert json.loads(process.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
-    assert (slept, process._function(8)) == ([0.25] * sleeps, "")
+    assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")
 
 
 def test_an_ended_process_has_no_text():
-    assert process._read(2**22 + 1, "stat") == ""
+    assert process.read_proc(2**22 + 1, "stat") == ""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
-from busbw.host.nvidia_services import (
+from busbw.host.settings import (
     bracketed,
     cpu_set,
     logind_setting,

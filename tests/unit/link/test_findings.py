@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import findings
 from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec, Rail
 

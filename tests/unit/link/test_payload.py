@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import schedule
 
 GBIT = 1e9 / 8

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import perftest
 from busbw.link.driver import Tournament
 from busbw.link.types import PERFTEST, LinkSpec, Program

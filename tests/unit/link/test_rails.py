@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import schedule
 
 HOSTS = ("h1", "h2", "h3")

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from busbw.host.tcp_connections import Endpoint
+from busbw.host.endpoints import Endpoint
 from busbw.link import html as link_html
 from busbw.link import text as link_matrix
 from busbw.link import text as link_text

@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from busbw.core.sweep import SweepSpec
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure.events import Event, encode
 from busbw.measure.job import SweepJob
 from busbw.measure.sweep import measure

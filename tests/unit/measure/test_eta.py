@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.measure.progress import Forecast
+from busbw.measure.eta import Forecast
 
 
 def test_there_is_no_forecast_before_the_first_cell() -> None:

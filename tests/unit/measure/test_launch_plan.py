@@ -9,7 +9,7 @@ import pytest
 from busbw.core.sweep import SweepSpec
 from busbw.measure import launch_plan
 from busbw.measure.job import SweepJob
-from busbw.measure.launch_plan import Where
+from busbw.measure.target import Where
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")

@@ -6,7 +6,7 @@ from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE
 from busbw.core.result import Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import Carried, HostChange
-from busbw.measure.link_sampler import NETWORK, least_sent, loads
+from busbw.measure.link_traffic import NETWORK, least_sent, loads
 
 SIZE, OPERATIONS = 1 << 20, 100
 

@@ -10,12 +10,12 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.model.estimate import Point, Setting, factors, fit
+from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import Parts, allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.predict import BANDS, forecast, point, predict
 from busbw.model.systems import System, parse_system
 from busbw.model.types import Fit
-from busbw.model.usable_hardware import of_result, shape
 from busbw.report import read
 
 AR = BY_NAME["all_reduce"]

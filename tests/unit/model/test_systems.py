@@ -8,9 +8,9 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.topology import Gpu, Host
 from busbw.model import topo_xml
 from busbw.model.hardware import GENERATIONS
+from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import LATEST
 from busbw.model.systems import USUAL, of_gpus, parse_system, with_nics
-from busbw.model.usable_hardware import of_host
 
 GPU = (
     '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu'

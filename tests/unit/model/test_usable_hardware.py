@@ -9,7 +9,8 @@ from busbw.core.result import Device, World
 from busbw.core.topology import Nic, Topology
 from busbw.model.bounds import Features
 from busbw.model.fabric import NoFabric
-from busbw.model.hardware import GENERATIONS, generation, planned_rate
+from busbw.model.hardware import GENERATIONS, generation
+from busbw.model.payload import planned_rate
 from busbw.model.usable_hardware import Used, ideals, list_matches, nics_left, used
 
 System = Callable[..., Topology]

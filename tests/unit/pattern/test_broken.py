@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pattern_records import record
 
 from busbw.core.errors import UsageError
-from busbw.pattern import pattern_lines
-from busbw.pattern import text as pattern_csv
+from busbw.pattern import csv, pattern_lines
 from busbw.pattern.registry import BY_NAME
 from busbw.pattern.text import table
 
@@ -56,9 +55,7 @@ def survives(data: bytes, **options: object) -> None:
         written = list(pattern_lines.lines(pattern))
         again = pattern_lines.read(written, "written")
         assert again == pattern
-        assert (
-            pattern_csv.pattern_csv(pattern) and pattern_csv.table_csv(pattern) and table(pattern)
-        )
+        assert csv.pattern_csv(pattern) and csv.table_csv(pattern) and table(pattern)
         assert (pattern.rows or pattern.header.schema) and all(
             row.calls >= 0 and row.bytes >= 0 for row in pattern.rows
         )
@@ -144,7 +141,7 @@ EXTREMES = {
         + b" 1 NONE 0 1 NONE 0 1\n"
     ],
     "pattern-csv": [
-        (",".join(pattern_csv.TITLES)).encode()
+        (",".join(csv.TITLES)).encode()
         + b"\nallreduce,1,float32,8,Ring,LL,99999999999999999999,nan\n"
     ],
     "record": [

@@ -7,15 +7,15 @@ from pattern_records import record
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Header
-from busbw.pattern import text as pattern_csv
+from busbw.pattern import csv
 from busbw.pattern.collector import Arguments, Tally
 
-HEAD = ",".join(pattern_csv.TITLES)
+HEAD = ",".join(csv.TITLES)
 
 
 def test_published_sample_comes_out_as_it_went_in(samples):
     data = (samples / "aibooster_pattern.csv").read_bytes()
-    assert pattern_csv.pattern_csv(record(data)).encode() == data
+    assert csv.pattern_csv(record(data)).encode() == data
 
 
 def test_bytes_of_the_published_sample_follow_from_its_counts(sample):
@@ -50,7 +50,7 @@ def test_every_file_comes_out_as_it_went_in(rows, calls):
         for name, (time, number) in rows.items()
     ]
     text = "\n".join([head, *body]) + "\n"
-    assert pattern_csv.pattern_csv(record(text.encode()), calls=calls) == text
+    assert csv.pattern_csv(record(text.encode()), calls=calls) == text
 
 
 def test_equal_calls_of_several_communicators_are_one_line():
@@ -60,10 +60,9 @@ def test_equal_calls_of_several_communicators_are_one_line():
     tally.add(Arguments(0, "send", 64, 16, "float", rank=0, peer=1), 5)
     pattern = tally.pattern()
     assert (
-        pattern_csv.pattern_csv(pattern, calls=True)
-        == f"{HEAD},calls\nallreduce,16,float32,2,?,?,64,?,6\n"
+        csv.pattern_csv(pattern, calls=True) == f"{HEAD},calls\nallreduce,16,float32,2,?,?,64,?,6\n"
     )
-    assert pattern_csv.left_out(pattern) == 1
+    assert csv.left_out(pattern) == 1
 
 
 def test_bad_lines_are_counted_and_named():
@@ -84,7 +83,7 @@ def test_csv_has_each_kind_of_time_in_its_own_columns():
     tally.add(
         Arguments(tally.comm(2, "tp"), "all_reduce", 64), cpu_us=5.0, gpu_us=3.0, predicted_us=2.0
     )
-    head, row = pattern_csv.table_csv(tally.pattern()).splitlines()
+    head, row = csv.table_csv(tally.pattern()).splitlines()
     values = dict(zip(head.split(","), row.split(","), strict=True))
     assert (values["predicted_us"], values["cpu_total_us"], values["gpu_total_us"]) == (
         "2.0",

@@ -4,7 +4,7 @@ import pytest
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Comm, Header, Pattern
-from busbw.measure.profiler_calls import Kernel
+from busbw.measure.kernel_times import Kernel
 from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.job import CPU, GPU, Timed, _by_operation, _conclude
 from busbw.pattern.replay.plan import ReplayPlan

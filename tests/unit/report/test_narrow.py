@@ -19,7 +19,8 @@ from busbw.report.registry import view
 from busbw.stats.compare import compare
 from busbw.train import plan_text
 from busbw.train import text as train_text
-from busbw.ui.number_formats import finding_text, wrapped
+from busbw.ui.columns import wrapped
+from busbw.ui.number_formats import finding_text
 
 ROOT = Path(__file__).parents[3]
 FILE = str(ROOT / "benchmarks/all_reduce_2xh200_202611/run_1.json")

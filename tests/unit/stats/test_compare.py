@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from busbw.core.alltoallv import traffic
-from busbw.core.cells import CellKey, ComparedCell, Comparison, Verdict, cells
+from busbw.core.cells import CellKey, cells
+from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec

@@ -7,13 +7,14 @@ import pytest
 
 from busbw.launch.control import SoloControl
 from busbw.measure.job import Job
-from busbw.measure.launch_plan import Where
 from busbw.measure.rank import perform
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.train import plan_rounds
+from busbw.measure.target import Where
+from busbw.train import plan_rounds, transports
+from busbw.train.kinds import PlanJob
 from busbw.train.plan_types import PlanSpec
-from busbw.train.types import PlanJob, TrainSpec
+from busbw.train.types import TrainSpec
 
 pytestmark = [
     pytest.mark.torch,
@@ -53,7 +54,7 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
     monkeypatch.setattr(plan_rounds, "recommended", lambda plan: plan.exchanges[1])
     plan = (
         planner(monkeypatch, "int8", "none", target=1e-4)
-        .run(plan_rounds.parse("as-is"), "best")
+        .run(transports.parse("as-is"), "best")
         .plan
     )
     assert plan is not None
@@ -88,9 +89,7 @@ def test_exchanges_are_checked_as_asked(
 ) -> None:
     # both reach it
     plan = (
-        planner(monkeypatch, "int8", "bf16", target=1e-4)
-        .run(plan_rounds.parse("as-is"), check)
-        .plan
+        planner(monkeypatch, "int8", "bf16", target=1e-4).run(transports.parse("as-is"), check).plan
     )
     assert plan is not None
     assert [(exchange.method, exchange.loss) for exchange in plan.exchanges] == [
@@ -104,6 +103,6 @@ def test_exchanges_are_checked_as_asked(
 
 def test_what_contradicts_itself_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda _: None)
-    plan = planner(monkeypatch, "int8", target=1e-4).run(plan_rounds.parse("as-is"), "best").plan
+    plan = planner(monkeypatch, "int8", target=1e-4).run(transports.parse("as-is"), "best").plan
     assert plan is not None
     assert [exchange.checked_s for exchange in plan.exchanges] == [None]

@@ -9,16 +9,9 @@ from busbw.report import read
 from busbw.report.registry import render
 from busbw.stats.intervals import interval
 from busbw.train import states_text
+from busbw.train.kinds import TrainResult
 from busbw.train.largest_model import _next_layers
-from busbw.train.types import (
-    Largest,
-    StatesSpec,
-    StatesUse,
-    Training,
-    TrainResult,
-    TrainRun,
-    TrainSpec,
-)
+from busbw.train.types import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
 
 SHAPE = GptShape(32, 4096, 32, 50_304)
 

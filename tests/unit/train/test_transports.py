@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.train import plan_rounds
+from busbw.train import transports
 from busbw.train.plan_types import (
     Bucket,
     CheckRound,
@@ -114,11 +114,11 @@ def test_each_round_gives_its_own_prediction() -> None:
 )
 def test_invalid_transport_lists_are_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        plan_rounds.parse(text)
+        transports.parse(text)
 
 
 def test_a_transport_has_its_shell_command() -> None:
-    as_is, tree, busbw = plan_rounds.parse("as-is, tree,busbw")
+    as_is, tree, busbw = transports.parse("as-is, tree,busbw")
     assert (as_is.shell, tree.shell, busbw.shell) == (
         "",
         "export NCCL_ALGO=allreduce:tree",

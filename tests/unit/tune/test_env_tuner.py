@@ -10,9 +10,9 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Cell, Library, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
+from busbw.measure.target import Where
 from busbw.tune.env_tuner import VariablesTuner, _ratios, candidates
 from busbw.tune.jobs import Jobs
 from busbw.tune.types import TunedSystem, TuneJob, Tuning

@@ -2,7 +2,7 @@
 
 import random
 
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.stats.judging import Limits
 from busbw.tune.types import adjust_p_values, compute_gain, fastest, is_faster, plainest
 

@@ -10,11 +10,11 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import Choice
+from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
+from busbw.measure.target import Where
 from busbw.tune import jobs as ab_check
 from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
 from busbw.tune.table_file import check_file, refuse_other

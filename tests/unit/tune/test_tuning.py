@@ -14,11 +14,12 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import Choice, Table
+from busbw.core.tuner_table import Table
+from busbw.core.tuning import Choice
 from busbw.measure.api import run
-from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
+from busbw.measure.target import Where
 from busbw.stats.judging import Limits
 from busbw.tune import table_file, validate
 from busbw.tune.env_tuner import VariablesTuner

@@ -10,7 +10,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cpu import count_list
-from busbw.host.nvidia_services import cpu_set
+from busbw.host.settings import cpu_set
 
 CPUS = "/sys/devices/system/cpu"
 BEST_GOVERNOR = "performance"

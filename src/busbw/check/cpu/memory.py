@@ -12,8 +12,8 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.cpu import meminfo
 from busbw.host.interfaces import number
-from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.pci import AMAZON, read_devices
+from busbw.host.settings import cpu_set, named_counts
 
 NODES = "/sys/devices/system/node"
 # Of the largest node's memory. With one of eight modules missing 0.88 is left, with two 0.75.

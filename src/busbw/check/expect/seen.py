@@ -12,9 +12,9 @@ from busbw.host.cpu import count_list, meminfo
 from busbw.host.gpu import load
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.interfaces import Interface
-from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import Link, read_devices, read_link
+from busbw.host.settings import cpu_set, named_counts
 
 # GT/s by PCIe generation, for GPUs whose link only NVML shows.
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}

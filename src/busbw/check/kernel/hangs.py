@@ -10,8 +10,8 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
+from busbw.host.d_state import stuck_processes
 from busbw.host.limited import given_up
-from busbw.host.process import stuck_processes
 
 NAMED = 5
 # Functions in which a process waits for a disk that is slow or busy. A disk that never answers is

@@ -9,7 +9,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.interfaces import number
-from busbw.host.nvidia_services import bracketed, numbers
+from busbw.host.settings import bracketed, numbers
 
 STAYS = "after reboot: lost; write it to a file in /etc/sysctl.d"
 

@@ -9,8 +9,8 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
-from busbw.host.nvidia_services import logind_setting
 from busbw.host.os_queries import clock
+from busbw.host.settings import logind_setting
 
 CONF = "/etc/systemd/logind.conf"
 DROP_INS = f"{CONF}.d"

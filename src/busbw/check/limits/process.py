@@ -10,10 +10,10 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host import nvidia_services
+from busbw.host import settings
 from busbw.host.cpu import meminfo
-from busbw.host.nvidia_services import UNLIMITED, capabilities, cpu_set
 from busbw.host.os_queries import allowed_cpus
+from busbw.host.settings import UNLIMITED, capabilities, cpu_set
 
 LIMITS_FILE = "/proc/self/limits"
 LEAST_THREADS = 4096
@@ -33,7 +33,7 @@ def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
         @wraps(judge)
         def judge_limit(machine: Machine) -> Iterator[Finding]:
             reading = machine.read(LIMITS_FILE)
-            limit = nvidia_services.soft_limit(reading.text or "", name)
+            limit = settings.soft_limit(reading.text or "", name)
             if limit is None:
                 yield unread("", reading, "the limits of this process")
             else:

@@ -10,7 +10,7 @@ from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
-from busbw.host.addresses import IPV4, Address, read_addresses
+from busbw.host.ip_addresses import IPV4, Address, read_addresses
 
 NCCL = "NCCL_SOCKET_IFNAME"
 NET = "/sys/class/net"

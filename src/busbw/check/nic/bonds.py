@@ -8,7 +8,7 @@ from busbw.check.nic.links import fabric
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.interfaces import BONDING, LACP, NO_PARTNER, Bond, read_bonds
+from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
 HASHES = (POLICY, "encap3+4")  # both hash the ports of a packet

@@ -10,7 +10,7 @@ from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, u
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.addresses import IPV4, Address, read_addresses
+from busbw.host.ip_addresses import IPV4, Address, read_addresses
 
 UP = ("up", "unknown")  # some drivers do not report a state
 SET_UP = "ip link set dev {netdev} up; ethtool {netdev} shows whether it has a link"

@@ -10,8 +10,9 @@ from busbw.check.machine import Machine, Port
 from busbw.check.rates import Count, with_rises
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
+from busbw.host.bonding import carriers
 from busbw.host.ethtool import statistics
-from busbw.host.interfaces import NET, carriers
+from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 from busbw.host.pci import read_devices
 from busbw.host.source import once

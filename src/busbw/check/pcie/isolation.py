@@ -9,7 +9,8 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import for_guests
-from busbw.host.pci import DEVICES, MELLANOX, REDIRECTING, at, driver
+from busbw.host.pci import DEVICES, MELLANOX, at, driver
+from busbw.host.pci_config import REDIRECTING
 
 MASK = sum(1 << bit for bit in REDIRECTING)
 

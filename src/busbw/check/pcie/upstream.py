@@ -7,7 +7,8 @@ from pathlib import Path
 from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine, Part, gpus, nics, slots
 from busbw.check.types import AS_ROOT, Evidence, Finding
-from busbw.host.pci import AMD, Config, Link, at, links, read_config, read_link, shared
+from busbw.host.pci import AMD, Link, at, links, read_link, shared
+from busbw.host.pci_config import Config, read_config
 from busbw.host.source import Reading
 
 CONFIG = "/sys/bus/pci/devices/*/config"

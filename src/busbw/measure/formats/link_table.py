@@ -7,8 +7,9 @@ import itertools
 
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.measure.link_sampler import Load, loads
-from busbw.ui.number_formats import Column, aligned, known, time_text, wrapped
+from busbw.measure.link_traffic import Load, loads
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import known, time_text
 
 # Other columns are shown only if a line has a value.
 ALWAYS = ("size", "host", "links", "sent", "received")

@@ -6,7 +6,8 @@ from busbw.core.cells import figures
 from busbw.core.finding import Finding
 from busbw.core.result import Result, Row
 from busbw.measure.formats import table
-from busbw.ui.number_formats import Column, bandwidth_text, library, machine, problems
+from busbw.ui.columns import Column
+from busbw.ui.number_formats import bandwidth_text, library, machine, problems
 
 SPECIAL = str.maketrans({"|": "\\|", "\n": " ", "<": "&lt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 

@@ -13,17 +13,15 @@ from busbw.core.result import Result, Row
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import link_table
+from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import (
-    Column,
     bandwidth_text,
     busbw_text,
     finding_text,
-    fitting,
     half_width_text,
     known,
     known_count,
     library,
-    line,
     local_time,
     machine,
     micro_text,
@@ -34,7 +32,6 @@ from busbw.ui.number_formats import (
     problems,
     sparkline,
     time_text,
-    wrapped,
 )
 
 SPARK_WIDTH = 80

@@ -7,7 +7,7 @@ bytes, seconds, and bytes per second.
 import msgspec
 
 from busbw.core.gpt_shape import GptShape
-from busbw.ui.number_formats import Column, aligned, wrapped
+from busbw.ui.columns import Column, aligned, wrapped
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ import csv
 from busbw.core.dtypes import DTYPES
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
+from busbw.pattern.csv import CALLS, TITLES, UNKNOWN
 from busbw.pattern.merge import Observed
 from busbw.pattern.source import Source
-from busbw.pattern.text import CALLS, TITLES, UNKNOWN
 
 _TYPES = {row.torch: row.name for row in DTYPES}
 

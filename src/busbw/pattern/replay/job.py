@@ -26,13 +26,15 @@ from busbw.engines.registry import engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
+from busbw.measure.kernel_times import SINCE, Kernel, KernelTimes
 from busbw.measure.process_groups import Party, facts, join_groups
-from busbw.measure.profiler_calls import SELF_COUNTED, SINCE, Kernel, KernelTimes
+from busbw.measure.profiler_calls import SELF_COUNTED
 from busbw.model.usable_hardware import ideals
 from busbw.pattern.registry import load
+from busbw.pattern.replay.kind import Played, ReplayJob, ReplayResult
 from busbw.pattern.replay.plan import Operation, ReplayPlan, warm_up
 from busbw.pattern.replay.timing import Opened, Player, check_members, open_engines
-from busbw.pattern.replay.types import Played, Replay, Replayed, ReplayJob, ReplayResult
+from busbw.pattern.replay.types import Replay, Replayed
 
 GPU, EVENT, CPU = "gpu", "event", "cpu"
 

@@ -9,10 +9,10 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import RECV, US, PatternRow, Times
 from busbw.core.sizes import counted, format_size
-from busbw.pattern.replay.types import Replay, Replayed, ReplayResult
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.replay.types import Replay, Replayed
+from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
-    Column,
-    aligned,
     bandwidth_text,
     known,
     library,
@@ -20,7 +20,6 @@ from busbw.ui.number_formats import (
     peers_text,
     percent_text,
     time_text,
-    wrapped,
 )
 
 TORCH_HEADER = (

@@ -17,8 +17,8 @@ from busbw.engines.registry import Opening, engine
 from busbw.measure.events import EnterPhase
 from busbw.measure.process_groups import Party
 from busbw.measure.progress import Progress
+from busbw.pattern.replay.kind import ReplayJob
 from busbw.pattern.replay.plan import Operation, ReplayPlan, warm_up
-from busbw.pattern.replay.types import ReplayJob
 
 BATCH = 48  # operations between two waits: NCCL keeps the start and end of 64 for each channel
 

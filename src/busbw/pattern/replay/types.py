@@ -9,11 +9,10 @@ from msgspec import Meta
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import US, Comm, PatternRow, Times
-from busbw.core.result import Outcome
-from busbw.measure.events import Event
-from busbw.measure.job import Job, Kind
 
 SCALES = ("none", "bytes", "count")
+
+
 CHOICES = ("recorded", "nccl")
 
 
@@ -132,35 +131,3 @@ class Replay(msgspec.Struct):
         str, Meta(description="which ranks totals are the average of; empty: of all")
     ] = ""
     notes: list[str] = []
-
-
-class ReplayJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="replay"):
-    """A replay of a pattern, whose file process 0 reads."""
-
-    replay: ReplaySpec
-
-
-class ReplayResult(Outcome, tag="busbw.replay/1"):
-    """The result of replaying a pattern."""
-
-    replay: Replay
-
-    @property
-    def measured(self) -> int:
-        """Rows that were timed."""
-        return sum(row.times is not None for row in self.replay.rows)
-
-
-class Played(Event, tag="played"):
-    """A replay is measured."""
-
-    replay: Replay
-
-    def add_to(self, result: Outcome) -> bool:
-        """Replace the replay."""
-        assert isinstance(result, ReplayResult)
-        result.replay = self.replay
-        return True
-
-
-REPLAY = Kind(ReplayJob, ReplayResult, ("busbw.pattern.replay.job", "replay"), (Played,))

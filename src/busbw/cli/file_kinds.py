@@ -1,0 +1,156 @@
+"""Any file that busbw writes or reads: measurements, checks, tests of links, plans, snapshots
+and patterns.
+
+Reads sweeps from files and stdin.
+"""
+
+import io
+import sys
+from pathlib import Path
+
+import click
+
+from busbw.cli.streams import talk
+from busbw.core.errors import UsageError
+from busbw.core.finding import LOG_FINDINGS, Verdict
+from busbw.core.given_file import read_stream, read_whole
+from busbw.core.result import Result
+from busbw.history.exported import split
+from busbw.report import file_kinds
+from busbw.report.file_kinds import Document
+from busbw.report.read import read
+from busbw.report.registry import kind
+from busbw.report.results import AnyResult
+
+table_option = click.option(
+    "--table",
+    type=click.IntRange(1),
+    default=None,
+    help="which table of a log that holds several, from 1 on",
+)
+
+
+def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
+    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a
+    training or a plan, which have no sizes.
+    """
+    return sweep_in(read_bytes(file), file, collective, table)
+
+
+def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
+    """As `read_sweep`, from the content of the file."""
+    other = file_kinds.title(data)
+    if other is not None:
+        raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
+    _refuse_several(data, file)
+    result = read(data, file, collective, table)
+    if not isinstance(result, Result):
+        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
+    warn_of_doubts(result, file)
+    return result
+
+
+def _refuse_several(data: bytes, file: str) -> None:
+    """UsageError for an export of a history with several results."""
+    count = len(split(data, file))
+    if count > 1:
+        raise UsageError(
+            f"{file}: {count} results, one on each line",
+            f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -",
+        )
+
+
+def warn_of_doubts(result: Result, file: str) -> None:
+    """Warn of what a log leaves in doubt: several tables, missing rows, figures that contradict
+    each other.
+    """
+    for finding in result.findings:
+        if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
+            text = "; ".join(filter(None, (finding.message, finding.fix)))
+            talk(f"warning: {file}: {text}")
+
+
+def read_bytes(file: str) -> bytes:
+    """The content of the file, or of stdin for `-`; UsageError if it cannot be read, or is too
+    large.
+    """
+    try:
+        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file}: {error.strerror}", "name a result file, or - for stdin"
+        ) from error
+
+
+SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
+
+
+def load(
+    file: str, collective: str | None = None, table: int | None = None
+) -> AnyResult | Document:
+    """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
+    data = read_bytes(file)
+    document = file_kinds.read(data, file)
+    if document is not None:
+        return document
+    if file_kinds.title(data) == file_kinds.SNAPSHOT:
+        return _snapshot(data, file)
+    _refuse_several(data, file)
+    try:
+        return read(data, file, collective, table)
+    except UsageError as error:
+        pattern = _pattern(data, file, error)
+        if pattern is None:
+            raise
+        return pattern
+
+
+def _snapshot(data: bytes, file: str) -> Document:
+    """A snapshot as its checks."""
+    from busbw.check import text as check_text
+    from busbw.check.registry import examine  # takes 0.1 s
+    from busbw.host.snapshot import parse_archive
+
+    report = examine(parse_archive(data, file), name=file)
+    return Document(file_kinds.SNAPSHOT, lambda width: check_text.text(report, width), report)
+
+
+def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
+    """A capture, log or trace of an application; None for a file of another kind.
+
+    UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
+    file has the titles of a sweep's table.
+    """
+    from busbw.pattern import text as pattern
+    from busbw.pattern.registry import detect
+    from busbw.pattern.registry import read as read_pattern
+    from busbw.pattern.source import opened
+
+    try:
+        detect(opened(file, io.BytesIO(data)))
+    except UsageError:
+        return None
+    try:
+        record = read_pattern([opened(file, io.BytesIO(data))])
+    except UsageError as error:
+        raise of_sweep if b"busbw" in data else error from None
+    return Document(file_kinds.PATTERN, lambda width: pattern.table(record, width))
+
+
+def files_in(directory: Path) -> list[Path]:
+    """The files of a directory that may hold a result, by name; UsageError if there is none."""
+    try:
+        files = sorted(
+            path
+            for path in directory.iterdir()
+            if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        )
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: {error.strerror}", "name a directory that you can read"
+        ) from error
+    if not files:
+        raise UsageError(
+            f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files"
+        )
+    return files

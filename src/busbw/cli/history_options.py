@@ -1,0 +1,52 @@
+"""Options that the commands of `busbw history` share."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from busbw.cli.parameters import File, not_empty
+from busbw.core.errors import UsageError
+from busbw.history.store import default_path
+
+LAST = 30  # runs that a new one is compared with
+
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --db."""
+    help_text = (
+        "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
+    )
+    option = click.option(
+        "--db", type=File(), default=lambda: default_path(os.environ), help=help_text
+    )
+    return option(function)
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --machine and --collective."""
+    machine = click.option(
+        "--machine", default="", callback=not_empty, help="only machines with this in their name"
+    )
+    collective = click.option(
+        "--collective", default="", callback=not_empty, help="only runs of this collective"
+    )
+    return machine(collective(function))
+
+
+@contextmanager
+def naming_run(run: int) -> Iterator[None]:
+    """Errors of reading a stored result become a UsageError that names the run."""
+    try:
+        yield
+    except (UsageError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"run {run} is stored with an error: {error}",
+            f"restore a backup, or remove it: busbw history rm {run}",
+        ) from error

@@ -1,0 +1,33 @@
+"""All facts of one machine in one call."""
+
+from busbw.core.topology import Host
+from busbw.host.cpu import count_list, meminfo, running_processes
+from busbw.host.gpu import read_gpus
+from busbw.host.nic import read_nics
+from busbw.host.source import Live, Source
+
+
+def read_host(source: Source | None = None) -> Host:
+    """The Host that `source` describes, by default the live machine.
+
+    Facts that cannot be read stay empty or 0: see Host.
+    """
+    source = source or Live()
+
+    def text(path: str) -> str:
+        return source.read(path).text or ""
+
+    gpus = read_gpus(source)
+    return Host(
+        hostname=text("/proc/sys/kernel/hostname"),
+        boot_id=text("/proc/sys/kernel/random/boot_id"),
+        kernel=text("/proc/sys/kernel/osrelease"),
+        cpus=count_list(text("/sys/devices/system/cpu/online")),
+        memory_bytes=meminfo(source, "MemTotal"),
+        gpus=gpus.gpus,
+        nics=read_nics(source),
+        gpu_reason=gpus.reason,
+        driver=gpus.driver,
+        congestion=text("/proc/sys/net/ipv4/tcp_congestion_control"),
+        running=running_processes(source),
+    )
