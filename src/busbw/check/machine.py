@@ -1,7 +1,6 @@
 """One machine for the checks: reads are cached, and what several checks need is parsed once.
 
-`gpus` and `nics` give its GPUs and network controllers, with the names that findings use. `text` is
-for findings on command lines.
+`gpus` and `nics` give its GPUs and network controllers, with the names that findings use.
 """
 
 import json

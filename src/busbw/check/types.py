@@ -1,6 +1,6 @@
 """The findings of checks on machines and command lines, and the stages of a launch.
 
-Also the verdict on a whole machine with its exit code, and the text of the launch doctor.
+Also the verdict on a whole machine with its exit code.
 """
 
 from collections.abc import Iterable

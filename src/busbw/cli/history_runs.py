@@ -1,6 +1,4 @@
-"""`busbw history show`, `rm` and `export`, which are about single runs; and the options that the
-commands of `busbw history` share.
-"""
+"""`busbw history show`, `rm` and `export`, which are about single runs."""
 
 import sys
 from pathlib import Path

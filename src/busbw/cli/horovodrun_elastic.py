@@ -1,6 +1,5 @@
-"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one host.
-
-Also `--check-build`: what is available, in the form that horovodrun prints and scripts search.
+"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one
+host.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""`busbw report FILE...`: results as one HTML page to send or to keep.
-
-A report is made of the files of its command line, and of those in its directories.
-"""
+"""`busbw report FILE...`: results as one HTML page to send or to keep."""
 
 from collections.abc import Sequence
 from pathlib import Path

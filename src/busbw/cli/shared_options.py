@@ -1,4 +1,4 @@
-"""What several commands share: options, and the types, callbacks and checks of parameters."""
+"""Options that several commands share."""
 
 from collections.abc import Callable
 from pathlib import Path

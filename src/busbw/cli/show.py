@@ -1,7 +1,5 @@
 """`busbw show FILE`: prints any file that busbw writes or reads: measurements, checks, tests of
 links, plans, snapshots and patterns.
-
-Other commands read sweeps from files and stdin with `read_sweep`.
 """
 
 import click

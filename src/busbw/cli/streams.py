@@ -1,5 +1,5 @@
 """Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be
-written. Also the width of the terminal.
+written.
 """
 
 import contextlib

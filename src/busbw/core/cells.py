@@ -1,7 +1,7 @@
-"""The cells of a result, and the comparison of two results cell by cell (`busbw.comparison/1`).
+"""The cells of a result.
 
 A cell has a key, which says what it measures, so that results can be compared. A Figure has the
-values that every view prints for it. Values are seconds and fractions; b is compared with a.
+values that every view prints for it. Values are seconds and fractions.
 """
 
 import math

@@ -1,8 +1,7 @@
-"""The network interfaces of this process's namespace: their IP addresses, their MTU, and whether
-they have a link.
+"""The interfaces of this process's network namespace with their first IPv4 address.
 
-Each interface has its first IPv4 address and all its IPv6 addresses. The kernel is asked by ioctl,
-because /sys/class/net shows the namespace that mounted it, which is another one in some containers.
+The kernel is asked by ioctl, because /sys/class/net shows the namespace that mounted it, which is
+another one in some containers.
 """
 
 import fcntl

@@ -1,7 +1,4 @@
-"""The network interfaces of a machine from sysfs, with bonds resolved to their slaves.
-
-The state of bonds comes from /proc/net/bonding (drivers/net/bonding/bond_procfs.c).
-"""
+"""The network interfaces of a machine, from sysfs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,12 +1,5 @@
-"""The links of a host that a watch follows, and the traffic of its GPUs' links from NVML.
-
-Links are RDMA ports, interfaces without RDMA, and NVLink and PCIe of GPUs.
-
-NVLink's counters are KiB of data in 64 bits, without protocol overhead. PCIe's are bytes in 32
-bits, with overhead; a full link wraps them in less than 0.1 s. So PCIe's are read twice, a short
-time apart, and give a rate over the time between NVML's own timestamps. Measured on H100 with
-driver 580: reading a field of NVLink takes 1.4 ms, a field of PCIe 0.2 ms, at times more, most of
-it CPU time.
+"""The links of a host that a watch follows: RDMA ports, interfaces without RDMA, and NVLink and
+PCIe of GPUs.
 """
 
 from collections.abc import Collection

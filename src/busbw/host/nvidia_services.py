@@ -1,7 +1,5 @@
-"""The state of the NVIDIA driver's services, and parsers of small formats.
-
-The services and the commands of the fabric manager and IMEX give versions and states. The formats
-are those of the kernel and systemd.
+"""The state of the NVIDIA driver's services: what they, the fabric manager and IMEX report of
+themselves.
 """
 
 import re

@@ -4,9 +4,6 @@
 and Xid events. Handles stay open between readings. A call takes 10 to 100 us, so one call reads all
 counters of a GPU.
 
-`Sampler` takes samples of one GPU's PCIe link, clock, temperature and power, in a thread while the
-GPU works.
-
 `Vitals` reads the whole host before and after each size:
 
 vitals = Vitals(devices_of_this_host)    in one process of each host; close() releases it

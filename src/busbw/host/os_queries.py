@@ -1,6 +1,5 @@
-"""What the operating system answers that no file holds, and all facts of a machine in one call.
-
-The answers are JSON: space of a file system, access to devices, CPUs, the clock.
+"""What the operating system answers that no file holds, as JSON: space of a file system, access
+to devices, CPUs, the clock.
 """
 
 import ctypes

@@ -1,8 +1,4 @@
-"""PCI devices from sysfs: what each is, the bridges above it, its link and its errors.
-
-`Config` reads the configuration space: the registers of PCI Express, and of Access Control and
-Address Translation Services.
-"""
+"""PCI devices from sysfs: what each is, the bridges above it, its link and its errors."""
 
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `answer` gives up reads that block while a process or a server hangs. A process that hangs in the
 kernel may hold the lock of its memory, which reads of its `cmdline`, `environ` and `maps` in /proc
 need.
-
-`stuck_processes` lists processes that wait in the kernel and cannot be killed.
 """
 
 import contextlib

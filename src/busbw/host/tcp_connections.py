@@ -1,10 +1,5 @@
-"""TCP connections of this process, and the ports of this host that can be addressed.
-
-The kernel's TCP_INFO of each socket shows connections that lose packets.
-
-Ports are interfaces with an IPv4 address, with their MTU, line rate and RDMA device. Addresses and
-MTU come from the network namespace of this process. /sys shows the namespace that mounted it, so
-rates and RDMA devices are left out where the two differ.
+"""TCP connections of this process, and the kernel's TCP_INFO of each socket, which shows
+connections that lose packets.
 """
 
 import contextlib

@@ -1,9 +1,4 @@
-"""Detects which launcher started this process, and joins the ranks of its job.
-
-`detect` reads the variables that each launcher sets. `join` opens the control channel that fits the
-launcher, and refuses a split brain: N processes that each believe they are rank 0 of 1, like a
-program built without MPI. Each would measure only itself, and the numbers would look plausible.
-"""
+"""Detects which launcher started this process, from the variables that each launcher sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """The job that every rank receives, and the kinds of runs.
 
-A job says what to measure, with which engine, and the call to record in the result. It may have an
-injected fault, to see how busbw reports it: `late:rank=2,us=200`. The kind of a run says which job
-the ranks receive, which events rank 0 reports, and what the result is.
+A job says what to measure, with which engine, and the call to record in the result. The kind of a
+run says which job the ranks receive, which events rank 0 reports, and what the result is.
 """
 
 from dataclasses import dataclass
@@ -73,9 +72,9 @@ def encode(job: Job) -> str:
 KINDS = {
     "sweep": ("busbw.measure.job", "SWEEP"),
     "tune": ("busbw.tune.types", "TUNE"),
-    "train": ("busbw.train.types", "TRAIN"),
-    "plan": ("busbw.train.types", "PLAN"),
-    "replay": ("busbw.pattern.replay.types", "REPLAY"),
+    "train": ("busbw.train.kinds", "TRAIN"),
+    "plan": ("busbw.train.kinds", "PLAN"),
+    "replay": ("busbw.pattern.replay.kind", "REPLAY"),
 }
 
 

@@ -1,6 +1,5 @@
-"""Where the ranks of a run are started, and the launcher's command line for its job.
-
-The command line follows from the engine, the number of ranks, and the hosts.
+"""The launcher's command line for a job: it follows from the engine, the number of ranks, and
+the hosts.
 """
 
 import logging

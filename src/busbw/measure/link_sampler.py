@@ -1,7 +1,6 @@
-"""What the links of each host carried during a row of a watched run: `busbw run --watch`.
+"""Samples what the links of each host carry during a row of a watched run: `busbw run --watch`.
 
-LinkSampler reads the counters of this host while ranks measure. `loads` compares the counts in a
-result, by row and host, with the bytes that the operations of the row must send; it is pure.
+LinkSampler reads the counters of this host while ranks measure.
 """
 
 from collections.abc import Sequence

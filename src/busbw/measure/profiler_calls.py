@@ -1,7 +1,6 @@
 """The calls in a process's file, joined with what NCCL made of them and how long the GPU took.
 
-`calls_of` reads the calls from a file of the profiler plugin. KernelTimes records the operations of
-this process: it is opened before NCCL starts, and read after the communicators have ended.
+`calls_of` reads the calls from a file of the profiler plugin.
 
 Not every kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
 GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,

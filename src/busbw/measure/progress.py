@@ -1,7 +1,5 @@
-"""The progress of a rank, and what is expected of it.
-
-Progress is recorded at no cost. Pace says how long it may take until the next progress. Forecast
-estimates the remaining time of a sweep from the cells measured so far.
+"""The progress of a rank, recorded at no cost. Pace says how long it may take until the next
+progress.
 """
 
 import math

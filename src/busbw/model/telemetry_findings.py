@@ -16,8 +16,8 @@ from busbw.core.cells import Figure
 from busbw.core.counters import BY_NAME, Kind, Owner
 from busbw.core.result import Result, Row
 from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange, Severity
-from busbw.model.measured_system import UsedPorts
 from busbw.model.series import Series, series, where_text
+from busbw.model.used_ports import UsedPorts
 
 # A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10

@@ -1,11 +1,6 @@
 """The hardware that a run can use, and the hardware that it used.
 
 `used` finds the GPUs of the ranks, and the ports and features that the run's NCCL settings allow.
-
-`of_host` and `of_result` make the System of this machine or of a result, as far as it was recorded.
-
-`UsedPorts` tells which network ports of each host carried the data of a run, so that findings name
-no other.
 """
 
 from collections.abc import Mapping, Sequence

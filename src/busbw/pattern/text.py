@@ -1,9 +1,5 @@
-"""A pattern as text and as CSV.
-
-`table` shows the rows that took most time or moved most bytes, then totals, and what is missing.
-
-`pattern_csv` is AIBooster's pattern.csv, byte for byte in its titles and layout; `table_csv` has
-all fields.
+"""A pattern as text: the rows that took most time or moved most bytes, then totals, and what is
+missing.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,4 @@
-"""The head of a report: the title, a sentence, warnings and the main numbers.
-
-`embedded` puts the results themselves into the page, so that its figures can be computed again;
-`extract` reads them from it.
-"""
+"""The head of a report: the title, a sentence, warnings and the main numbers."""
 
 from collections import Counter
 from collections.abc import Sequence

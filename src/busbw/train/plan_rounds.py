@@ -1,7 +1,5 @@
-"""The runs of one plan: the exchanges over each transport, then trainings that check predictions.
-
-`TRANSPORTS` is the table of NCCL settings that `busbw plan` compares. They do not change the
-numbers that are sent.
+"""The runs of one plan: the exchanges over each transport, then trainings that check
+predictions.
 """
 
 import contextlib

@@ -1,7 +1,5 @@
-"""The jobs, results and events of the two kinds of runs that train a model.
-
-They are the training benchmark (busbw.training/1) and the measurements for a plan (busbw.plan/1).
-Times are seconds and sizes bytes.
+"""The types of a training benchmark, a part of busbw.training/1. Times are seconds and sizes
+bytes.
 """
 
 from statistics import harmonic_mean, median, pstdev

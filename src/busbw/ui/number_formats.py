@@ -1,7 +1,5 @@
-"""Texts that several views share: the columns of tables, numbers with units, versions, the machine
-and the operator's column.
-
-A column has one definition, printed as plain text, Markdown or HTML.
+"""Texts that several views share: numbers with units, versions, the machine and the operator's
+column.
 """
 
 import math

@@ -15,7 +15,7 @@ from busbw.host import addresses, link_state
 
 PROGRAM = """
 import json, subprocess, sys, time
-from busbw.host import addresses as carrier
+from busbw.host import link_state as carrier
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)

@@ -116,7 +116,7 @@ def test_threads_of_the_kernel_are_not_stuck(monkeypatch: pytest.MonkeyPatch) ->
     lines = {3: "3 (kworker) D 2 0", 4: "4 (cat) D 3 0", 5: "5 (sleep) S 1 0"}
     monkeypatch.setattr(
         d_state,
-        "_read",
+        "read_proc",
         lambda pid, file: (
             f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9"
         ),

@@ -176,5 +176,5 @@ def stat(*, start_code: str = "4096", env: tuple[str, str] = ("77", "77"), field
 def test_a_process_without_variables_has_an_empty_environment(
     line: str, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_read", lambda pid, file: line)
+    monkeypatch.setattr(process, "read_proc", lambda pid, file: line)
     assert process.has_no_variables(5) is said

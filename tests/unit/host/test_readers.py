@@ -18,6 +18,7 @@ from busbw.host import (
     cgroup,
     cpu,
     d_state,
+    dmesg,
     endpoints,
     kernel_log,
     link_state,
@@ -25,10 +26,10 @@ from busbw.host import (
     tcp_connections,
 )
 from busbw.host.cpu_mem import System
+from busbw.host.dmesg import Line, PastLog
 from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
-from busbw.host.kernel_log import Line, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
@@ -317,7 +318,7 @@ def test_gpus_and_cards_that_the_kernel_found_once():
         "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
         "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
     )
-    gpus, cards = kernel_log.gpus_seen(log), kernel_log.cards_seen(log)
+    gpus, cards = dmesg.gpus_seen(log), dmesg.cards_seen(log)
     assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
     assert gpus["0000:1b:00.0"].text.startswith("pci ")
     assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]
@@ -409,11 +410,13 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
 def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
     waits = iter([*looks, *[looks[-1]] * 20])
     slept = []
-    monkeypatch.setattr(process, "_waiting", lambda pids: next(waits))
-    monkeypatch.setattr(process, "time", SimpleNamespace(sleep=slept.append))
-    monkeypatch.setattr(process, "name", lambda pid: f"p{pid}")
+    monkeypatch.setattr(d_state, "_waiting", lambda pids: next(waits))
+    monkeypatch.setattr(d_state, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(d_state, "name", lambda pid: f"p{pid}")
     monkeypatch.setattr(
-        process, "_read", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
+        d_state,
+        "read_proc",
+        lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "",
     )
     assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
     assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")

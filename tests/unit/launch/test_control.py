@@ -3,7 +3,6 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.launch import environment as control
 from busbw.launch import rendezvous
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
@@ -29,7 +28,7 @@ def test_a_plain_process_expecting_four_ranks_is_refused():
 
 
 def test_a_missing_library_is_named_with_its_installation(monkeypatch):
-    monkeypatch.setattr(control, "find_spec", lambda _name: None)
+    monkeypatch.setattr(rendezvous, "find_spec", lambda _name: None)
     with pytest.raises(
         NoMeasurement, match=r"mpi4py is not installed .* the 2 ranks that Open MPI started"
     ) as caught:
@@ -40,5 +39,5 @@ def test_a_missing_library_is_named_with_its_installation(monkeypatch):
 
 
 def test_one_rank_under_mpirun_needs_no_mpi4py(monkeypatch):
-    monkeypatch.setattr(control, "find_spec", lambda _name: None)
+    monkeypatch.setattr(rendezvous, "find_spec", lambda _name: None)
     assert rendezvous.join({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, expect=1).processes == 1

@@ -1,6 +1,4 @@
-"""The replay of a pattern: what is replayed, what each row took, and the job, the result and the
-event of this kind of run.
-"""
+"""The replay of a pattern: what is replayed, and what each row took."""
 
 from typing import Annotated
 

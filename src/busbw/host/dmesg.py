@@ -1,0 +1,210 @@
+"""The kernel log from its oldest record: what drivers said before busbw was started.
+
+Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a
+snapshot holds nothing else. A flood of one message takes no place from others.
+
+NVIDIA's GPUs and network cards that the kernel found on PCI since it started, by its log.
+
+A card that falls off the bus and is removed leaves no trace in sysfs, but these lines.
+"""
+
+import os
+import re
+import time
+from collections import defaultdict, deque
+from itertools import chain
+
+import msgspec
+
+from busbw.core.kernel_rule import KMSG
+from busbw.core.kernel_rules import concerned
+from busbw.host.kernel_log import logged_xids, records
+from busbw.host.source import Source, Unavailable, once
+
+CALL = "kmsg"
+
+
+NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
+
+
+# Kept of each Xid of each device, and of each other kind: the newest.
+MOST_LINES = 1000
+
+
+_READS = 1_000_000  # records of one reading, more than any log buffer holds
+
+
+_DEVICES = re.compile(
+    r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe",
+    re.IGNORECASE,
+)
+
+
+# a GPU or network card that the kernel found
+_FOUND = re.compile(r"\[(?:10de|15b3):|available PCIe bandwidth")
+
+
+# it may name mlx5_core, but also hold keys
+_COMMAND_LINE = re.compile(r"^(?:Kernel c|C|.*[Uu]nknown kernel c)ommand line")
+
+
+_RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)", re.ASCII)
+
+
+# "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
+_RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
+
+
+# the kernel's form of bytes that are not printable ASCII
+_ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
+
+
+OTHER, JUDGED, FOUND = "other", "judged", "found"
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line, logged at `at_s` seconds of the boot clock."""
+
+    at_s: float
+    text: str
+
+
+class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The lines that were kept, the oldest first.
+
+    `now_s` is when they were read, `begins_s` the time of the oldest record of the log. `reason`
+    says why the log cannot be read.
+    """
+
+    now_s: float = 0.0
+    begins_s: float = 0.0
+    lines: tuple[Line, ...] = ()
+    reason: str = ""
+
+    def age_s(self, line: Line) -> float:
+        """Seconds from the line to the reading."""
+        return max(0.0, self.now_s - line.at_s)
+
+
+@once
+def read_past(source: Source) -> PastLog:
+    """The log, live or recorded."""
+    reading = source.call(CALL, _past_log_json)
+    if reading.data is None:
+        return PastLog(reason=reading.reason)
+    return msgspec.json.decode(reading.data, type=PastLog)
+
+
+def parse(logged: list[bytes], now_s: float) -> PastLog:
+    """The log from records as /dev/kmsg gives them; records of another form are left out."""
+    texts = (data.decode("utf-8", "replace") for data in logged)
+    parsed = [match for match in map(_RECORD.match, texts) if match]
+    # Only the newest lines of each kind are kept, each with its place in the log.
+    kept: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MOST_LINES))
+    for place, record in enumerate(parsed):
+        text = _unescape(record[3])
+        kind = _kind(text)
+        if kind:
+            kept[kind].append((place, Line(int(record[2]) / 1e6, text)))
+    lines = sorted(chain.from_iterable(kept.values()), key=lambda entry: entry[0])
+    begins_s = int(parsed[0][2]) / 1e6 if parsed else now_s
+    return PastLog(now_s, begins_s, tuple(line for _, line in lines))
+
+
+def _kind(text: str) -> str:
+    """The kind that a line is counted in; '' if it is not kept."""
+    if _COMMAND_LINE.match(text):
+        return ""
+    xids = logged_xids(text)
+    if xids:
+        return f"{xids[0].bus} {xids[0].number}"
+    if _RESET.search(text) or concerned().search(text):
+        return JUDGED
+    if _FOUND.search(text):
+        return FOUND
+    return OTHER if _DEVICES.search(text) else ""
+
+
+def _unescape(text: str) -> str:
+    """A record's text as the driver printed it, in one line.
+
+    The kernel escapes line breaks and what is not ASCII.
+    """
+    if "\\x" not in text:
+        return text
+    plain = _ESCAPED.sub(
+        lambda run: bytes.fromhex(run[0].replace("\\x", "")).decode("utf-8", "replace"), text
+    )
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
+
+
+def _past_log_json() -> str:
+    try:
+        descriptor = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        needs = ""
+        if isinstance(error, PermissionError):
+            needs = " (it needs root, or sysctl kernel.dmesg_restrict=0)"
+        raise Unavailable(f"{KMSG}: {str(error.strerror).lower()}{needs}") from error
+    try:
+        read = list(records(descriptor, _READS))
+    except OSError as error:
+        raise Unavailable(f"{KMSG}: {str(error.strerror).lower()}") from error
+    finally:
+        os.close(descriptor)
+    if not read:
+        raise Unavailable(f"{KMSG}: {NO_RECORDS}, as in a container that hides it")
+    return msgspec.json.encode(parse(read, time.monotonic())).decode()
+
+
+_BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+
+
+# "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)
+_GPU = re.compile(rf"\bpci {_BDF}: \[10de:[0-9a-f]{{4}}\] type 00 class 0x03|\bnvidia {_BDF}: ")
+
+
+_CARD = re.compile(rf"\bpci {_BDF}: \[15b3:([0-9a-f]{{4}})\] type 00 class 0x02")
+
+
+# "mlx5_core 0000:1c:00.0: 252.048 Gb/s available PCIe bandwidth (...)": mlx5 prints it for physical
+# functions only.
+_PHYSICAL = re.compile(rf"\bmlx5_core {_BDF}: .*available PCIe bandwidth")
+
+
+# Virtual functions are removed on purpose. Linux drivers/net/ethernet/mellanox/mlx5/core/main.c
+# marks these as such.
+_VIRTUAL_CARDS = frozenset({"1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
+
+
+def gpus_seen(log: PastLog) -> dict[str, Line]:
+    """The first line on each GPU, by address. Virtual functions of GPUs are left out."""
+    first_lines: dict[str, Line] = {}
+    for line in log.lines:
+        match = _GPU.search(line.text)
+        if match:
+            bdf = match[1] or match[2]
+            if not _is_virtual_gpu(bdf):
+                first_lines.setdefault(bdf, line)
+    return first_lines
+
+
+def _is_virtual_gpu(bdf: str) -> bool:
+    """Whether a GPU's address has another device or function number than 0.
+
+    On bus 0, where virtual machines have their GPUs, any device number may be a GPU itself.
+    """
+    _, bus, device = bdf.split(":")
+    return device != "00.0" and not (bus == "00" and device.endswith(".0"))
+
+
+def cards_seen(log: PastLog) -> dict[str, Line]:
+    """The first line on each physical function of a network card of NVIDIA, by address."""
+    first_lines: dict[str, Line] = {}
+    for line in log.lines:
+        match = _CARD.search(line.text)
+        if match is None or match[2] in _VIRTUAL_CARDS:
+            match = _PHYSICAL.search(line.text)
+        if match:
+            first_lines.setdefault(match[1], line)
+    return first_lines
