@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw import accel
 from busbw.accel import comm_worker
 from busbw.train.bench import unchanged
-from busbw.train.loop import Loop, scaler_for, settle
+from busbw.train.loop import Loop, scaler_for, set_matmul_precision
 from busbw.train.methods import parse
 from busbw.train.models import BY_NAME
 from busbw.train.types import TrainSpec
@@ -74,7 +74,7 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
         device = torch.device("cpu")
         dist.init_process_group("gloo")
     spec = TrainSpec(model=model, precision=precision, batch_size=int(batch))
-    settle(precision)
+    set_matmul_precision(precision)
     torch.manual_seed(0)
     net = BY_NAME[model].build(spec).to(device)
     steps: dict[str, list[float]] = {name: [] for name in methods.split(",")}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from busbw.accel.codecs import codec_for
-from busbw.accel.codecs.base import ring_bytes, settle
+from busbw.accel.codecs.base import poison_if_failed, ring_bytes
 from busbw.accel.communicator import Communicator, Work
 from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import Mesh
@@ -313,7 +313,7 @@ class CommWorker:
         codec, inside = codec_for(method, self.settings, bucket.shapes), bucket.inside
         if inside is None:
             self.traffic.across += codec.exchange(flat, bucket.across, bucket.states[0], self.step)
-            settle(flat, bucket.across)
+            poison_if_failed(flat, bucket.across)
             return
         # All pieces are summed inside first: later sums overlap with the exchange across.
         flat.div_(inside.size)
@@ -322,7 +322,7 @@ class CommWorker:
         for (full, shard, work), state in zip(begun, bucket.states, strict=True):
             work.wait()
             self.traffic.across += codec.exchange(shard, bucket.across, state, self.step)
-            settle(shard, bucket.across)
+            poison_if_failed(shard, bucket.across)
             ended.append(inside.begin_all_gather(full, shard))
             self.traffic.inside += ring_bytes(full.numel() * full.element_size(), inside.size)
         for piece, (full, _, _), work in zip(bucket.pieces, begun, ended, strict=True):

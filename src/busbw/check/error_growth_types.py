@@ -34,7 +34,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at_least: bool = False
 
 
-class Odd(msgspec.Struct, frozen=True, kw_only=True):
+class OutlierLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link that differs from the `others` of its kind.
 
     Their counters grew by `others_by` in all, and the one that grew most by `others_most`. `chance`
@@ -59,19 +59,19 @@ class TrendReport(msgspec.Struct, tag="busbw.trend/1", tag_field="schema", kw_on
     hosts: list[str]
     hours: float
     links: dict[str, int]
-    odd: list[Odd]
+    odd: list[OutlierLink]
     grown: list[Growth]
     reasons: dict[str, str] = {}
 
 
-def odd_ones(all_alike: Sequence[Growth]) -> list[Odd]:
+def find_outliers(all_alike: Sequence[Growth]) -> list[OutlierLink]:
     """The links that differ, from the growths of one counter on all links of one kind.
 
     If all links had errors at the same rate, an error would be on a link with the probability p,
     its share of the hours. A link is odd if Chernoff's bound for as many errors as it has, or more,
     times the number of links is below ALPHA. It is then left out, and the others are judged again.
     """
-    remaining, odd = list(all_alike), list[Odd]()
+    remaining, odd = list(all_alike), list[OutlierLink]()
     while len(remaining) >= FEWEST_LINKS:
         fastest = max(remaining, key=lambda growth: (growth.by / growth.hours, growth.by))
         others = [growth for growth in remaining if growth is not fastest]
@@ -82,7 +82,7 @@ def odd_ones(all_alike: Sequence[Growth]) -> list[Odd]:
             break
         by = [growth.by for growth in others]
         odd.append(
-            Odd(
+            OutlierLink(
                 growth=fastest,
                 others=len(others),
                 others_by=sum(by),
@@ -152,7 +152,7 @@ def _text_without_odd(report: TrendReport) -> str:
     return "PASS    no error counter of a link grew\n"
 
 
-def _warning(odd: Odd) -> str:
+def _warning(odd: OutlierLink) -> str:
     growth = odd.growth
     others = f"none of the {odd.others} others did"
     if odd.others_by:

@@ -212,7 +212,7 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
 SAME = (HOSTNAME, BOOT, UPTIME)
 
 
-def read_now(source: Source, checks: Iterable[Check]) -> str:
+def take_reading(source: Source, checks: Iterable[Check]) -> str:
     """The machine as these checks read it now, as an archive."""
     recording = Recording(source)
     for path in SAME:
@@ -221,7 +221,7 @@ def read_now(source: Source, checks: Iterable[Check]) -> str:
     return recording.archive()
 
 
-def read_then(file: str) -> Machine:
+def load_reading(file: str) -> Machine:
     """The machine of a snapshot, read from its file."""
     return Machine(recorded(Path(file)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check.error_growth_types import Growth, Odd, TrendReport, odd_ones
+from busbw.check.error_growth_types import Growth, OutlierLink, TrendReport, find_outliers
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie.errors import aer_counts
@@ -120,7 +120,7 @@ def trend(files: Sequence[str]) -> TrendReport:
     kinds: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in growths:
         kinds[growth.kind, growth.counter].append(growth)
-    odd = [link for alike in kinds.values() for link in odd_ones(alike)]
+    odd = [link for alike in kinds.values() for link in find_outliers(alike)]
     links = {(growth.kind, growth.host, growth.link) for growth in growths}
     return TrendReport(
         hosts=sorted(compared),
@@ -132,7 +132,7 @@ def trend(files: Sequence[str]) -> TrendReport:
     )
 
 
-def _chance(odd: Odd) -> float:
+def _chance(odd: OutlierLink) -> float:
     return odd.chance
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from busbw.check.base import Check
 from busbw.check.machine import Machine
-from busbw.check.registry import compare, read_now, read_then
+from busbw.check.registry import compare, load_reading, take_reading
 from busbw.core.errors import UsageError
 from busbw.host.limited import within
 from busbw.host.snapshot import parse_archive
@@ -41,13 +41,13 @@ def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -
     if not watch_s:
         return None
     start_s = time.monotonic()
-    archive = within(lambda source: read_now(source, checks), Live(), limit_s=limit_s)
+    archive = within(lambda source: take_reading(source, checks), Live(), limit_s=limit_s)
     time.sleep(max(0.0, watch_s - (time.monotonic() - start_s)))
     return Machine(parse_archive(archive, "the first reading"))
 
 
 def read_earlier(since: str, source: Source) -> Machine:
     """The machine of a snapshot; UsageError if it is not an earlier one of the same machine."""
-    earlier = read_then(since)
+    earlier = load_reading(since)
     compare(since, earlier, Machine(source))
     return earlier

@@ -19,7 +19,7 @@ from busbw.core.version import __version__
 from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
-from busbw.measure.target import FORWARDED, Where, forwarded
+from busbw.measure.target import FORWARDED, Placement, forwarded
 
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
@@ -139,7 +139,7 @@ def command(
     """
     elastic = horovodrun_elastic.take(tuning)
     elastic.check(ranks)
-    named = Where(hosts=host_list, hostfile=hostfile).named()
+    named = Placement(hosts=host_list, hostfile=hostfile).named()
     if elastic.asked:
         if dry_run or mpi_args:
             option = "--dry-run" if dry_run else "--mpi-args"

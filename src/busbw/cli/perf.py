@@ -37,7 +37,7 @@ from busbw.measure.record import OWNER_ONLY, Record
 from busbw.measure.sink import Frontend
 from busbw.measure.start import run
 from busbw.measure.supervise import RankFailed
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s
 
@@ -87,7 +87,9 @@ def _perf(program: str, args: Sequence[str]) -> int:
             answer("invalid option '?'\n")
         answer(usage(program))
         return int(NcclTestsExit.OK)
-    spec, notes = soften(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
+    spec, notes = replace_invalid_values(
+        msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec)
+    )
     _refuse(spec)
     answer("".join(note + "\n" for note in notes))
     spec, file = output_file(spec)
@@ -103,7 +105,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     )
     output = SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)
     try:
-        code = exit_code(run(job, Where(), output))
+        code = exit_code(run(job, Placement(), output))
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     finally:
@@ -114,7 +116,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     return int(NcclTestsExit.OK)
 
 
-def soften(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
+def replace_invalid_values(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
     """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names
     are case-sensitive.
     """

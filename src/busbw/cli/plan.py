@@ -25,7 +25,7 @@ from busbw.core.result import Outcome
 from busbw.launch import environment
 from busbw.measure.events import Ended, Event, Started
 from busbw.measure.record import Record, check_writable, encoded, save
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train import plan_text
 from busbw.train import transports as transport_table
 from busbw.train.kinds import PlanJob, PlanResult
@@ -174,7 +174,7 @@ def command(
             "busbw plan starts jobs, but this process is a rank of one",
             "run it outside mpirun, srun or torchrun, with --hosts",
         )
-    where = Where(**take_where(fields))
+    where = Placement(**take_where(fields))
     methods, suitable = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
     job = PlanJob(

@@ -16,7 +16,7 @@ from busbw.measure.events import Ended, Event
 from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayJob, ReplayResult
 from busbw.pattern.replay.text import ROWS
@@ -119,7 +119,7 @@ def command(
     computed between the calls. --format csv prints the columns of the PyTorch benchmark's
     --pattern.
     """
-    where = Where(**shared.take_where(fields))
+    where = Placement(**shared.take_where(fields))
     job = ReplayJob(
         engine=engine,
         program="busbw replay",

@@ -5,7 +5,7 @@ import time
 
 from busbw.cli.streams import before_output
 from busbw.core.rank_messages import Working
-from busbw.core.unseen import seen
+from busbw.core.unseen import escape_invisible
 
 QUIET_S = 2.0  # time without other output until the line appears
 _ERASE = "\r\x1b[2K"
@@ -29,7 +29,7 @@ class StatusLine:
             if work.left_s < 120:
                 left = f", about {work.left_s:.0f} s left"
         text = f"{work.phase}: {work.detail}" if work.detail else work.phase
-        sys.stderr.write(f"{_ERASE}{seen(text)}{left}")
+        sys.stderr.write(f"{_ERASE}{escape_invisible(text)}{left}")
         sys.stderr.flush()
         self._shown = True
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
 from busbw.core.errors import Exit, NoMeasurement, out_of_memory
-from busbw.core.unseen import seen
+from busbw.core.unseen import escape_invisible
 
 
 class ReaderGone(Exception):
@@ -46,7 +46,7 @@ def answer(text: str | bytes, *, controls: bool = False) -> None:
             if isinstance(text, bytes):
                 text = text.decode("utf-8", "replace")
             if not controls:
-                text = seen(text)
+                text = escape_invisible(text)
             sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
 
@@ -108,7 +108,7 @@ def talk(text: str) -> None:
         try:
             for listener in _listeners:
                 listener()
-            sys.stderr.write(seen(text) + "\n")
+            sys.stderr.write(escape_invisible(text) + "\n")
             sys.stderr.flush()
         except OSError:
             stop_writing(2)

@@ -13,7 +13,7 @@ from busbw.core.errors import Exit, UsageError
 from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train import text as train_text
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.methods import NONE, parse_all
@@ -94,7 +94,7 @@ def command(
     settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says otherwise, in
     bf16.
     """
-    where = Where(**shared.take_where(fields))
+    where = Placement(**shared.take_where(fields))
     naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}
     names = [name for name, value in naming_methods.items() if value]
     if len(names) > 1:

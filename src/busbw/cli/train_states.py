@@ -17,7 +17,7 @@ from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
 from busbw.measure.record import Record, check_writable, encoded
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train import states_text
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.largest_model import StatesComparison
@@ -99,7 +99,7 @@ class Table:
 
 
 def train(
-    job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool
+    job: TrainJob, where: Placement, file: Path | None, *, largest: bool, force: bool, table: bool
 ) -> int:
     """Run the comparison and print it."""
     if environment.detect(os.environ) is not None:
@@ -122,7 +122,7 @@ def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
     return tuple(method.name for method in parse_all(methods or ",".join(DEFAULT)))
 
 
-def on_one_gpu(where: Where) -> Where:
+def on_one_gpu(where: Placement) -> Placement:
     """`where`, or one GPU if the command does not say where a comparison runs."""
     if where.ranks or where.hosts or where.hostfile or where.step:
         return where

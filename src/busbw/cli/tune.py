@@ -29,7 +29,7 @@ from busbw.core.tuning import TUNED
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
 from busbw.measure.record import Record, check_writable
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.stats.judging import Limits
 from busbw.tune import table_file
 from busbw.tune import text as tune_text
@@ -156,7 +156,7 @@ def command(
         _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES))
     else:
         _refuse_set((TUNER.plugin, TUNER.table, NOT_BLOCKING))
-    where = Where(**take_where(fields))
+    where = Placement(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     if given("step_bytes") and not given("step_factor"):

@@ -18,7 +18,7 @@ from busbw.cli.parameters import COUNT, File, Seconds, given
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
-from busbw.core.link_samples import Watched
+from busbw.core.link_samples import WatchInterval
 from busbw.core.sizes import duration
 from busbw.watch import prometheus
 from busbw.watch import text as view
@@ -29,7 +29,7 @@ from busbw.watch.watcher import Watcher, ticks
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
 MAX_TOKEN = 1 << 16
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
-Show = Callable[[Watched], None]
+Show = Callable[[WatchInterval], None]
 
 
 class Interval(click.ParamType[float]):
@@ -202,7 +202,7 @@ def _output(format_name: str) -> Show:
         )
     printed, first = set[str](), True
 
-    def show(watched: Watched) -> None:
+    def show(watched: WatchInterval) -> None:
         nonlocal first
         for reason in watched.unread:
             if reason not in printed:

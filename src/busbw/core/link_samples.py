@@ -94,7 +94,7 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
     unknown: dict[str, str] = {}
 
 
-class Said(msgspec.Struct, frozen=True):
+class LinkFinding(msgspec.Struct, frozen=True):
     """What a pattern of counters indicates about a link, and the values seen."""
 
     link: str
@@ -104,7 +104,7 @@ class Said(msgspec.Struct, frozen=True):
     seen: str
 
 
-class Watched(
+class WatchInterval(
     msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
 ):
     """One interval of a watch.
@@ -120,7 +120,7 @@ class Watched(
     tcp: dict[str, float] = {}
     cpu: float | None = None  # share of time in which the CPUs were busy
     free_memory_bytes: int | None = None
-    said: list[Said] = []
+    said: list[LinkFinding] = []
     unread: list[str] = []
 
 
@@ -131,7 +131,7 @@ class Exposition(msgspec.Struct, frozen=True, kw_only=True):
 
     links: tuple[Link, ...]
     values: dict[tuple[str, str], dict[str, int]]
-    said: list[Said]
+    said: list[LinkFinding]
     samples: int
     missed: int
     unix_s: float

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked
-from busbw.core.unseen import seen
+from busbw.core.unseen import escape_invisible
 
 VARIABLE = "BUSBW_LOG"
 LEVELS = ("debug", "info")  # info logs only decisions, debug also what was read and tried
@@ -23,7 +23,7 @@ class _MaskedFormatter(logging.Formatter):
     """One line for each message, without secrets and invisible characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return seen(masked(super().format(record).replace("\n", "\\n")))
+        return escape_invisible(masked(super().format(record).replace("\n", "\\n")))
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -14,15 +14,15 @@ UNSEEN = (
 _UNSEEN = re.compile(rf"[{UNSEEN}]|\r(?!\n)")
 
 
-class Painted(str):
+class StyledText(str):
     """A safe text to which colors were added."""
 
 
-def seen(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""The text with each invisible character as an escape of JSON, like \u202e: a JSON document
     keeps its values.
     """
-    return text if isinstance(text, Painted) else _UNSEEN.sub(_escaped, text)
+    return text if isinstance(text, StyledText) else _UNSEEN.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -259,5 +259,5 @@ BY_ETHTOOL: frozenset[str] = frozenset(
 )
 BY_NVML: tuple[Counter, ...] = _GPU
 BY_NAME: dict[str, Counter] = {
-    row.name: row for row in (*_EFA, *_PORT, *_QUEUES, *_OPTIONAL, *_PHY, *_GPU, _SEGMENTS)
+    row.name: row for row in (*ON_PORT, *_PHY, *_GPU, _SEGMENTS)
 } | MEASURED

@@ -155,17 +155,16 @@ class _Child:
         """
         self._kill()
         code = self._wait()
-        ending = f"exit code {code}"
+        ending = f"ended with exit code {code}"
         if code is None:
-            ending = "an error, and hangs in the kernel"
+            ending = "was killed, and hangs in the kernel"
         elif code < 0:
-            ending = signal.Signals(-code).name
+            ending = f"ended with {signal.Signals(-code).name}"
         if reading is None:
             raise NoMeasurement(
-                f"the process that read this machine ended with {ending}",
-                "dmesg | tail, to see who ended it",
+                f"the process that read this machine {ending}", "dmesg | tail, to see who ended it"
             )
-        state.silent[reading] = f"{reading[1]}: reading it ended the process with {ending}"
+        state.silent[reading] = f"{reading[1]}: the process that read it {ending}"
 
     def _wait(self) -> int | None:
         """The child's exit code, negative for a signal; None if it does not end within END_S."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import Said
+from busbw.core.link_samples import LinkFinding
 from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
@@ -263,11 +263,11 @@ def _port(job: JobData, addresses: Iterable[str]) -> str:
     return ""
 
 
-def _port_findings(host: HostSeen) -> Sequence[Said]:
+def _port_findings(host: HostSeen) -> Sequence[LinkFinding]:
     return host.watched.said if host.watched else ()
 
 
-def _order(finding: Said) -> int:
+def _order(finding: LinkFinding) -> int:
     """The most telling findings of ports have the lowest number."""
     if finding.pattern == "down":
         return 2

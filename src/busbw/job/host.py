@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from busbw.core.errors import BusbwError
-from busbw.core.link_samples import Watched
+from busbw.core.link_samples import WatchInterval
 from busbw.host import gpu, process, ras
 from busbw.host.addresses import local
 from busbw.host.link_counters import Traffic
@@ -48,7 +48,7 @@ def report(at: str) -> tuple[str, str]:
         return "", str(error)
 
 
-def _watched(seconds: float, unread: list[str]) -> Watched | None:
+def _watched(seconds: float, unread: list[str]) -> WatchInterval | None:
     try:
         traffic = Traffic()
     except BusbwError as error:

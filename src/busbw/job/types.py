@@ -6,7 +6,7 @@ The conclusion is a report, as JSON or as text: one line, then the evidence.
 import msgspec
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import Watched
+from busbw.core.link_samples import WatchInterval
 from busbw.host.gpu import GpuUse
 from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.columns import wrapped
@@ -90,7 +90,7 @@ class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
     no_ras: str = ""
     states: dict[int, str] = {}
     gpus: list[GpuUse] = []
-    watched: Watched | None = None
+    watched: WatchInterval | None = None
     unread: list[str] = []
 
 

@@ -143,7 +143,7 @@ def name_for_gloo(peer: str) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
-def settle(env: Mapping[str, str]) -> None:
+def set_interface_variables(env: Mapping[str, str]) -> None:
     """Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of a rank's process from BUSBW_IFNAME in `env`.
 
     NoMeasurement if this host has no such interface.

@@ -50,7 +50,7 @@ class Running(msgspec.Struct, frozen=True):
     rank: int = -1
 
 
-class OnHost(msgspec.Struct, omit_defaults=True):
+class HostAnswer(msgspec.Struct, omit_defaults=True):
     """The answer of a host called `node`.
 
     `states` has the state letters of the requested pids, `full` the file systems without room.
@@ -66,10 +66,10 @@ class OnHost(msgspec.Struct, omit_defaults=True):
     killed: list[int] = []
 
 
-def examine(request: Ask) -> OnHost:
+def examine(request: Ask) -> HostAnswer:
     """The answer of this host. The job is ended if the request asks for that."""
     job = Cleanup(request.marker, request.launcher, request.node)
-    answer = OnHost(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
+    answer = HostAnswer(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
     answer.running = [
         Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
     ]
@@ -110,7 +110,7 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
+def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, HostAnswer | None]:
     """The answers of hosts by name, all within `limit_s` seconds.
 
     None for a host that does not answer or that ssh cannot reach. A host that answers something
@@ -118,13 +118,13 @@ def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]
     """
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
-    answers: dict[str, OnHost | None] = {}
+    answers: dict[str, HostAnswer | None] = {}
     for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
         if done.code in (None, SSH_FAILED):
             answers[done.host] = None
             continue
         try:
-            answers[done.host] = done.answer(OnHost)
+            answers[done.host] = done.answer(HostAnswer)
         except ValueError:
             continue
     return answers

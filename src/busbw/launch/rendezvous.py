@@ -29,7 +29,7 @@ def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     disagree on the number of ranks, or if the library is missing.
     """
     member = detect(env)
-    interfaces.settle(env)
+    interfaces.set_interface_variables(env)
     control = _open(member)
     LOG.debug(
         "process %d of %d has joined (%s)",

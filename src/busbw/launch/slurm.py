@@ -126,7 +126,7 @@ def _is_option(word: str, names: Sequence[str]) -> bool:
     return word.partition("=")[0] in names or (is_short and word[:2] in names)
 
 
-def settle(step: Step, env: Mapping[str, str]) -> Step:
+def with_defaults(step: Step, env: Mapping[str, str]) -> Step:
     """The step with all numbers set.
 
     Missing numbers follow from the GPUs and from the allocation in `env`: one rank per GPU, and the

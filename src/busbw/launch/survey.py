@@ -11,7 +11,7 @@ from busbw.host import process
 from busbw.launch import on_host
 from busbw.launch.cleanup import DAEMONS, Cleanup
 from busbw.launch.diagnosis import Helper
-from busbw.launch.on_host import Ask, OnHost
+from busbw.launch.on_host import Ask, HostAnswer
 
 MAX_ASKED = 256  # hosts; one agent process each
 _SHOWN = {"prterun": "mpirun"}  # the name of the program that the user knows
@@ -92,7 +92,7 @@ def _request(job: Cleanup, pids: Iterable[int]) -> Ask:
     return Ask(job.marker, job.launcher, job.node, list(pids))
 
 
-def _add(result: Survey, answer: OnHost, here: Mapping[int, Here]) -> None:
+def _add(result: Survey, answer: HostAnswer, here: Mapping[int, Here]) -> None:
     """Add the answer of a host to `result`; `here` are the ranks that reported their start."""
     for running in answer.running:
         rank, pid = running.rank, running.pid
@@ -136,7 +136,7 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
     """
     request = Ask(marker="none", pids=[rank.pid])
     if rank.host == os.uname().nodename:
-        answer: OnHost | None = on_host.examine(request)
+        answer: HostAnswer | None = on_host.examine(request)
     else:
         answer = on_host.ask({host: request}, limit_s).get(host) if host else None
     if answer is None:

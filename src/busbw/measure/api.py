@@ -16,7 +16,7 @@ from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.start import run as start
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 
 
 class Options(TypedDict, total=False):
@@ -59,7 +59,7 @@ def run(
     return result if isinstance(result, Result) else Result(spec=job.sweep)
 
 
-def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Where]:
+def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[SweepJob, Placement]:
     """The job that `run` would start, and where; raises as `run` does."""
     if isinstance(collective, str):
         sampling = Sampling(precision=0.0)  # 0: the engine's default
@@ -82,6 +82,6 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
         **options,
     }
     where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
-    where = Where(**{name: fields.pop(name) for name in where_names if name in fields})
+    where = Placement(**{name: fields.pop(name) for name in where_names if name in fields})
     simulation = parse_parameters(fields.pop("simulation"))
     return SweepJob(sweep=collective, simulation=simulation, **fields), where

@@ -27,7 +27,7 @@ from busbw.launch import hosts as torchrun
 from busbw.launch import mpirun, slurm
 from busbw.launch.hosts import Host, share
 from busbw.measure.job import Job, SweepJob, encode
-from busbw.measure.target import Where, forwarded
+from busbw.measure.target import Placement, forwarded
 
 LOG = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class LauncherCommand:
     note: str = ""
 
 
-def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
+def launcher_command(job: Job, where: Placement) -> LauncherCommand | None:
     """The launch; None for an engine that runs in this process.
 
     UsageError if job and `where` contradict each other.
@@ -112,7 +112,7 @@ def _slots_per_host(row: EngineRow | None) -> int:
     return gpu_count() if may_be_nccl and engine("nccl").availability() is None else 1
 
 
-def _by_slurm(job: Job, where: Where, requested: slurm.Step) -> LauncherCommand:
+def _by_slurm(job: Job, where: Placement, requested: slurm.Step) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
@@ -120,7 +120,7 @@ def _by_slurm(job: Job, where: Where, requested: slurm.Step) -> LauncherCommand:
                 f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm"
             )
         refuse_network(job.net, job.engine)
-    step = slurm.settle(requested, os.environ)
+    step = slurm.with_defaults(requested, os.environ)
     prepared = _prepare(job, job.engine, step.ranks or 0)
     argv = slurm.command(slurm.find(), program(prepared), step, where.ifname, os.environ)
     LOG.info("by Slurm: %s", shlex.join(argv))
@@ -143,7 +143,7 @@ def with_timeout(job: Job) -> Job:
     return job
 
 
-def _local_ranks(row: EngineRow, job: Job, where: Where) -> int:
+def _local_ranks(row: EngineRow, job: Job, where: Placement) -> int:
     """Ranks on this machine: as requested, one per GPU, or two on CPUs.
 
     UsageError or TooFewGpus for too many.

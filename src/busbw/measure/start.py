@@ -25,14 +25,14 @@ from busbw.measure.launch_plan import launcher_command, with_timeout
 from busbw.measure.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
 from busbw.measure.sink import Sink
 from busbw.measure.supervise import Follower, RankFailed, follow
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.measure.watchdog import Reporter, Watchdog
 
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
 
-def run_as_rank(requested_job: Job, where: Where, sink: Sink) -> None:
+def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
     """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
     from busbw.launch.rendezvous import join
 
@@ -138,7 +138,7 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
 SIMULATED_RANKS = 8
 
 
-def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
+def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
     """Run the job and return its result; None on nonzero ranks of a job that mpirun, srun or
     torchrun started.
 
@@ -173,7 +173,7 @@ def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
     return result
 
 
-def _start(work: Job, where: Where, sink: Sink) -> None:
+def _start(work: Job, where: Placement, sink: Sink) -> None:
     prepared = launcher_command(work, where)
     if prepared is None:
         _in_process(work, where, sink)
@@ -183,7 +183,7 @@ def _start(work: Job, where: Where, sink: Sink) -> None:
     follow(prepared.argv, prepared.job.launch_limit_s, lambda: Follower(prepared, sink))
 
 
-def _in_process(work: Job, where: Where, sink: Sink) -> None:
+def _in_process(work: Job, where: Placement, sink: Sink) -> None:
     if not isinstance(work, SweepJob):
         message = "training needs one process per rank, but this engine runs all ranks in one"
         raise NoMeasurement(message, "use --engine torch", options=["engine"])

@@ -26,7 +26,7 @@ def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class Placement:
     """Where to start ranks, as the user asked.
 
     It has the number of ranks, hosts as text or in a file, a network interface, and a Slurm step.

@@ -261,6 +261,7 @@ class Collector:
 
     def call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
+        _clear_impossible_times(call)
         if not _is_plausible(call):
             self.problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
             return
@@ -295,12 +296,16 @@ class Collector:
             counts.gpu_us.append(call.gpu_us)
 
 
-def _is_plausible(call: Observed) -> bool:
-    """Whether the figures of a call can be true; times that cannot be true are taken out."""
+def _clear_impossible_times(call: Observed) -> None:
+    """Set times of the call that are negative, infinite or not a number to None."""
     for name in ("at_us", "cpu_us", "gpu_us", "predicted_us"):
         time = getattr(call, name)
         if time is not None and not (math.isfinite(time) and (time >= 0 or name == "at_us")):
             setattr(call, name, None)
+
+
+def _is_plausible(call: Observed) -> bool:
+    """Whether the size, the ranks and the channels of a call can be true."""
     if call.bytes < 0:
         return False
     figures = (call.bytes, call.count, call.root, call.peer, call.channels)

@@ -17,7 +17,7 @@ from busbw.core import json_codec, pattern, tuner_table
 from busbw.core.comparison import SCHEMA as COMPARISON
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
-from busbw.core.link_samples import Watched
+from busbw.core.link_samples import WatchInterval
 from busbw.history import comparison
 from busbw.job import types as job_text
 from busbw.job.types import JobReport
@@ -65,7 +65,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Comparison", Comparison, comparison.text, COMPARISON),
     Kind("Link test", LinkReport, link_text.render),
     Kind("Search for slow hosts", SuspectReport, link_text.render_suspects),
-    Kind("Link counters", Watched, watch_text.table),
+    Kind("Link counters", WatchInterval, watch_text.table),
     Kind("Check of a machine", CheckReport, check_text.text),
     Kind("Check of several machines", ClusterReport, check_text.cluster_text),
     Kind("Check of a command line", CommandReport, command_text.text),
@@ -125,7 +125,7 @@ def read(data: bytes, source: str) -> Document | None:
     if kind is None:
         return None
     parts = [data]
-    if kind.structure is Watched:
+    if kind.structure is WatchInterval:
         parts = [line for line in data.splitlines() if line.strip()]
     try:
         content = [json_codec.decode(part, kind.structure) for part in parts][-1]

@@ -15,7 +15,15 @@ from busbw.core.errors import UsageError
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted
 from busbw.stats.history import Times, spreads
-from busbw.stats.judging import Cells, Limits, by_cells, by_runs, overloaded, runs_apart, undecided
+from busbw.stats.judging import (
+    Cells,
+    Limits,
+    by_cells,
+    by_runs,
+    spread_between_runs,
+    undecided,
+    why_overloaded,
+)
 from busbw.stats.rank_tests import fewest, fewest_chance, sign_test
 
 Named = tuple[str, Result]  # a file name and its result
@@ -90,11 +98,11 @@ def _judge_single(
 
     Where the spread of runs is not known, it is the one usual for such machines.
     """
-    usual = max(runs_apart(a), runs_apart(b))
+    usual = max(spread_between_runs(a), spread_between_runs(b))
     apart = {key: known_spreads.get(msgspec.structs.replace(key, cycle=0), usual) for key in keys}
     (a_cells,), (b_cells,) = complete_repeats(a), complete_repeats(b)
     judged = by_cells(keys, a_cells, b_cells, limits, apart)
-    if overloaded(a) or overloaded(b):
+    if why_overloaded(a) or why_overloaded(b):
         return {key: undecided(cell) for key, cell in judged.items()}
     return judged
 
@@ -176,7 +184,7 @@ def _timing_note(a: Result, b: Result) -> list[str]:
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:
-    reasons = ((name, overloaded(result)) for name, result in files)
+    reasons = ((name, why_overloaded(result)) for name, result in files)
     return [f"{letter}: {name}: {reason}" for name, reason in reasons if reason]
 
 

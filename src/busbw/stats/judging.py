@@ -65,7 +65,7 @@ def verdict(shift: Shift, limits: Limits) -> Verdict:
     return Verdict.AMBIGUOUS
 
 
-def runs_apart(result: Result) -> float:
+def spread_between_runs(result: Result) -> float:
     """How much runs on such a machine differ, as a standard deviation of logarithms.
 
     0 for simulated ranks, and if the devices are not known.
@@ -75,14 +75,14 @@ def runs_apart(result: Result) -> float:
     return GPU_RUNS if any(device.bus for device in result.world.devices) else CPU_RUNS
 
 
-def overloaded(result: Result) -> str:
+def why_overloaded(result: Result) -> str:
     """Why one run on CPUs says little about the next: other processes want a host's processors.
 
     Empty if none do, or if it is not known. If ranks have to wait for their turn, the time of a
     small operation changes by a factor of up to 10,000 from run to run (benchmarks/visits_202611).
     """
     devices = result.world.devices
-    if not runs_apart(result) or any(device.bus for device in devices):
+    if not spread_between_runs(result) or any(device.bus for device in devices):
         return ""
     for host in result.topology.hosts:
         ranks = len({device.pid for device in devices if device.host == host.hostname})

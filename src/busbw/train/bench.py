@@ -24,7 +24,7 @@ from busbw.accel.ddp import Attachment, attach
 from busbw.host.counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
-from busbw.train.loop import Loop, scaler_for, settle
+from busbw.train.loop import Loop, scaler_for, set_matmul_precision
 from busbw.train.methods import Method
 from busbw.train.models import Model
 from busbw.train.replay import Hook, unchanged
@@ -160,7 +160,7 @@ class Bench:
     def __init__(
         self, spec: TrainSpec, model: Model, device: torch.device, control: Control
     ) -> None:
-        settle(spec.precision)
+        set_matmul_precision(spec.precision)
         self.spec, self.model, self.device, self.control = spec, model, device, control
         torch.manual_seed(SEED)
         self.net = model.build(spec).to(device)

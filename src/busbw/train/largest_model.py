@@ -14,7 +14,7 @@ from busbw.core.gpt_shape import GptShape
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.types import Largest, TrainRun, TrainSpec
 
@@ -32,7 +32,7 @@ class StatesComparison:
     """
 
     job: TrainJob
-    where: Where
+    where: Placement
     file: Path | None
     sink: Callable[[], Sink]
     done: Callable[[TrainResult, TrainRun], None]

@@ -89,7 +89,7 @@ def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 
 
-def settle(precision: str) -> None:
+def set_matmul_precision(precision: str) -> None:
     """Set the precision of matrix products.
 
     With fp32, convolutions still use TF32, which is PyTorch's default.

@@ -19,7 +19,7 @@ from busbw.measure.job import Job
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train.kinds import PlanJob, PlanResult, TrainJob, TrainResult
 from busbw.train.plan_types import AS_IS, CheckRound, Exchange
 from busbw.train.recommendation import recommended
@@ -37,7 +37,7 @@ class Planner:
     """
 
     job: PlanJob
-    where: Where
+    where: Placement
     file: Path | None
     sink: Callable[[bool], Sink]
 
@@ -147,7 +147,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def defaults(where: Where) -> tuple[list[str], list[str]]:
+def defaults(where: Placement) -> tuple[list[str], list[str]]:
     """The methods and the transports to compare by default.
 
     Transports differ only between GPUs of several hosts.

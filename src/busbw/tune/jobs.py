@@ -24,7 +24,7 @@ from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.stats.compare import compare
 from busbw.stats.judging import RELEVANT, Limits
 from busbw.tune.types import (
@@ -93,7 +93,7 @@ class Jobs:
     """
 
     job: TuneJob
-    where: Where
+    where: Placement
     sink: Sink
     judge: Callable[[TunedSystem], None] = lambda _: None
     system: TunedSystem | None = None

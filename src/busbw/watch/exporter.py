@@ -24,7 +24,7 @@ from typing import Any
 
 from busbw.core.counters import Counter
 from busbw.core.errors import UsageError
-from busbw.core.link_samples import Exposition, Group, Sample, Watched
+from busbw.core.link_samples import Exposition, Group, Sample, WatchInterval
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME, LEVELS
 from busbw.host.tcp_connections import has_data
@@ -289,13 +289,13 @@ class Page:
 
     def __init__(self, first: Sample) -> None:
         self._totals, self._samples, self._missed = Totals(), 0, 0
-        self.shown = self._expose(first, Watched(host="", at="", seconds=0.0))
+        self.shown = self._expose(first, WatchInterval(host="", at="", seconds=0.0))
 
-    def take(self, sample: Sample, watched: Watched) -> None:
+    def take(self, sample: Sample, watched: WatchInterval) -> None:
         """Take a sample and its evaluation."""
         self.shown = self._expose(sample, watched)
 
-    def _expose(self, sample: Sample, watched: Watched) -> Exposition:
+    def _expose(self, sample: Sample, watched: WatchInterval) -> Exposition:
         self._totals.take(sample)
         self._samples += 1
         self._missed += watched.missed

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from busbw.core.link_samples import Exposition, Link
 from busbw.core.telemetry import TCP
-from busbw.core.unseen import seen
+from busbw.core.unseen import escape_invisible
 from busbw.core.watch_counters import BY_NAME, LEVELS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -114,7 +114,7 @@ class _Families:
 
 
 def _escape(text: str, *, quote: bool = True) -> str:
-    text = seen(text).replace("\\", "\\\\").replace("\n", "\\n")
+    text = escape_invisible(text).replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text
 
 

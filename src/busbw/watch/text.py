@@ -12,8 +12,8 @@ from datetime import datetime
 
 import msgspec
 
-from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, Watched, per_second
-from busbw.core.unseen import seen
+from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, WatchInterval, per_second
+from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, known, percent_text
 
@@ -48,7 +48,7 @@ def _percent(value: float | None, full: float | None) -> str:
     return "-" if value is None else percent_text(value, full)
 
 
-def table(watched: Watched, width: int | None = None) -> str:
+def table(watched: WatchInterval, width: int | None = None) -> str:
     """The whole text of one interval."""
     local = datetime.fromisoformat(watched.at).astimezone()
     time = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
@@ -77,19 +77,19 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1000 * seconds:.0f} ms"
 
 
-def screen(watched: Watched, width: int | None, height: int) -> str:
+def screen(watched: WatchInterval, width: int | None, height: int) -> str:
     """The table and notes on what could not be read, cut to the height of the terminal. Escape
     sequences let it replace the previous one.
     """
     notes = "".join(f"note: {reason}\n" for reason in watched.unread)
-    lines = seen(table(watched, width) + wrapped(notes, width)).splitlines()
+    lines = escape_invisible(table(watched, width) + wrapped(notes, width)).splitlines()
     if len(lines) >= height:
         hidden = len(lines) - height + 2
         lines[height - 2 :] = [f"... {hidden} more lines: a larger window shows them"]
     return HOME + "".join(f"{line}{NEXT}" for line in lines) + REST
 
 
-def line(watched: Watched) -> bytes:
+def line(watched: WatchInterval) -> bytes:
     """One object of JSON Lines."""
     return msgspec.json.encode(watched) + b"\n"
 
@@ -112,14 +112,14 @@ LEVEL = "num_of_qp"
 Part = Flow | Slave
 
 
-def text(watched: Watched, *, first: bool) -> str:
+def text(watched: WatchInterval, *, first: bool) -> str:
     """The blocks of one interval. The port is named if there is more than one."""
     ports = [flow for flow in watched.links if flow.kind in PORTS]
     blocks = [_block(watched, flow, named=len(ports) > 1) for flow in ports]
     return (LINE if first else "") + "".join(f"{block}{LINE}" for block in blocks)
 
 
-def _block(watched: Watched, flow: Flow, *, named: bool) -> str:
+def _block(watched: WatchInterval, flow: Flow, *, named: bool) -> str:
     seconds = watched.seconds
     parts: tuple[Part, ...] = (flow, *flow.slaves)
     slaves = f" ({'/'.join(slave.name for slave in flow.slaves)})" if flow.slaves else ""
@@ -142,7 +142,7 @@ def _block(watched: Watched, flow: Flow, *, named: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _host_lines(watched: Watched) -> list[str]:
+def _host_lines(watched: WatchInterval) -> list[str]:
     """The lines that are the same for all ports: TCP, processors and memory."""
     resent, sent = watched.tcp.get("RetransSegs"), watched.tcp.get("OutSegs")
     share = "-"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import IB, Flow, Said, per_second
+from busbw.core.link_samples import IB, Flow, LinkFinding, per_second
 from busbw.core.watch_counters import PRIORITIES
 from busbw.model.rates import DOWN, GONE, PAUSES, total
 
@@ -38,7 +38,7 @@ CLASS_DROPS = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class Symptom:
     """A pattern and its message.
 
     `reads` are the counters and levels used, none for the state of a link. `evidence` returns the
@@ -52,7 +52,7 @@ class Pattern:
     evidence: Callable[[Flow], str]
 
 
-def judge(flows: list[Flow]) -> list[Said]:
+def judge(flows: list[Flow]) -> list[LinkFinding]:
     """The patterns that match, link by link in the order of PATTERNS.
 
     `flows` cover about one second, like the levels in them.
@@ -65,7 +65,7 @@ def judge(flows: list[Flow]) -> list[Said]:
             evidence = pattern.evidence(flow)
             if evidence:
                 matches.append(
-                    Said(flow.name, pattern.name, pattern.verdict, pattern.message, evidence)
+                    LinkFinding(flow.name, pattern.name, pattern.verdict, pattern.message, evidence)
                 )
     return matches
 
@@ -158,21 +158,21 @@ def _show_wrong_class(flow: Flow) -> str:
     return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
 
 
-def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Pattern:
+def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Symptom:
     """A pattern that matches any increase of these counters."""
-    return Pattern(name, verdict, message, counters, _show_rising(*counters))
+    return Symptom(name, verdict, message, counters, _show_rising(*counters))
 
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
-PATTERNS: tuple[Pattern, ...] = (
-    Pattern(
+PATTERNS: tuple[Symptom, ...] = (
+    Symptom(
         "gone",
         FAIL,
         "the port is gone",
         (),
         lambda flow: "it is not listed now" if flow.state == GONE else "",
     ),
-    Pattern(
+    Symptom(
         "down",
         WARN,
         "the port is down",
@@ -197,7 +197,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _rise(
         "gave-up",
         FAIL,
-        "a sender gave up: NCCL ends with error 12",
+        "a sender gave up: NCCL ends with error 12 (no answer) or 13 (receiver not ready)",
         "req_transport_retries_exceeded",
         "req_rnr_retries_exceeded",
     ),
@@ -207,21 +207,21 @@ PATTERNS: tuple[Pattern, ...] = (
         "the other end does not respond: NCCL ends with a network error",
         "unresponsive_remote_events",
     ),
-    Pattern(
+    Symptom(
         "pcie-limit",
         WARN,
         "the receiver's PCIe is the limit: check its generation and width, ACS and the IOMMU",
         (*PAUSES["tx"], "outbound_pci_stalled_wr"),
         _show_pcie_limit,
     ),
-    Pattern(
+    Symptom(
         "slow-receiver",
         WARN,
         "this port cannot keep up with what arrives, and the PCIe counters do not show why",
         (*PAUSES["tx"], "outbound_pci_stalled_wr"),
         _show_slow_receiver,
     ),
-    Pattern(
+    Symptom(
         "reads-stalled",
         WARN,
         "the NIC waits for reads of host memory: check ATS, the IOMMU and MaxReadReq",
@@ -234,7 +234,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "packets are dropped because PCIe cannot take them",
         "outbound_pci_buffer_overflow",
     ),
-    Pattern(
+    Symptom(
         "pfc-without-ecn",
         WARN,
         "pauses without congestion notifications: DCQCN is off, or switches mark later than they"
@@ -249,7 +249,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "tx_pause_storm_warning_events",
         "tx_pause_storm_error_events",
     ),
-    Pattern(
+    Symptom(
         "congestion-control",
         WARN,
         "congestion control slows this sender: many senders to one receiver, or a slow receiver",
@@ -276,7 +276,7 @@ PATTERNS: tuple[Pattern, ...] = (
         " with an error",
         *RESENT,
     ),
-    Pattern(
+    Symptom(
         "out-of-order",
         WARN,
         "packets arrive out of order: normal with adaptive routing, otherwise loss",
@@ -286,11 +286,11 @@ PATTERNS: tuple[Pattern, ...] = (
     _rise(
         "no-receive",
         WARN,
-        "the receiver does not post buffers in time: its CPU is busy",
+        "buffers are posted too late: out_of_buffer at this end, rnr_nak_retry_err at the other",
         "rnr_nak_retry_err",
         "out_of_buffer",
     ),
-    Pattern(
+    Symptom(
         "cable",
         WARN,
         "many bit errors: cable or optic",
@@ -328,14 +328,14 @@ PATTERNS: tuple[Pattern, ...] = (
         "module_bus_stuck",
         "module_bad_shorted",
     ),
-    Pattern(
+    Symptom(
         "credits",
         WARN,
         "data waits for credits: the congestion is further along the path",
         ("port_xmit_wait",),
         _show_credit_waits,
     ),
-    Pattern(
+    Symptom(
         "wrong-class",
         WARN,
         "RDMA data is on priority 0, which usually has no PFC: check ToS, traffic class and trust",

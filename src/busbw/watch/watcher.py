@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Event
 
-from busbw.core.link_samples import HOST, Flow, Link, Sample, Watched
+from busbw.core.link_samples import HOST, Flow, Link, Sample, WatchInterval
 from busbw.core.telemetry import TCP
 from busbw.model.rates import Rates, flow, gone, rates
 from busbw.watch.verdicts import judge
@@ -53,7 +53,7 @@ class Watcher:
 
     def take(
         self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time
-    ) -> Watched:
+    ) -> WatchInterval:
         """What happened between the previous sample and this one.
 
         `missed` is the number of readings left out in between, `now` the clock of the result.
@@ -71,7 +71,7 @@ class Watcher:
         self._recent.append(sample)
         self._links |= {link.name: link for link in sample.links}
         host = self._rates.of(HOST)
-        return Watched(
+        return WatchInterval(
             host=self._host,
             at=datetime.fromtimestamp(now(), UTC).isoformat(timespec="milliseconds"),
             seconds=sample.at_s - before.at_s,

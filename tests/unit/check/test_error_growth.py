@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from busbw.check.error_growth_types import ALPHA, Growth, odd_ones, tail
+from busbw.check.error_growth_types import ALPHA, Growth, find_outliers, tail
 
 
 def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
@@ -18,11 +18,11 @@ def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
 
 
 def names(found) -> list[str]:
-    return [one.growth.link for one in odd_ones(found)]
+    return [one.growth.link for one in find_outliers(found)]
 
 
 def test_one_link_with_many_errors_is_named():
-    (odd,) = odd_ones(growths(*[0] * 143, 505))
+    (odd,) = find_outliers(growths(*[0] * 143, 505))
     assert (odd.growth.link, odd.others, odd.others_by, odd.others_most) == (
         "GPU 0 link 143",
         143,

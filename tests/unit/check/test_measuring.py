@@ -91,7 +91,7 @@ def test_nothing_is_left_of_a_measurement_whose_parent_crashes(alive: int) -> No
         return run()
 
     said = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
-    assert said == "load: reading it ended the process with SIGKILL"
+    assert said == "load: the process that read it ended with SIGKILL"
     assert ended(alive)
 
 

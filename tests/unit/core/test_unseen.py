@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.cli.streams import answer, bug, talk
-from busbw.core.unseen import Painted, seen
+from busbw.core.unseen import StyledText, escape_invisible
 from busbw.ui.html.element import document, tag
 
 HIDDEN = [
@@ -70,12 +70,12 @@ def test_a_document_keeps_its_values(terminal, monkeypatch):
 
 
 def test_colors_of_busbw_stay():
-    assert seen(Painted("\x1b[31mred\x1b[0m")) == "\x1b[31mred\x1b[0m"
+    assert escape_invisible(StyledText("\x1b[31mred\x1b[0m")) == "\x1b[31mred\x1b[0m"
 
 
 @given(st.text())
 def test_text_that_is_seen_stays(text):
-    shown = seen(text)
+    shown = escape_invisible(text)
     hidden = [
         letter
         for letter in shown

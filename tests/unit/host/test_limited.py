@@ -105,7 +105,7 @@ def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
         )
         return [crash.reason, same.reason, other.text or ""]
 
-    crash = "nvml: reading it ended the process with SIGSEGV"
+    crash = "nvml: the process that read it ended with SIGSEGV"
     assert within(work, Live(), limit_s=60) == [
         crash,
         f"nvml_health: not read, since {crash}",

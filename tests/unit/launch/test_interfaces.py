@@ -83,12 +83,12 @@ def test_this_machine_has_a_loopback():
 def test_a_rank_sets_its_own_hosts_names(monkeypatch):
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "before")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "before")
-    interfaces.settle({})
+    interfaces.set_interface_variables({})
     assert os.environ["NCCL_SOCKET_IFNAME"] == "before"
-    interfaces.settle({interfaces.VARIABLE: "127.0.0.0/8"})
+    interfaces.set_interface_variables({interfaces.VARIABLE: "127.0.0.0/8"})
     assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("=lo", "lo")
     with pytest.raises(NoMeasurement, match="no such interface") as caught:
-        interfaces.settle({interfaces.VARIABLE: "nosuch9"})
+        interfaces.set_interface_variables({interfaces.VARIABLE: "nosuch9"})
     assert "CIDR" in caught.value.hint
 
 

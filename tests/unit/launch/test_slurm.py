@@ -60,7 +60,7 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
     ],
 )
 def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
-    settled = slurm.settle(asked, environment)
+    settled = slurm.with_defaults(asked, environment)
     assert (settled.ranks, settled.nodes, settled.ranks_per_node) == expected
 
 
@@ -75,11 +75,11 @@ def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
 )
 def test_missing_or_contradictory_numbers_are_refused(asked, message):
     with pytest.raises(UsageError, match=message):
-        slurm.settle(asked, {})
+        slurm.with_defaults(asked, {})
 
 
 def test_the_srun_line_has_pmix_gpus_and_site_options():
-    step = slurm.settle(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
+    step = slurm.with_defaults(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
     words = slurm.command(SRUN, ["rank"], step, "", {})
     assert words[:5] == [
         "/usr/bin/srun",
@@ -107,26 +107,30 @@ def test_the_srun_line_has_pmix_gpus_and_site_options():
 
 
 def test_on_one_node_mpi_keeps_its_shared_memory():
-    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=1, ranks_per_node=2), {}), "", {})
+    words = slurm.command(
+        SRUN, ["rank"], slurm.with_defaults(Step(nodes=1, ranks_per_node=2), {}), "", {}
+    )
     assert words[-2:] == ["--gpu-bind=none", "rank"]
 
 
 def test_mpi_settings_of_the_user_are_kept():
     words = slurm.command(
-        SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"}
+        SRUN, ["rank"], slurm.with_defaults(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"}
     )
     assert not any(word.startswith("OMPI_MCA_btl=") for word in words)
     assert "OMPI_MCA_pml=ob1" in words
 
 
 def test_a_cidr_is_passed_on_from_a_host_outside_it():
-    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "198.51.100.0/24", {})
+    words = slurm.command(
+        SRUN, ["rank"], slurm.with_defaults(Step(nodes=2), {}), "198.51.100.0/24", {}
+    )
     assert "OMPI_MCA_btl_tcp_if_include=198.51.100.0/24" in words
     assert "BUSBW_IFNAME=198.51.100.0/24" in words
 
 
 def test_another_pmix_can_be_named():
-    step = slurm.settle(Step(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
+    step = slurm.with_defaults(Step(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
     assert [
         word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")
     ] == ["--mpi=pmix_v3"]

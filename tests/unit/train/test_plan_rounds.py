@@ -10,7 +10,7 @@ from busbw.measure.job import Job
 from busbw.measure.rank import perform
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.train import plan_rounds, transports
 from busbw.train.kinds import PlanJob
 from busbw.train.plan_types import PlanSpec
@@ -36,7 +36,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> plan_rounds.Planner:
     """One that runs its jobs in this process."""
 
-    def in_this_process(work: Job, _: Where, sink: Sink) -> None:
+    def in_this_process(work: Job, _: Placement, sink: Sink) -> None:
         perform(work, SoloControl(), sink.take)
 
     monkeypatch.setattr(plan_rounds, "run", in_this_process)
@@ -45,7 +45,7 @@ def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> pl
         training=TrainSpec(model="mlp-small", methods=methods, **STEPS),
         plan=PlanSpec(replays=2, target=target),
     )
-    return plan_rounds.Planner(job, Where(ranks=1), None, lambda _: Sink(Record()))
+    return plan_rounds.Planner(job, Placement(ranks=1), None, lambda _: Sink(Record()))
 
 
 def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(

@@ -12,7 +12,7 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.tune.env_tuner import VariablesTuner, _ratios, candidates
 from busbw.tune.jobs import Jobs
 from busbw.tune.types import TunedSystem, TuneJob, Tuning
@@ -64,7 +64,7 @@ def tuned(
         TuneJob(sweep=spec, engine="sim", simulation=parse_parameters(simulation)),
         list[str](),
     )
-    jobs = Later(job, Where(ranks=4), Sink(Record()), later=later, spoiled=spoiled)
+    jobs = Later(job, Placement(ranks=4), Sink(Record()), later=later, spoiled=spoiled)
     return VariablesTuner(jobs, 4, messages.append).tune(), messages
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_request_ends_the_tuning() -> None:
                 raise UsageError("no such engine", "name another")
             return Later.sweep(self, variables, table)
 
-    jobs = Refusing(TuneJob(sweep=SPEC, engine="sim"), Where(ranks=4), Sink(Record()))
+    jobs = Refusing(TuneJob(sweep=SPEC, engine="sim"), Placement(ranks=4), Sink(Record()))
     with pytest.raises(UsageError, match="no such engine"):
         VariablesTuner(jobs, 4, lambda _: None).tune()
 
@@ -153,7 +153,7 @@ def test_an_engine_without_nccl_has_no_variables() -> None:
 
     jobs = Own(
         TuneJob(sweep=SPEC),
-        Where(),
+        Placement(),
         Sink(Record()),
         system=TunedSystem(device="CPU", ranks=2, hosts=1, nccl=0),
     )

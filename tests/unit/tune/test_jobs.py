@@ -14,7 +14,7 @@ from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.tune import jobs as ab_check
 from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
 from busbw.tune.table_file import check_file, refuse_other
@@ -46,7 +46,7 @@ class Heard(Sink):
 
 def started(simulation: str = "", ranks: int = 4, **fields: object) -> Jobs:
     job = TuneJob(sweep=SPEC, engine="sim", seconds=0.02, simulation=parse_parameters(simulation))
-    return Jobs(msgspec.structs.replace(job, **fields), Where(ranks=ranks), Heard())
+    return Jobs(msgspec.structs.replace(job, **fields), Placement(ranks=ranks), Heard())
 
 
 def table(file: Path, *lines: str, nccl: int = 0) -> Path:
@@ -260,7 +260,7 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
         order.append("B")
         return result(time_s=5e-4, **(last if len(order) == 6 else {}))
 
-    jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
+    jobs = Recorded(TuneJob(sweep=SPEC), Placement(), Sink(Record()))
     checked = ab_check.run_in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
@@ -289,7 +289,7 @@ def test_one_round_shows_what_is_shorter_without_a_probability(
                 findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),)
             )
 
-    jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
+    jobs = Recorded(TuneJob(sweep=SPEC), Placement(), Sink(Record()))
     sizes = ab_check.by_size(ab_check.run_in_turn(jobs, lambda: result(time_s=time_s), 1))
     assert [(size, outcome.shorter, outcome.gain.p) for size, outcome in sizes.items()] == [
         (8, shorter, 1.0),

@@ -19,7 +19,7 @@ from busbw.core.tuning import Choice
 from busbw.measure.api import run
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
+from busbw.measure.target import Placement
 from busbw.stats.judging import Limits
 from busbw.tune import table_file, validate
 from busbw.tune.env_tuner import VariablesTuner
@@ -107,7 +107,7 @@ def tune(
         **fields: object,
     ) -> tuple[Tuning, Prepared, list[str]]:
         messages: list[str] = []
-        jobs = Prepared(TuneJob(sweep=spec), Where(), Sink(Record()), **fields)
+        jobs = Prepared(TuneJob(sweep=spec), Placement(), Sink(Record()), **fields)
         tuner = TableTuner(
             jobs,
             tmp_path / "table",
@@ -211,7 +211,7 @@ def test_wrong_data_rules_out_what_was_found(
     checking = msgspec.structs.replace(SPEC, check=1)
     if variables:
         jobs = Prepared(
-            TuneJob(sweep=checking), Where(), Sink(Record()), varied="alpha_us=6,corrupt_rank=1"
+            TuneJob(sweep=checking), Placement(), Sink(Record()), varied="alpha_us=6,corrupt_rank=1"
         )
         jobs.system = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
         tuning = VariablesTuner(jobs, 4, lambda _: None).tune()
@@ -263,7 +263,7 @@ def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_p
     before = table_file.build(here, SPEC, [], {}, None, checked=checked)
     jobs = Prepared(
         TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)),
-        Where(),
+        Placement(),
         Sink(Record()),
         untuned="corrupt_rank=1",
     )

@@ -1,6 +1,6 @@
 """What the exporter shows is that of the last sample, with sums over all."""
 
-from busbw.core.link_samples import IB, Group, Link, Sample, Watched
+from busbw.core.link_samples import IB, Group, Link, Sample, WatchInterval
 from busbw.watch.exporter import Page
 
 LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
@@ -18,8 +18,8 @@ def test_sums_samples_and_missed_ones():
         1,
         0,
     )
-    page.take(sample(2.0, 75), Watched(host="h1", at="", seconds=1.0, missed=2))
-    page.take(sample(3.0, 3), Watched(host="h1", at="", seconds=1.0, missed=1))
+    page.take(sample(2.0, 75), WatchInterval(host="h1", at="", seconds=1.0, missed=2))
+    page.take(sample(3.0, 3), WatchInterval(host="h1", at="", seconds=1.0, missed=1))
     assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == (
         {"packet_seq_err": 78},
         3,

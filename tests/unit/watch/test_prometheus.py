@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import parser
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import ETHERNET, HOST, IB, NVLINK, PCIE, Exposition, Link, Said
+from busbw.core.link_samples import ETHERNET, HOST, IB, NVLINK, PCIE, Exposition, Link, LinkFinding
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import BY_ETHTOOL, BY_NAME, LEVELS, ON_PORT
 from busbw.watch import prometheus
@@ -29,7 +29,7 @@ GPU = {"gpu": "3", "bus": "0000:1b:00"}
 
 
 def exposition(
-    values: dict[tuple[str, str], dict[str, int]], *said: Said, links=LINKS
+    values: dict[tuple[str, str], dict[str, int]], *said: LinkFinding, links=LINKS
 ) -> Exposition:
     return Exposition(
         links=links, values=values, said=list(said), samples=7, missed=1, unix_s=1750000000.25
@@ -127,7 +127,8 @@ def test_gpus_have_their_index_and_bus():
 def test_patterns_and_the_watch_itself():
     metrics = parsed(
         exposition(
-            {}, Said("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s")
+            {},
+            LinkFinding("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s"),
         )
     )
     assert metrics["busbw_watch_pattern"] == [
@@ -173,7 +174,7 @@ def everything() -> Exposition:
             (TCP, "snmp"): {name: 1 for name, row in BY_NAME.items() if row.owner.value == "TCP"},
             (HOST, "system"): {"cpu_busy": 1, "mem_free": 1},
         },
-        Said("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s"),
+        LinkFinding("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s"),
     )
 
 

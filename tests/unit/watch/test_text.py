@@ -7,7 +7,16 @@ import time
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.link_samples import ETHERNET, IB, NVLINK, ROCE, Flow, Said, Slave, Watched
+from busbw.core.link_samples import (
+    ETHERNET,
+    IB,
+    NVLINK,
+    ROCE,
+    Flow,
+    LinkFinding,
+    Slave,
+    WatchInterval,
+)
 from busbw.watch import text as watch_text
 from busbw.watch.text import line, screen, table
 
@@ -26,7 +35,7 @@ PORT = Flow(
     lost=0.25,
     dropped=0.0,
 )
-SAID = Said(
+SAID = LinkFinding(
     "mlx5_0",
     "pcie-limit",
     Verdict.WARN,
@@ -45,8 +54,8 @@ def utc(monkeypatch):
     time.tzset()
 
 
-def watched(*links: Flow, **fields) -> Watched:
-    return Watched(**{"host": "h1", "at": AT, "seconds": 1.0, "links": list(links)} | fields)
+def watched(*links: Flow, **fields) -> WatchInterval:
+    return WatchInterval(**{"host": "h1", "at": AT, "seconds": 1.0, "links": list(links)} | fields)
 
 
 def test_table_of_a_port_with_what_is_seen():

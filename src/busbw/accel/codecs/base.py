@@ -97,7 +97,7 @@ def keep(state: State, residuals: State, result: torch.Tensor) -> None:
         state[name] = torch.where(finite, residual, state.get(name, 0.0))
 
 
-def settle(part: torch.Tensor, comm: Communicator) -> None:
+def poison_if_failed(part: torch.Tensor, comm: Communicator) -> None:
     """Set `part` to NaN, on the device, if the exchange it was computed from has failed."""
     failed = comm.failed
     if failed is None:

@@ -39,7 +39,7 @@ def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dis
     global _times
     _times += 1
     if not _stores:
-        interfaces.settle(os.environ)
+        interfaces.set_interface_variables(os.environ)
         _stores.append(_open(info, timeout))
     return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _stores[0])
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from busbw.core.cells import figures
 from busbw.core.result import Result, Row
-from busbw.core.unseen import Painted, seen
+from busbw.core.unseen import StyledText, escape_invisible
 from busbw.measure.formats import table
 from busbw.ui.number_formats import BARS
 
@@ -23,19 +23,19 @@ STYLES = (
 
 def header(result: Result, width: int | None = None) -> Text:
     """The plain header, dimmed so that numbers stand out."""
-    return Text(seen(table.header(result, width)), style="dim")
+    return Text(escape_invisible(table.header(result, width)), style="dim")
 
 
 def row(result: Result, row: Row, width: int | None = None) -> Text:
     """The plain line, red if the row has wrong data."""
     wrong = any(figure.cell.wrong for figure in figures(row))
-    return Text(seen(table.row(result, row, width)), style="red" if wrong else "")
+    return Text(escape_invisible(table.row(result, row, width)), style="red" if wrong else "")
 
 
 def footer(result: Result, width: int | None = None) -> Text:
     """The plain footer with its verdicts colored."""
     text = Text()
-    for line in seen(table.footer(result, width)).splitlines(keepends=True):
+    for line in escape_invisible(table.footer(result, width)).splitlines(keepends=True):
         piece = Text(line)
         for pattern, style in STYLES:
             piece.highlight_regex(pattern, style)
@@ -43,9 +43,9 @@ def footer(result: Result, width: int | None = None) -> Text:
     return text
 
 
-def escaped(text: Text) -> Painted:
+def escaped(text: Text) -> StyledText:
     """The text with the escape sequences of the terminal that TERM, COLORTERM and NO_COLOR name."""
     console = Console(force_terminal=True, soft_wrap=True)
     with console.capture() as capture:
         console.print(text, end="")
-    return Painted(capture.get())
+    return StyledText(capture.get())
