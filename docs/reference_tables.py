@@ -75,7 +75,7 @@ def _algbw(row: Collective) -> str:
     return (
         "largest total of a rank"
         if row.uneven
-        else _UNITS[row.algbw_units(2), row.algbw_units(3), row.algbw_units(8)]
+        else _UNITS[row.algbw_multiple(2), row.algbw_multiple(3), row.algbw_multiple(8)]
     )
 
 

@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element
 import msgspec
 import pytest
 
-from busbw.core.cells import cells, every, figures, headline
+from busbw.core.cells import all_figures, cells, figures, headline
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import Sampling
 from busbw.history import comparison
@@ -131,7 +131,7 @@ def measured(
             cell.high_s,
             len(cell.samples_s or []) - cell.dropped if sampling else row.iters,
         )
-        for row, cell in ((one.row, one.cell) for one in every(result))
+        for row, cell in ((one.row, one.cell) for one in all_figures(result))
     ]
     if sampling:
         draw, sure = random.Random(3), msgspec.structs.replace(sampling, precision=0.03)
@@ -189,7 +189,7 @@ def half_width(one: Expected) -> str:
 
 def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) -> None:
     result, expected = measured
-    placed = list(zip(every(result), expected, strict=True))
+    placed = list(zip(all_figures(result), expected, strict=True))
     out = [one for figure, one in placed if figure.placement == "out of place"]
     precisely = result.spec.sampling is not None
     plain = list(lines(view("table").render(result), "busbw"))
@@ -219,12 +219,12 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
         )
         assert int(shown_row["actual_iterations"]) == own[0].n
     again = read(view("nccl-tests").render(result).encode(), "log", "all_reduce")
-    assert [one.cell.time_s for one in every(again)] == pytest.approx(
+    assert [one.cell.time_s for one in all_figures(again)] == pytest.approx(
         [one.time_s for one in expected], rel=1e-2
     )
     again = read(view("json").render(result).encode(), "r.json")
     assert [
-        (one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in every(again)
+        (one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in all_figures(again)
     ] == expected
     in_place = [one for figure, one in placed if figure.placement == "in place"]
     assert [

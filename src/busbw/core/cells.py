@@ -82,7 +82,7 @@ def figures(row: Row) -> list[Figure]:
     return [Figure(row, placement, cell) for placement, cell in both if cell is not None]
 
 
-def every(result: Result) -> Iterator[Figure]:
+def all_figures(result: Result) -> Iterator[Figure]:
     """All cells in table order."""
     for row in result.rows:
         yield from figures(row)
@@ -91,7 +91,7 @@ def every(result: Result) -> Iterator[Figure]:
 def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
     """All cells in table order, each with its key."""
     cycles: Counter[CellKey] = Counter()
-    for figure in every(result):
+    for figure in all_figures(result):
         row, placement = figure.row, PLACEMENTS[figure.placement == IN_PLACE]
         key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
         yield msgspec.structs.replace(key, cycle=cycles[key]), figure
@@ -104,14 +104,14 @@ def peak(figures: Iterable[Figure]) -> Figure | None:
     return max(finite, key=lambda figure: figure.busbw, default=None)
 
 
-def settled(result: Result) -> list[Figure]:
+def precise_figures(result: Result) -> list[Figure]:
     """The cells that are as precise as requested, in table order.
 
     Headlines, gates and findings on bandwidth use only these. Classic timing and a given number of
     iterations request no precision. A cell with two modes or a throttled GPU is not settled.
     """
     precision = result.spec.sampling.precision if result.spec.sampling else 0.0
-    return [figure for figure in every(result) if _is_settled(figure, precision)]
+    return [figure for figure in all_figures(result) if _is_settled(figure, precision)]
 
 
 def _is_settled(figure: Figure, precision: float) -> bool:
@@ -124,7 +124,7 @@ def headline(result: Result) -> Figure | None:
     """The settled cell with the highest busbw, which represents the whole sweep; None if no cell
     is settled.
     """
-    return peak(settled(result))
+    return peak(precise_figures(result))
 
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:

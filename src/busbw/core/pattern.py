@@ -133,5 +133,5 @@ def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:
     """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather,
     receive count of reduce_scatter.
     """
-    units = COLLECTIVES[function].algbw_units(ranks) if function in COLLECTIVES else 1
+    units = COLLECTIVES[function].algbw_multiple(ranks) if function in COLLECTIVES else 1
     return count * DTYPES[dtype].itemsize * units

@@ -69,7 +69,7 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
 
 def _scaled_row(row: PatternRow, recorded: int, ranks: int, rule: str) -> PatternRow:
     root = row.root if row.root is None or row.root < ranks else 0
-    units = COLLECTIVES[row.function].algbw_units
+    units = COLLECTIVES[row.function].algbw_multiple
     if rule == COUNT and row.count is not None and row.dtype is not None:
         size = algbw_bytes(row.function, row.count, row.dtype, ranks)
         return msgspec.structs.replace(row, bytes=size, root=root)

@@ -47,13 +47,14 @@ def describe(
     if worst.timeouts > 1:
         waits = f", and {worst.timeouts} timeouts in a row without an answer"
     text = (
-        f"packets are lost {where}: TCP last sent {worst.resent} of {worst.sent} segments"
-        f" again{on}{waits}"
+        f"packets are lost {where}: TCP retransmitted {worst.resent} of the last {worst.sent}"
+        f" segments{on}{waits}"
     )
-    name = worst.interface or "eth0"
+    name = worst.interface
+    commands = f"ip -s link show {name}; ethtool -S {name}" if name else "ip -s link"
     hint = (
-        f"ip -s link show {name}; ethtool -S {name}   (on {worst.host} and {worst.peer}: errors and"
-        " drops), then their cables and switch ports"
+        f"{commands}, on {worst.host} and {worst.peer}, show errors and drops; then check cables"
+        " and switch ports"
     )
     return text, hint
 

@@ -132,7 +132,7 @@ class Calls:
         return (
             max(call.send, call.recv) * item,
             call.layout.count,
-            call.layout.count * self.collective.algbw_units(self.ranks) * item,
+            call.layout.count * self.collective.algbw_multiple(self.ranks) * item,
         )
 
     def rates(self, call: Call) -> Rates:

@@ -1,6 +1,6 @@
 """Findings on the data of a run: wrong elements, rows that moved no bytes, a shortened sweep."""
 
-from busbw.core.cells import Figure, every
+from busbw.core.cells import Figure, all_figures
 from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import GRAIN_BYTES, whole
@@ -12,7 +12,7 @@ def _check_data(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows:
         return None
-    checked = [figure for figure in every(result) if figure.cell.wrong is not None]
+    checked = [figure for figure in all_figures(result) if figure.cell.wrong is not None]
     wrong = [figure for figure in checked if figure.cell.wrong]
     if wrong:
         return _conclude_wrong(wrong, len(checked))

@@ -47,7 +47,7 @@ def _find_one_rank(run: Run) -> Conclusion | None:
         return None
     row, groups = run.result.spec.row, run.result.world.groups
     figure = "busbw is that of a copy within the GPU"
-    if row.bus_factor(1) == 0 or row.algbw_units(1) == 0:
+    if row.bus_factor(1) == 0 or row.algbw_multiple(1) == 0:
         figure = "busbw is 0"
     split = f" in each of {groups} groups" if groups > 1 else ""
     message = f"{figure} with one rank{split}: no data crosses a link"

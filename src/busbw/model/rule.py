@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from busbw.core.cells import settled
+from busbw.core.cells import precise_figures
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.topology import Topology
@@ -38,7 +38,7 @@ class Run:
         """The series without cells that did not reach the requested precision: only the others
         are judged.
         """
-        precise = {id(figure.cell) for figure in settled(self.result)}
+        precise = {id(figure.cell) for figure in precise_figures(self.result)}
         lines = []
         for figures in self.all_series:
             line = [figure for figure in figures if id(figure.cell) in precise]

@@ -1,6 +1,6 @@
 """The cells of a result as series: all sizes of one type, operator, root and placement."""
 
-from busbw.core.cells import IN_PLACE, CellKey, Figure, every, repeats
+from busbw.core.cells import IN_PLACE, CellKey, Figure, all_figures, repeats
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 
@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 def sampled(result: Result) -> Series:
     """The cells of precise timing."""
-    return [figure for figure in every(result) if figure.cell.stopped]
+    return [figure for figure in all_figures(result) if figure.cell.stopped]
 
 
 def series(result: Result) -> list[Series]:

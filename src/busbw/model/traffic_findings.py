@@ -1,7 +1,7 @@
 """The finding on an uneven alltoallv: the rank that moves the most."""
 
 from busbw.core.alltoallv import KIND, Traffic
-from busbw.core.cells import every
+from busbw.core.cells import all_figures
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
@@ -62,7 +62,7 @@ def _pair(traffic: Traffic) -> str:
 
 def _measured(result: Result) -> str:
     """Which ranks ended last and first at the largest size, where the ends were measured."""
-    timed = [figure for figure in every(result) if figure.cell.ends_s]
+    timed = [figure for figure in all_figures(result) if figure.cell.ends_s]
     if not timed:
         return ""
     figure = max(timed, key=lambda figure: figure.row.size_bytes)

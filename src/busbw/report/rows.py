@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import Figure, every, figures
+from busbw.core.cells import Figure, all_figures, figures
 from busbw.core.result import Result, Row
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
@@ -79,7 +79,7 @@ def unlike(baseline: ReportInput, source: ReportInput) -> str:
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
     """The figures that can be drawn, in order of size, by type, operator, root and placement."""
     by_key: dict[tuple[str, str, int, str], list[Figure]] = {}
-    for figure in every(result):
+    for figure in all_figures(result):
         row = figure.row
         if row.size_bytes > 0 and drawable(figure.cell.time_s):
             key = (row.dtype, row.op, row.root, figure.placement)
@@ -146,7 +146,7 @@ def _shown(result: Result, columns: Sequence[Column]) -> list[Column]:
     """The columns that the table of this result has and that are not empty."""
 
     def filled(column: Column) -> bool:
-        texts = {column.text(result, figure) for figure in every(result)}
+        texts = {column.text(result, figure) for figure in all_figures(result)}
         return not texts <= {"", "-", NONE}
 
     return [column for column in columns if column.shown(result) and filled(column)]
@@ -212,7 +212,7 @@ def _class(column: Column, *, warn: bool = False) -> str | None:
 def _mismatches(result: Result) -> Element | None:
     """The first wrong element that each rank saw, as far as the result has them."""
     texts = []
-    for figure in every(result):
+    for figure in all_figures(result):
         cell = f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}"
         texts += [
             f"{cell}: rank {mismatch.rank} got {mismatch.got} instead of {mismatch.expected}"

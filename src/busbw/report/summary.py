@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import Figure, every, headline, settled
+from busbw.core.cells import Figure, all_figures, headline, precise_figures
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import summary as comparison_summary
@@ -100,7 +100,7 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
     """Name, number, and the cell or bound that it belongs to."""
     peak, ideal = headline(result), result.ideal
-    measured = [figure for figure in settled(result) if drawable(figure.time_s)]
+    measured = [figure for figure in precise_figures(result) if drawable(figure.time_s)]
     fastest = min(measured, key=lambda figure: figure.time_s, default=None)
     share, bound = NONE, ""
     if ideal:
@@ -121,7 +121,7 @@ def _cell_text(figure: Figure | None) -> str:
 
 
 def _checks(result: Result) -> int:
-    return sum(figure.cell.wrong is not None for figure in every(result))
+    return sum(figure.cell.wrong is not None for figure in all_figures(result))
 
 
 def _data(result: Result) -> str:

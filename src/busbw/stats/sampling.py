@@ -24,7 +24,7 @@ from busbw.stats.rank_tests import p_higher
 MAX_SAMPLES = 4096
 MAX_TAIL_SAMPLES = 1 << 16
 MAX_VISITS = 32
-A_VISIT, TAIL_A_VISIT = 32, 100  # samples of a visit at first
+SAMPLES_PER_VISIT, TAIL_SAMPLES_PER_VISIT = 32, 100  # samples of a visit at first
 VISIT_S = 2e-3  # a visit that would take longer has fewer samples, down to one
 GRACE_S = 2.0  # beyond --max-time, so that the median of a long operation still has an interval
 # Visits differ if the interval of all samples, were they of one moment, is less than this share of
@@ -72,7 +72,7 @@ def next_look(count: int) -> int:
 
 def fewest_visits(sampling: Sampling) -> int:
     """The number of visits at the first look."""
-    return least_samples(_internal(sampling.confidence))
+    return least_samples(_working_confidence(sampling.confidence))
 
 
 def first(sampling: Sampling, each_s: float) -> int:
@@ -82,7 +82,7 @@ def first(sampling: Sampling, each_s: float) -> int:
     """
     if sampling.fixed:
         return math.ceil(sampling.fixed / fewest_visits(sampling))
-    limit = TAIL_A_VISIT if sampling.tail else A_VISIT
+    limit = TAIL_SAMPLES_PER_VISIT if sampling.tail else SAMPLES_PER_VISIT
     return min(max(int(VISIT_S / each_s), 1), limit) if each_s > 0 else limit
 
 
@@ -139,7 +139,7 @@ def _is_look(count: int, sampling: Sampling) -> bool:
     return visits == count
 
 
-def _internal(confidence: float) -> float:
+def _working_confidence(confidence: float) -> float:
     """The confidence to compute with, so that the reported one holds after repeated looks."""
     return 1 - min((1 - confidence) * (1 - RESERVED), LARGEST_ERROR)
 
@@ -152,7 +152,7 @@ def reported_interval(
     The interval of all samples is made one `tick_s` wider on each side, because no duration is
     known better than the clock's resolution: 32 ns on GPUs.
     """
-    level = _internal(confidence)
+    level = _working_confidence(confidence)
     of_visits, of_samples = _interval_of_visits(visits, level), interval(flat(visits), level)
     if of_visits is None or of_samples is None:
         return None
@@ -202,7 +202,7 @@ def _needs_longer_visits(visits: Visits, sampling: Sampling) -> bool:
     samples = flat(visits)
     if not _has_tail(samples, sampling):
         return True
-    level = _internal(sampling.confidence)
+    level = _working_confidence(sampling.confidence)
     of_visits = _interval_of_visits(visits, level)
     if of_visits is None:
         return False

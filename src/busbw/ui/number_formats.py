@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from busbw.core.cells import Figure, every, settled
+from busbw.core.cells import Figure, all_figures, precise_figures
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding
 from busbw.core.pattern import SEND, PatternRow
@@ -104,9 +104,9 @@ def busbw_text(figure: Figure) -> str:
 
 def no_headline(result: Result) -> str:
     """Why a result has no headline figure."""
-    if settled(result):
+    if precise_figures(result):
         return "its cells have no busbw"
-    cells = sum(1 for _ in every(result))
+    cells = sum(1 for _ in all_figures(result))
     if cells:
         return f"none of {counted(cells, 'cell')} reached the requested precision"
     return "nothing was measured"
@@ -185,7 +185,9 @@ def problems(result: Result) -> list[str]:
     """Wrong data, an incomplete sweep and errors, a sentence each."""
     sentences = []
     if result.wrong():
-        checks = [figure.cell.wrong for figure in every(result) if figure.cell.wrong is not None]
+        checks = [
+            figure.cell.wrong for figure in all_figures(result) if figure.cell.wrong is not None
+        ]
         failed = sum(map(bool, checks))
         wrong = f"{failed} of {counted(len(checks), 'check')}"
         if not failed:  # a log may state only the sum

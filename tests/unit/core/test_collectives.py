@@ -69,7 +69,7 @@ def test_buffers_and_bytes_are_those_of_nccl_tests(
     assert (buffers.send, buffers.recv) == (elements[send], elements[recv])
     assert buffers.count == (c if send == recv == "c" else base)
     assert row.in_place is in_place
-    assert row.algbw_units(n) == UNITS[units](n)
+    assert row.algbw_multiple(n) == UNITS[units](n)
     assert max(buffers.send, buffers.recv) <= c, (
         "a sweep's buffers are as large as its largest size"
     )

@@ -218,11 +218,10 @@ def test_lost_packets_name_both_hosts_and_the_interface() -> None:
     ]
     error = conclude(seen(*reports), 0)
     assert error.message.endswith(
-        "60 s: packets are lost between h1 and h2: TCP last sent 18 of 40 segments again on eth1 of"
-        " h1, and 2 timeouts in a row without an answer"
+        "60 s: packets are lost between h1 and h2: TCP retransmitted 18 of the last 40 segments on"
+        " eth1 of h1, and 2 timeouts in a row without an answer"
     )
-    assert "ip -s link show eth1" in error.hint
-    assert "on h1 and h2" in error.hint
+    assert "ip -s link show eth1; ethtool -S eth1, on h1 and h2" in error.hint
     silent = conclude(seen(*reports[:2], states={2: "S", 3: "S"}), 0)
     assert silent.message.endswith("and ranks 2, 3 on h2 do not report any more")
     stopped = conclude(seen(*reports[:3], states={3: "T"}), 0)
@@ -242,5 +241,5 @@ def test_the_host_that_all_lossy_connections_share_is_named() -> None:
         for rank in (0, 1, 3)
     }
     assert packet_loss.describe(reports, here, at)[0].startswith(
-        "packets are lost from and to h2: TCP last sent 9 of 20 segments again"
+        "packets are lost from and to h2: TCP retransmitted 9 of the last 20 segments"
     )

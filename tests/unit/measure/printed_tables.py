@@ -43,7 +43,7 @@ def modern(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     )
     lines, busbws = [], []
     for size in SIZES:
-        units = row.algbw_units(ranks)
+        units = row.algbw_multiple(ranks)
         count = size // 4 // units
         shown = count * 4 * (ranks if units > 1 else 1)
         left = f"{shown:12d}  {count:12d}  {'float':>8}  {redop:>6}  {root:6d}"
@@ -88,7 +88,7 @@ def old(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     )
     lines, busbws = [], []
     for size in SIZES:
-        units = row.algbw_units(ranks)
+        units = row.algbw_multiple(ranks)
         count = size // 4 // units
         shown = {"redop": "sum" if row.reduces else "", "root": "0"}
         left = f"{count * 4 * units:12d}  {count:12d}  {'float':>6}" + "".join(

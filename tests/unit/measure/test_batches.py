@@ -17,7 +17,7 @@ from busbw.launch.control import Control, SoloControl
 from busbw.measure import adaptive_timing
 from busbw.measure.batches import MAX_HELD, TRAIL, Clocks, HeldBatches, HostClockBatches, identity
 from busbw.measure.plan import Calls, Rates
-from busbw.stats.sampling import A_VISIT, first, reported_interval
+from busbw.stats.sampling import SAMPLES_PER_VISIT, first, reported_interval
 
 SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
 
@@ -118,7 +118,7 @@ def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
 
 def test_an_engine_without_noise_needs_the_fewest_samples() -> None:
     cell = sampled(engine(noise=0.001, alpha_us=20.0), Sampling(max_time_s=60))
-    assert (cell.visits, cell.stopped, cell.dropped) == ([A_VISIT] * 8, "ok", 0)
+    assert (cell.visits, cell.stopped, cell.dropped) == ([SAMPLES_PER_VISIT] * 8, "ok", 0)
     assert cell.low_s is not None
     assert cell.high_s is not None
     assert cell.low_s <= cell.time_s <= cell.high_s
@@ -253,10 +253,10 @@ def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
         1,
         Rates(1e6, 1.0),
     )
-    assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), (
+    assert (cell.visits, cell.stopped) == ([SAMPLES_PER_VISIT] * 8, "ok"), (
         "the third take was of a GPU at full speed"
     )
     slow = adaptive_timing.cell(
         visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0)
     )
-    assert (slow.visits, slow.stopped) == ([A_VISIT] * 8, "unstable")
+    assert (slow.visits, slow.stopped) == ([SAMPLES_PER_VISIT] * 8, "unstable")

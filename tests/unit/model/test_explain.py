@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.cells import every, peak
+from busbw.core.cells import all_figures, peak
 from busbw.core.result import Result
 from busbw.model import explanation_text
 from busbw.model.estimate import Setting
@@ -19,7 +19,7 @@ from busbw.report import read
 def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Explanation:
     result = read.read(path.read_bytes(), path.name)
     assert isinstance(result, Result)
-    figure = peak(every(result))
+    figure = peak(all_figures(result))
     assert figure is not None
     setting = Setting(
         with_nics(parse_system(system), nics),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.cells import every
+from busbw.core.cells import all_figures
 from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import comparison as text
@@ -254,7 +254,7 @@ def test_wrong_elements_are_told_one_by_one(precise: Result) -> None:
 def faster(result: Result, factor: float) -> Result:
     """The same run with every time divided by `factor`."""
     copy = msgspec.convert(msgspec.to_builtins(result), Result)
-    for figure in every(copy):
+    for figure in all_figures(copy):
         figure.cell.time_s /= factor
         figure.cell.samples_s = [sample / factor for sample in figure.cell.samples_s or []]
     return copy

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbw.core.sweep import Sampling
-from busbw.stats.sampling import A_VISIT, VISIT_S, Decision, first, next_step, reported_interval
+from busbw.stats.sampling import (
+    SAMPLES_PER_VISIT,
+    VISIT_S,
+    Decision,
+    first,
+    next_step,
+    reported_interval,
+)
 
 Levels = Iterator[float]  # the true median of each moment; a moment is the time of one sample
 Regime = Callable[[random.Random], Levels]
@@ -142,10 +149,10 @@ def trial(regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN)
     moments = (level * noise(dice, cv) for level in levels)
     visits: list[list[float]] = []
     away: list[list[float]] = []
-    decision = Decision(more=first(sampling, VISIT_S / A_VISIT))
+    decision = Decision(more=first(sampling, VISIT_S / SAMPLES_PER_VISIT))
     while decision.more:
         visits.append(list(itertools.islice(moments, decision.more)))
         away.append(list(itertools.islice(moments, round(between * dice.uniform(0.5, 1.5)))))
-        decision = next_step(visits, sampling, sum(map(len, visits)) * VISIT_S / A_VISIT)
+        decision = next_step(visits, sampling, sum(map(len, visits)) * VISIT_S / SAMPLES_PER_VISIT)
     counted = [*visits[decision.dropped :], *away[decision.dropped :]]
     return Trial(visits, decision, median(itertools.chain.from_iterable(counted)))

@@ -173,7 +173,7 @@ def _root_fits(row: Collective, evidence: Evidence) -> str:
 
 
 def _parts_fit(row: Collective, evidence: Evidence) -> str:
-    units = [row.algbw_units(ranks) for ranks in (2, 3)]
+    units = [row.algbw_multiple(ranks) for ranks in (2, 3)]
     if not evidence.parts or evidence.parts == 1 or units != [1, 1] or row.uneven:
         return ""
     return (
@@ -185,7 +185,7 @@ def _whole_fits(row: Collective, evidence: Evidence) -> str:
     one_rank = evidence.ranks == 1 or (
         evidence.ratio is not None and evidence.ratio[1] < INFORMATIVE
     )
-    if evidence.parts == 1 and row.algbw_units(3) > 1 and not evidence.first and not one_rank:
+    if evidence.parts == 1 and row.algbw_multiple(3) > 1 and not evidence.first and not one_rank:
         return f"its size is its count in bytes, that of {row.name} is larger"
     return ""
 

@@ -118,5 +118,5 @@ def _rows(records: list[Record], collective: Collective) -> Iterator[Row]:
 def _count(record: Record, collective: Collective) -> int:
     """NCCL's count argument: the size is that of the larger buffer."""
     dtype, ranks = DTYPES.get(record.type), record.ranks or record.gpus
-    parts = ranks if collective.algbw_units(3) > 1 else 1
+    parts = ranks if collective.algbw_multiple(3) > 1 else 1
     return record.size // dtype.itemsize // parts if dtype and parts else 0

@@ -100,5 +100,5 @@ def full_time_s(
     if algbw <= 0:
         return otherwise
     dtype = DTYPES.get(row.dtype)
-    moved = row.count * collective.algbw_units(ranks) * dtype.itemsize if dtype and ranks else 0
+    moved = row.count * collective.algbw_multiple(ranks) * dtype.itemsize if dtype and ranks else 0
     return (moved or row.size_bytes) / algbw

@@ -262,7 +262,7 @@ def _call(row: PatternRow, comm: Comm) -> base.Call | None:
     dtype = _type(row)
     count = row.count
     if not row.dtype:
-        count = row.bytes // (collective.algbw_units(comm.ranks) * dtype.itemsize)
+        count = row.bytes // (collective.algbw_multiple(comm.ranks) * dtype.itemsize)
     if not count:
         return None
     # Buffers of 16 bytes a rank, which no rule rounds, show the ratio of both sizes to the count.
