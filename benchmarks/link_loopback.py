@@ -104,7 +104,7 @@ def iperf3(streams: int) -> float:
     ) as server:
         try:
             deadline = time.monotonic() + LIMIT_S
-            while not listens(int(port)) and time.monotonic() < deadline:
+            while not listens(server.pid, int(port)) and time.monotonic() < deadline:
                 time.sleep(0.01)
             argv = [
                 "iperf3",

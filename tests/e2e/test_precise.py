@@ -16,7 +16,7 @@ from busbw.launch import mpirun
 LIMIT_S = 120
 SCRIPT = """
 import json, sys, time
-from busbw.launch.environment import join
+from busbw.launch.rendezvous import join
 from busbw.measure.batches import Clocks
 import os
 control = join(dict(os.environ), expect=int(sys.argv[1]))

@@ -30,7 +30,7 @@ for file in ("environ", "cmdline", "maps"):
 job, own = Cleanup("hung"), os.uname().nodename
 job.record([hung.pid, fine.pid])
 seen = survey.survey(job, {0: Here(0, own, hung.pid)}, {0: hung.pid}, (), 5)
-print(process.command(hung.pid) == "", sorted(seen.states), seen.found == {1: Here(1, own, fine.pid)})
+print(process.command(hung.pid) == "", sorted(seen.states), seen.unreported == {1: Here(1, own, fine.pid)})
 job.kill_remaining()
 print(hung.wait(60), fine.wait(60))
 """

@@ -251,7 +251,7 @@ def serve(test: Test, limit_s: float) -> tuple[Running, int]:
     port = free_port()
     running = start(test.words(port))
     deadline = time.monotonic() + limit_s
-    while not _listens(running.process.pid, port):
+    while not listens(running.process.pid, port):
         ended = running.process.poll() is not None
         if ended or time.monotonic() >= deadline:
             text = running.output()
@@ -303,7 +303,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _listens(pid: int, port: int) -> bool:
+def listens(pid: int, port: int) -> bool:
     """Whether a process, or one of its children, listens on a TCP port.
 
     Another program may have taken the port since it was free.
