@@ -26,7 +26,7 @@ NAMED = """
 import os
 from busbw.host import addresses
 from busbw.launch import interfaces
-interfaces.settle(os.environ)  # as hvd.init does
+interfaces.set_interface_variables(os.environ)  # as hvd.init does
 print("rank", os.environ["OMPI_COMM_WORLD_RANK"], addresses.local()[os.environ["GLOO_SOCKET_IFNAME"]])
 """
 
