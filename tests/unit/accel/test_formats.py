@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.accel.codecs import integers, topk
+from busbw.accel.codecs import integers, sparse_packing, topk
 from busbw.accel.communicator import Communicator
 from busbw.accel.settings import Settings
 
@@ -25,11 +25,11 @@ def test_entries_are_read_back(length, room, count, fmt, seed):
     total = torch.randn(length, generator=made) * 10.0 ** torch.randint(-6, 6, (1,), generator=made)
     index = torch.zeros(room, dtype=torch.int64)
     index[:count] = torch.randperm(length, generator=made)[:count].sort().values
-    blob = topk.pack(total, index, torch.tensor(count), fmt)
-    assert blob.dtype == torch.uint8 and blob.numel() == topk.size(room, length, fmt)
-    got, values = topk.unpack(blob, room, length, fmt)
+    blob = sparse_packing.pack(total, index, torch.tensor(count), fmt)
+    assert blob.dtype == torch.uint8 and blob.numel() == sparse_packing.size(room, length, fmt)
+    got, values = sparse_packing.unpack(blob, room, length, fmt)
     assert torch.equal(got, index)
-    assert torch.equal(values, topk.values(blob, room, length, fmt))
+    assert torch.equal(values, sparse_packing.values(blob, room, length, fmt))
     assert not values[count:].any()
     wanted = total[index[:count]]
     if fmt == "fp32":

@@ -16,8 +16,7 @@ if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"
 
 from busbw.accel.codecs import integers as plain  # noqa: E402
-from busbw.accel.codecs import kernels  # noqa: E402
-from busbw.accel.codecs import topk as sparse_packing  # noqa: E402
+from busbw.accel.codecs import kernels, sparse_packing  # noqa: E402
 from busbw.accel.codecs.base import RESIDUAL  # noqa: E402
 from busbw.accel.codecs.kernels import integers, topk, undo  # noqa: E402
 from busbw.accel.codecs.topk import TopK  # noqa: E402

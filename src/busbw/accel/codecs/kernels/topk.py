@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from busbw.accel.codecs import topk
+from busbw.accel.codecs import sparse_packing
 from busbw.accel.codecs.base import CORRECTION, FAR, FILL, STEP_TURN, TURN, State
 from busbw.accel.codecs.kernels.averaging import exact, share
 
@@ -22,7 +22,7 @@ _CARRIED, _SAMPLED, _USED = (tl.constexpr(index) for index in range(3))
 # Facts of a selection: elements that reach the threshold, those of them before the start, and the
 # threshold (0 or 1) that was counted.
 _FOUND, _BEFORE, _COLUMN = (tl.constexpr(index) for index in range(3))
-_BLOCK = tl.constexpr(topk.BLOCK)
+_BLOCK = tl.constexpr(sparse_packing.BLOCK)
 
 
 @triton.jit
@@ -287,8 +287,8 @@ def packed(
         TILE=TILE,
         num_warps=4,
     )
-    blob = torch.zeros(topk.size(room, length, fmt), dtype=torch.uint8, device=device)
-    heads, values, positions = topk.views(blob, room, length, fmt)
+    blob = torch.zeros(sparse_packing.size(room, length, fmt), dtype=torch.uint8, device=device)
+    heads, values, positions = sparse_packing.views(blob, room, length, fmt)
     scale = heads[:1].view(torch.float32)
     if scaled:
         torch.amax(largest, 0, keepdim=True, out=scale)
@@ -323,7 +323,7 @@ def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.T
         if part.dtype == torch.float32
         else torch.zeros(length, dtype=torch.float32, device=part.device)
     )
-    heads, values, positions = topk.views(every, room, length, fmt)
+    heads, values, positions = sparse_packing.views(every, room, length, fmt)
     ends = torch.cumsum(heads[:, 1:], 1, dtype=torch.int32)
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     blocks = ends.shape[1]
