@@ -26,7 +26,7 @@ def same_bits() -> dict[str, Any]:
     """Three steps of each method with and without host staging, in several chunks, between
     buckets of other lengths.
     """
-    staging.LEAST, staging.MOST = 1 << 10, 1 << 12
+    staging.MIN_CHUNK_BYTES, staging.MAX_CHUNK_BYTES = 1 << 10, 1 << 12
     found = {}
     for method in METHODS:
         workers = [

@@ -19,9 +19,9 @@ import torch.distributed as dist
 from busbw.accel.exchange_session import ExchangeSession, Numbers
 from busbw.core.errors import BusbwError, UsageError
 
-# An exchange is cut into CHUNKS copies of LEAST to MOST bytes, so that copying overlaps with
-# sending.
-CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
+# An exchange is cut into CHUNKS copies of MIN_CHUNK_BYTES to MAX_CHUNK_BYTES, so that copying
+# overlaps with sending.
+CHUNKS, MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 8, 512 << 10, 4 << 20
 JOIN_S = 60.0  # for all ranks to connect
 _ROUND = 1 << 32  # counters wrap around
 # The distance of the counter that a stream waits for from the one that it writes: another cache
@@ -104,7 +104,7 @@ class HostStaging:
 
     @staticmethod
     def _chunk(nbytes: int) -> int:
-        return max(LEAST, min(MOST, -(-nbytes // CHUNKS)))
+        return max(MIN_CHUNK_BYTES, min(MAX_CHUNK_BYTES, -(-nbytes // CHUNKS)))
 
     def _exchange(self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]) -> None:
         """Exchange with each peer. On a GPU it is ordered in the current stream."""

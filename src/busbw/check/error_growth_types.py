@@ -106,7 +106,7 @@ def tail(count: int, total: int, share: float) -> float:
     return math.exp(-total * (part * math.log(part / share) + other))
 
 
-MOST = 20  # lines of other counters
+MAX_COUNTER_LINES = 20  # lines of other counters
 HOURS_A_DAY = 24
 
 
@@ -133,9 +133,9 @@ def text(report: TrendReport, width: int | None = None) -> str:
     others = [growth for growth in report.grown if _place(growth) not in named]
     table, more = "", ""
     if others:
-        table = f"\nother counters that grew\n{aligned(COLUMNS, others[:MOST], width)}"
-    if len(others) > MOST:
-        more = f"... {len(others) - MOST} more: --format json has them all\n"
+        table = f"\nother counters that grew\n{aligned(COLUMNS, others[:MAX_COUNTER_LINES], width)}"
+    if len(others) > MAX_COUNTER_LINES:
+        more = f"... {len(others) - MAX_COUNTER_LINES} more: --format json has them all\n"
     reasons = "".join(f"UNKNOWN {host}: {reason}\n" for host, reason in report.reasons.items())
     return wrapped(head + odd, width) + table + more + wrapped(reasons, width)
 

@@ -21,18 +21,12 @@ from busbw.host.pci import Device, at, read_devices
 from busbw.host.source import Reading, Source
 
 ENVIRONMENT, USER = "environment", "euid"
-
-
 HYPERVISORS = {
     "QEMU": "QEMU", "Microsoft Corporation": "Hyper-V", "VMware, Inc.": "VMware", "Xen": "Xen",
     "Amazon EC2": "EC2", "Google": "Google Compute Engine", "OpenStack Foundation": "OpenStack",
     "Alibaba Cloud": "Alibaba Cloud",
 }  # fmt: skip
-
-
 UNNAMED = "a hypervisor"
-
-
 Fact = TypeVar("Fact")
 
 
@@ -232,8 +226,6 @@ def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> I
 
 
 NONE = "no NVIDIA GPU and no network controller on PCI"
-
-
 WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink-C2C
 
 

@@ -160,14 +160,8 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
 
 
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
-
-
 NO_DATA = "no data"
-
-
 GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
-
-
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 

@@ -12,7 +12,7 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
-from busbw.core.given_file import SMALL, read_stream
+from busbw.core.given_file import MAX_TEXT_BYTES, read_stream
 from busbw.host.limited import within
 from busbw.host.source import Live
 
@@ -65,7 +65,7 @@ def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_n
 def _stdin() -> str:
     """All of stdin; '' if it is closed."""
     try:
-        return read_stream(sys.stdin.buffer, SMALL).decode("utf-8") if sys.stdin else ""
+        return read_stream(sys.stdin.buffer, MAX_TEXT_BYTES).decode("utf-8") if sys.stdin else ""
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise UsageError(f"stdin: {reason}", "give a script, or a command line after --") from error

@@ -13,8 +13,6 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 
 FORMATS = ("table", "json", "rdma_qos_check")
-
-
 NAGIOS_WORST_LAST = (0, 1, 3, 2)
 
 

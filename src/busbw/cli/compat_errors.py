@@ -10,7 +10,6 @@ from busbw.core.errors import BusbwError
 
 BY_HAND = "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"
 
-
 # How texts that name an option of `busbw run` change: patterns and replacements by the id that the
 # option has in an error's `options`.
 REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {

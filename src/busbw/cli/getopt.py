@@ -11,11 +11,7 @@ from busbw.core.options import OPTIONS, Option
 from busbw.core.sizes import parse_int, parse_size
 
 SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
-
-
 LONG = [f"{row.long}=" for row in OPTIONS] + ["help"]
-
-
 _BY_FLAG: dict[str, Option] = {
     flag: row for row in OPTIONS for flag in (f"-{row.short}", f"--{row.long}")
 }

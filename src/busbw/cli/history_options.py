@@ -13,8 +13,6 @@ from busbw.core.errors import UsageError
 from busbw.history.store import default_path
 
 LAST = 30  # runs that a new one is compared with
-
-
 HELP = {"help_option_names": ["-h", "--help"]}
 
 

@@ -18,11 +18,7 @@ from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
 
 SCRIPT = "--host-discovery-script"
-
-
 (_TIMEOUT,) = LAUNCHER_VARIABLES
-
-
 options = [
     click.option(
         "--min-np",

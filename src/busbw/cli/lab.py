@@ -14,7 +14,7 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_bit_rate, parse_delay
 from busbw.lab import building, host_exec
 from busbw.lab import types as view
-from busbw.lab.types import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
+from busbw.lab.types import MAX_HOSTS, MIN_HOSTS, Lab, LabHost, LabSpec, Shape
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -38,7 +38,7 @@ def command() -> None:
 @command.command("up", context_settings=HELP)
 @click.option(
     "--hosts",
-    type=click.IntRange(FEWEST, MOST),
+    type=click.IntRange(MIN_HOSTS, MAX_HOSTS),
     default=2,
     show_default=True,
     help="hosts, named h1, h2, ...",

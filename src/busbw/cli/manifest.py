@@ -49,8 +49,6 @@ _job_options = options(
     ),
     click.argument("command", nargs=-1, metavar=f"[-- COMMAND...  (default: {' '.join(DEFAULT)})]"),
 )
-
-
 _rdma_option = click.option(
     "--rdma", default="", help="RDMA resource of each pod, by the device plugin's name: rdma/hca=1"
 )

@@ -14,8 +14,6 @@ from busbw.core.masking import masked_words
 from busbw.core.sizes import duration
 
 COUNT = click.IntRange(1, 1_000_000)
-
-
 DAY_S = 86400
 
 

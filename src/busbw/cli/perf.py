@@ -42,14 +42,8 @@ from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s
 
 DEFAULT_CTAS, MAX_CTAS = 16, 128
-
-
 BARRIER_OUTSIDE = 3
-
-
 SYMMETRIC = 2
-
-
 LAUNCH_LIMIT_S = 120.0  # until all ranks have joined
 
 

@@ -74,8 +74,6 @@ start_options = options(
         help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'",
     ),
 )
-
-
 training_options = options(
     click.option(
         "--batch-size", type=COUNT, default=32, show_default=True, help="samples per rank and step"
@@ -110,19 +108,13 @@ training_options = options(
         help="seconds for one iteration; 0 = no limit",
     ),
 )
-
-
 _networks = "; ".join(f"{row.name} = {row.meaning}" for row in NETWORKS)
-
-
 net_option = click.option(
     "--net",
     type=click.Choice([row.name for row in NETWORKS]),
     show_default="NCCL's choice",
     help=f"network that NCCL must use: {_networks}",
 )
-
-
 result_options = options(
     click.option(
         "--json",
@@ -133,8 +125,6 @@ result_options = options(
     ),
     click.option("--force", is_flag=True, help="let --json replace an existing file"),
 )
-
-
 format_option = click.option(
     "--format",
     "format_name",
@@ -143,8 +133,6 @@ format_option = click.option(
     show_default=True,
     help="output on stdout",
 )
-
-
 scale_option = click.option(
     "--scale",
     type=click.Choice(SCALES),
@@ -152,8 +140,6 @@ scale_option = click.option(
     show_default=True,
     help="rule for a pattern on another number of ranks: keep the bytes of algbw, or NCCL's count",
 )
-
-
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="print the launcher's command line and stop"
 )

@@ -15,8 +15,6 @@ import msgspec
 from busbw.core.result import Cell, Result, Row
 
 PLACEMENTS = ("out_of_place", "in_place")
-
-
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 
 

@@ -12,12 +12,14 @@ from typing import BinaryIO
 LOG = logging.getLogger(__name__)
 
 # limit in bytes for measurements, logs and traces, which take several times as much memory
-MOST = 1 << 30
-SMALL = 64 << 20  # limit in bytes for what people write: lists of hosts, expectations, scripts
+MAX_FILE_BYTES = 1 << 30
+MAX_TEXT_BYTES = (
+    64 << 20
+)  # limit in bytes for what people write: lists of hosts, expectations, scripts
 _PIECE = 1 << 20
 
 
-def read_whole(name: str | Path, limit: int = MOST) -> bytes:
+def read_whole(name: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """The content of a file or pipe; OSError also for a device and for more than `limit` bytes."""
     refuse_device(name)
     with Path(name).open("rb") as file:
@@ -28,12 +30,12 @@ def read_whole(name: str | Path, limit: int = MOST) -> bytes:
     return data
 
 
-def read_text(name: str | Path, limit: int = SMALL) -> str:
+def read_text(name: str | Path, limit: int = MAX_TEXT_BYTES) -> str:
     """The UTF-8 text in a file; OSError as `read_whole`, or UnicodeDecodeError."""
     return read_whole(name, limit).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_stream(stream: BinaryIO, limit: int = MOST) -> bytes:
+def read_stream(stream: BinaryIO, limit: int = MAX_FILE_BYTES) -> bytes:
     """All of a stream; OSError for more than `limit` bytes."""
     pieces, size = [], 0
     while piece := stream.read(_PIECE):

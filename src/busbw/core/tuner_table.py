@@ -22,17 +22,9 @@ from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 from busbw.core.tuning import TUNED, Choice
 
 HEADER = "busbw-tuner-table 1"
-
-
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"
-
-
 ABOUT, ANY = "about", "*"
-
-
 MAX_CHANNELS = 2**31 - 1  # a C int
-
-
 KEYS = (
     "made",
     "device",

@@ -42,8 +42,6 @@ _UFUNCS = {
     "avg": np.add,
     "mulsum": np.add,
 }
-
-
 MAX_OPS = 16  # that mpi4py holds
 
 

@@ -163,8 +163,6 @@ CALLS: dict[str, Callable[[Tensors], Launch]] = {
     ),
     "hypercube": _hypercube,
 }
-
-
 SETUP_LIMIT = timedelta(seconds=120)
 CALLBACKS_S = 5.0
 # References to an object in a caller's variable, in a parameter and in that of getrefcount.

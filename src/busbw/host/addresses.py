@@ -10,8 +10,6 @@ import socket
 import struct
 
 _SIOCGIFADDR, _SIOCGIFNETMASK, _SIOCGIFMTU = 0x8915, 0x891B, 0x8921
-
-
 _IFREQ_BYTES, _ADDRESS = 40, slice(20, 24)  # the kernel ends a name after 15 bytes
 
 

@@ -10,11 +10,7 @@ from busbw.host.interfaces import Interface
 from busbw.host.source import Source
 
 BONDING = "/proc/net/bonding"
-
-
 LACP = "IEEE 802.3ad Dynamic link aggregation"
-
-
 NO_PARTNER = "00:00:00:00:00:00"
 
 

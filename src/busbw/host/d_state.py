@@ -8,14 +8,8 @@ from pathlib import Path
 from busbw.host.process import name, read_proc, stat_fields
 
 UNINTERRUPTIBLE = "D"
-
-
 KERNEL = 2  # kthreadd, the parent of all kernel threads
-
-
 LOOKS, APART_S = 12, 0.25
-
-
 Wait = tuple[int, str]  # pid, and how many times it has waited
 
 

@@ -22,43 +22,28 @@ from busbw.host.kernel_log import logged_xids, records
 from busbw.host.source import Source, Unavailable, once
 
 CALL = "kmsg"
-
-
 NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
-
 
 # Kept of each Xid of each device, and of each other kind: the newest.
 MOST_LINES = 1000
-
-
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
-
-
 _DEVICES = re.compile(
     r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe",
     re.IGNORECASE,
 )
 
-
 # a GPU or network card that the kernel found
 _FOUND = re.compile(r"\[(?:10de|15b3):|available PCIe bandwidth")
 
-
 # it may name mlx5_core, but also hold keys
 _COMMAND_LINE = re.compile(r"^(?:Kernel c|C|.*[Uu]nknown kernel c)ommand line")
-
-
 _RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)", re.ASCII)
-
 
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 
-
 # the kernel's form of bytes that are not printable ASCII
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
-
-
 OTHER, JUDGED, FOUND = "other", "judged", "found"
 
 
@@ -159,18 +144,13 @@ def _past_log_json() -> str:
 
 _BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 
-
 # "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)
 _GPU = re.compile(rf"\bpci {_BDF}: \[10de:[0-9a-f]{{4}}\] type 00 class 0x03|\bnvidia {_BDF}: ")
-
-
 _CARD = re.compile(rf"\bpci {_BDF}: \[15b3:([0-9a-f]{{4}})\] type 00 class 0x02")
-
 
 # "mlx5_core 0000:1c:00.0: 252.048 Gb/s available PCIe bandwidth (...)": mlx5 prints it for physical
 # functions only.
 _PHYSICAL = re.compile(rf"\bmlx5_core {_BDF}: .*available PCIe bandwidth")
-
 
 # Virtual functions are removed on purpose. Linux drivers/net/ethernet/mellanox/mlx5/core/main.c
 # marks these as such.

@@ -16,28 +16,16 @@ from busbw.host.gpu import short_bus
 from busbw.host.nvml import ask, field_value, start
 
 ALL_LINKS = 0xFFFFFFFF  # UINT_MAX as scope: the sum over all links of the GPU (nvml.h)
-
-
 PCIE_FIELDS = {"pcie_tx": "PCIE_COUNT_TX_BYTES", "pcie_rx": "PCIE_COUNT_RX_BYTES"}
-
-
 PCIE_RANGE = 1 << 32
-
-
 WINDOW_S = 0.01  # at least, between the two readings of PCIe's counters
-
-
 LONGEST_US = 30_000  # 16 lanes of generation 6, at 126 GB/s, do not wrap the counter in it
-
-
 ERRORS: tuple[Counter, ...] = tuple(
     row for row in at(Owner.GPU) if row.name.startswith(("nvlink", "pcie"))
 )
 
-
 # Seconds of the monotonic clock when it was read, and values by name.
 Reading = tuple[float, dict[str, int]]
-
 
 # By name, microseconds of NVML's clock and the value.
 Stamped = dict[str, tuple[int, int]]

@@ -7,11 +7,7 @@ from busbw.host.cpu import numa_node
 from busbw.host.source import Source
 
 NET = "/sys/class/net"
-
-
 MBIT = 1e6 / 8
-
-
 NOT_A_PORT = ("lo", "bonding_masters")  # the second is a file of the bonding driver
 
 

@@ -9,8 +9,6 @@ from busbw.host.addresses import local
 from busbw.host.source import Source
 
 IPV4, IPV6 = "addresses", "/proc/net/if_inet6"
-
-
 Address = IPv4Interface | IPv6Interface
 
 

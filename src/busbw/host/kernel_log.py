@@ -19,10 +19,7 @@ from busbw.host.gpu import short_bus
 from busbw.host.source import Live, Source
 
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
-
-
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
-
 
 # "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." of a GPU, "(PCI:0000:01:00 GPU-I:05 GPU-CI:01)" of a MIG
 # instance, "(0000:03:00)" of drivers before 2013, and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0):
@@ -118,11 +115,7 @@ def records(descriptor: int, limit: int) -> Iterator[bytes]:
 
 
 UNKNOWN = -1
-
-
 VMSTAT = Path("/proc/vmstat")
-
-
 _KILL_RECORDS = 200_000
 
 

@@ -11,10 +11,7 @@ from collections.abc import Collection
 from busbw.host.addresses import address
 
 SIOCGIFFLAGS = 0x8913  # linux/sockios.h
-
-
 IFF_UP, IFF_RUNNING = 0x1, 0x40  # linux/if.h: enabled, and with a carrier
-
 
 # Usual names of interfaces of containers, virtual machines and tunnels, which appear and disappear
 # on a busy host.
@@ -34,8 +31,6 @@ VIRTUAL = (
     "tun",
     "tap",
 )
-
-
 _IFREQ = struct.Struct("16sH22x")
 
 

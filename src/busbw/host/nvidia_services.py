@@ -8,20 +8,10 @@ import subprocess
 from busbw.host.source import Unavailable
 
 FABRIC_MANAGER, IMEX = "nvidia-fabricmanager.service", "nvidia-imex.service"
-
-
 ABSENT = "not installed"
-
-
 _LIMIT_S = 10
-
-
 _IMEX_NODE = re.compile(r"^Node #\d+\s+- (\S+)\s+- ([A-Z_ ]+?)\s*(?:-.*)?$", re.MULTILINE)
-
-
 _IMEX_DOMAIN = re.compile(r"^Domain State: (\w+)", re.MULTILINE)
-
-
 _VERSION = re.compile(r"version is\s*:\s*([0-9][0-9.]*)", re.IGNORECASE)
 
 

@@ -8,17 +8,9 @@ from busbw.host.interfaces import number
 from busbw.host.source import Source, once
 
 DEVICES = "/sys/bus/pci/devices"
-
-
 NVIDIA, MELLANOX, AMAZON, AMD = "0x10de", "0x15b3", "0x1d0f", "0x1022"
-
-
 DISPLAY, NETWORK, ETHERNET = "0x03", "0x02", "0x0200"  # first bytes of the class
-
-
 _BDF = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-
 _SPEED = re.compile(r"([\d.]+) GT/s")
 
 

@@ -10,10 +10,8 @@ from busbw.host.source import Source
 
 HEADER = 64  # bytes of the configuration space that every user may read
 
-
 # Capabilities and registers of linux/pci_regs.h.
 EXPRESS, ACS, ATS = 0x10, 0x000D, 0x000F
-
 
 # bits of the ACS control register, as lspci names them
 REDIRECTING = {0: "SrcValid", 2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}

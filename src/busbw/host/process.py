@@ -18,8 +18,6 @@ from threading import Thread
 from typing import Any, TypeVar
 
 LIMIT_S = 1.0
-
-
 Result = TypeVar("Result")
 
 
@@ -45,8 +43,6 @@ class _Reader:
 
 
 _idle: list[_Reader] = []
-
-
 _silent: dict[str, "Future[Any]"] = {}  # by subject
 
 
@@ -85,17 +81,9 @@ def answer(subject: str, read: Callable[[], Result]) -> Result:
 
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
 GONE = ""
-
-
 ENDED = frozenset({GONE, "Z", "X", "x"})
-
-
 STOPPED = frozenset({"T", "t"})
-
-
 STATES = {
     "T": "stopped",
     "t": "stopped by a debugger",

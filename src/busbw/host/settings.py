@@ -5,8 +5,6 @@ import re
 from busbw.host.interfaces import number
 
 UNLIMITED = "unlimited"
-
-
 MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
 
 

@@ -27,22 +27,13 @@ def has_data(connection: socket.socket) -> bool:
 
 
 LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
-
-
 FEWEST = 2  # resent segments that are no coincidence
-
-
 _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
-
 
 # struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
 # 4.1), tcpi_data_segs_out (4.6).
 _TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
-
-
 _BYTES = 232
-
-
 Ends = tuple[str, int, str, int]  # local address and port, the peer's address and port
 
 

@@ -16,7 +16,7 @@ from busbw.core.sizes import counted
 from busbw.link.types import bits_text
 from busbw.ui.columns import Column, aligned
 
-FEWEST, MOST = 2, 8  # hosts
+MIN_HOSTS, MAX_HOSTS = 2, 8  # hosts
 # The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h,
 # struct tc_ratespec).
 MAX_RATE = float((1 << 32) - 1)
@@ -84,9 +84,10 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """UsageError for what cannot be made."""
         check_name(self.name)
-        if not FEWEST <= len(self.names) <= MOST:
+        if not MIN_HOSTS <= len(self.names) <= MAX_HOSTS:
             raise UsageError(
-                f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2"
+                f"--hosts {len(self.names)}: a lab has {MIN_HOSTS} to {MAX_HOSTS} hosts",
+                "give --hosts 2",
             )
         if not MIN_MTU <= self.mtu <= MAX_MTU:
             raise UsageError(

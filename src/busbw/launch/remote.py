@@ -25,7 +25,7 @@ from busbw.launch.hosts import is_host
 Answer = TypeVar("Answer")
 # Agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
 # memory.
-MOST = 64
+MAX_AGENTS = 64
 _POLL_S = 0.02
 _KILLED_S = 1.0  # for a killed process to end
 _ERROR_BYTES = 4096  # the last of what a host prints to stderr
@@ -119,12 +119,12 @@ def run_each(
 ) -> list[Done]:
     """Run the words of each host on it, with the host's `inputs` on stdin.
 
-    MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time,
-    and the limit is one for all. Commands that have not ended then are killed. The results have the
-    order of the hosts.
+    MAX_AGENTS run at a time, and each has `limit_s` seconds. With `together` all run at the same
+    time, and the limit is one for all. Commands that have not ended then are killed. The results
+    have the order of the hosts.
     """
     waiting, running, done = list(words), dict[str, _Running](), dict[str, Done]()
-    limit = len(words) if together else MOST
+    limit = len(words) if together else MAX_AGENTS
     if together:
         allow_open_files()  # two for each host
     end = time.monotonic() + limit_s

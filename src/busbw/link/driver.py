@@ -27,7 +27,7 @@ from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Warn = Callable[[str], None]
-MOST_STARTING = remote.MOST
+MOST_STARTING = remote.MAX_AGENTS
 HOPELESS = 3  # pairs, each in both directions
 WRITING_SHARE = 0.1
 REPEATED = 32  # slow pairs that are measured once more

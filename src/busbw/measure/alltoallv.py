@@ -22,7 +22,7 @@ from busbw.core import layouts
 from busbw.core.alltoallv import HINT, MatrixFile, Zipf, parse_counts
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
-from busbw.core.given_file import MOST, read_text
+from busbw.core.given_file import MAX_FILE_BYTES, read_text
 from busbw.core.layouts import GRAIN_BYTES
 from busbw.core.sweep import SweepSpec
 
@@ -340,7 +340,7 @@ class Matrices:
 
 def _read(name: str, option: str, hint: str) -> str:
     try:
-        return read_text(name, MOST)
+        return read_text(name, MAX_FILE_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not a text file"
         raise UsageError(f"{option}: {reason}", hint) from error

@@ -16,8 +16,6 @@ from busbw.core.result import Link, Outcome, Result, Row
 from busbw.measure.progress import Progress
 
 FAILED_PREFIX = "busbw-failed: "
-
-
 R = TypeVar("R", bound=Outcome)
 
 

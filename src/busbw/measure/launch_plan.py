@@ -30,11 +30,7 @@ from busbw.measure.job import Job, SweepJob, encode
 from busbw.measure.target import Placement, forwarded
 
 LOG = logging.getLogger(__name__)
-
-
 RANKS_PER_CORE = 16
-
-
 PROGRAM = "busbw.measure.rank"
 
 

@@ -15,21 +15,13 @@ from busbw.core.telemetry import USED, Carried
 
 NETWORK = "network"
 
-
 # Collectives in which each rank of a host sends its own data to the other hosts.
 PER_RANK = ("alltoall",)
 
-
 # Collectives whose data leaves a host once for all of its ranks.
 SHARED = ("all_reduce", "all_gather", "reduce_scatter")
-
-
 SUMMED = ("sent", "received", "cnp_in", "cnp_out", "ecn", "lost", "dropped")
-
-
 PAUSES = ("pause_in_s", "pause_out_s")
-
-
 TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
 
 

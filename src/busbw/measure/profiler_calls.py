@@ -95,16 +95,9 @@ FUNCTIONS = (
     "scatter",
     "gather",
 )
-
-
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
-
-
 CAPTURED = 1
-
-
 ALL_GATHERV = 22900  # the first NCCL in which a broadcast may run without a task
-
 
 # Functions whose elements NCCL counts as bytes once they are enqueued.
 WITHOUT_TYPE = ("all_gather", "broadcast")

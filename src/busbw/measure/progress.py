@@ -8,8 +8,6 @@ import operator
 # How many times longer than expected from the previous size a step may take, if that exceeds
 # --limit.
 SLACK = 3.0
-
-
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
 

@@ -8,11 +8,7 @@ from busbw.launch.hosts import Host, parse_hosts, read_hostfile
 from busbw.launch.slurm import Step
 
 _LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
-
-
 FORWARDED = (*_LIBRARIES, "OMP_NUM_THREADS", "PYTHONPATH", "LD_LIBRARY_PATH")
-
-
 PER_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # not forwarded: they differ between hosts
 
 

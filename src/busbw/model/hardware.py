@@ -15,7 +15,6 @@ from busbw.core.topology import Gpu
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
 
-
 # The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 
@@ -128,8 +127,6 @@ class Xgmi:
 
 
 RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
-
-
 XGMI: tuple[Xgmi, ...] = (
     Xgmi(
         "gfx908",
@@ -156,8 +153,6 @@ XGMI: tuple[Xgmi, ...] = (
         "gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"
     ),
 )
-
-
 _GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 

@@ -21,11 +21,7 @@ TITLES = (
     "TOTALBYTES",
     "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
 )
-
-
 CALLS = "calls"
-
-
 UNKNOWN = "?"
 
 

@@ -14,11 +14,7 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import known, peers_text, percent_text, time_text
 
 NARROWED = 80
-
-
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
-
-
 _OPTIONAL = {
     "type",
     "op",

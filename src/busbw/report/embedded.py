@@ -14,15 +14,11 @@ from busbw.core.result import Result
 from busbw.ui.html.element import tag
 
 KIND = "busbw-result"
-
-
 NOTE = (
     "The results are in this page. busbw compare FILE FILE --table 1 --table 2 computes the"
     " comparison of the first two anew, and busbw show FILE --table 1 prints the first; FILE is"
     " this page."
 )
-
-
 _BLOCK = re.compile(rb'<pre class="' + KIND.encode() + rb'" hidden="hidden">(.*?)</pre>', re.DOTALL)
 
 

@@ -95,9 +95,5 @@ class Surveyed(Event, tag="surveyed"):
 
 
 PERFORM = ("busbw.train.job", "train")
-
-
 TRAIN = Kind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
-
-
 PLAN = Kind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))

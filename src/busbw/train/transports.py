@@ -47,8 +47,6 @@ TRANSPORTS = (
     ),
     Transport("busbw", "busbw's network plugin", net="busbw"),
 )
-
-
 BY_NAME = {row.name: row for row in TRANSPORTS}
 
 

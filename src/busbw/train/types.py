@@ -9,19 +9,13 @@ import msgspec
 from busbw.core.gpt_shape import GptShape
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-
-
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
-
 
 # Forward and backward without an update: the baseline of ways to keep a model's states.
 COMPUTE = "compute"
 
-
 # DDP's own default. Its first bucket then holds 1 MB, so that the first exchange begins early.
 DEFAULT_BUCKET_MB = 25.0
-
-
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
 
 

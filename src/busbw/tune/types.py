@@ -166,8 +166,6 @@ class Tried(Event, tag="tried"):
 
 
 TUNE = Kind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
-
-
 Candidate = TypeVar("Candidate")
 ALIKE = 1.01  # candidates whose times differ by less are taken for equally fast
 

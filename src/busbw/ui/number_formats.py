@@ -16,11 +16,7 @@ from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import counted, parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-
-
 BARS = "▁▂▃▄▅▆▇█"
-
-
 PLAIN_BARS = ".:-=+*#@"
 
 

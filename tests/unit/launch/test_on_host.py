@@ -133,7 +133,7 @@ def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote, "MOST", 1)
+    monkeypatch.setattr(remote, "MAX_AGENTS", 1)
     agent_does(
         f"touch {tmp_path}/asked.$1; until [ -e {tmp_path}/asked.h3 ]; do sleep 0.02; done; shift;"
         ' exec sh -c "$*"'

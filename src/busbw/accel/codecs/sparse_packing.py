@@ -9,14 +9,8 @@ coding could save about 2 of 3.2 bytes (fp16, ratio 1 %), but decoding costs mor
 import torch
 
 BLOCK = 1 << 16
-
-
 ALIGNMENT = 16  # so that each rank's row can be viewed as its element types
-
-
 _VALUES = {"fp32": torch.float32, "fp16": torch.float16}
-
-
 _WIDTHS = {"fp32": 4, "fp16": 2}
 
 

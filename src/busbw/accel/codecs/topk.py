@@ -31,10 +31,7 @@ from busbw.accel.codecs.sparse_packing import pack, size, unpack, values
 from busbw.accel.communicator import Communicator
 
 THRESHOLD = "threshold"
-
-
 SAMPLE = 1 << 16  # elements of the sample for a new threshold
-
 
 # The ratio at the start of a warm-up, and the number of reductions.
 FIRST_RATIO, STAGES = 0.25, 4

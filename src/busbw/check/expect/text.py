@@ -76,8 +76,6 @@ KEYS = {
     "mute.host": "only on this host",
 }
 SIZES = frozenset(("gpus.memory_bytes", "memory.ram_bytes", "mounts.min_bytes"))
-
-
 _COLUMN = 44
 _END = """
 # Findings that are known, until a day. `subject` and `host` are optional.

@@ -17,8 +17,6 @@ from busbw.host.settings import UNLIMITED, capabilities, cpu_set
 
 LIMITS_FILE = "/proc/self/limits"
 LEAST_THREADS = 4096
-
-
 Judge = Callable[[Machine, str], Finding]
 
 

@@ -142,14 +142,14 @@ def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Fin
 
 
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"
-MOST, BONDED = 128, 4
+MAX_QPS, BONDED = 128, 4
 
 IB_QPS = CheckRow(
     id="BW175",
     name="nccl-ib-qps",
     layer=Layer.NCCL,
     title=f"{QPS_VARIABLE}, and ports of a bond",
-    right=f"1 to {MOST}; for ports of a bond 2 or more",
+    right=f"1 to {MAX_QPS}; for ports of a bond 2 or more",
     why=(
         "Switches and bonds choose a path by hashing a flow, and a queue pair is one flow. With the"
         " default of 1 a connection uses only one link of a bond: half of its bandwidth if it has"
@@ -171,9 +171,9 @@ def check_ib_qps(machine: Machine) -> Iterator[Finding]:
     text = setting.text if setting else f"{QPS_VARIABLE} is not set"
     evidence = Evidence(f"${QPS_VARIABLE}", "not set")
     if setting:
-        evidence = setting.evidence(f"1 to {MOST}")
-    if not 1 <= count <= MOST:
-        yield warned("", f"{text}: NCCL accepts 1 to {MOST}", evidence, fix=IB_QPS.fix)
+        evidence = setting.evidence(f"1 to {MAX_QPS}")
+    if not 1 <= count <= MAX_QPS:
+        yield warned("", f"{text}: NCCL accepts 1 to {MAX_QPS}", evidence, fix=IB_QPS.fix)
         return
     slaves_by_port = {port.name: _slaves(machine, port) for port in fabric(machine)}
     bonds = {name: slaves for name, slaves in slaves_by_port.items() if len(slaves) > 1}

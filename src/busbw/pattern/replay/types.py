@@ -9,8 +9,6 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.pattern import US, Comm, PatternRow, Times
 
 SCALES = ("none", "bytes", "count")
-
-
 CHOICES = ("recorded", "nccl")
 
 

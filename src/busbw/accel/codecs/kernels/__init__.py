@@ -11,13 +11,16 @@ from functools import cache
 import torch
 
 # Elements, since kernels use 32-bit counts.
-MOST = 1 << 30
+MAX_ELEMENTS = 1 << 30
 
 
 def usable(part: torch.Tensor) -> bool:
     """Whether the kernels support this tensor."""
     return (
-        part.is_cuda and part.dtype != torch.float64 and part.numel() < MOST and _works(part.device)
+        part.is_cuda
+        and part.dtype != torch.float64
+        and part.numel() < MAX_ELEMENTS
+        and _works(part.device)
     )
 
 
