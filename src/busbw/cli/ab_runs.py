@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.parameters import shell_words
+from busbw.cli.options.parameters import shell_words
 from busbw.cli.streams import talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result

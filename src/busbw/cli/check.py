@@ -12,8 +12,9 @@ from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
-from busbw.cli import check_command, check_expect, check_job, check_launch, check_rates, check_trend
-from busbw.cli.check_arguments import (
+from busbw.cli.checks import command_line, job, launch, rates, trend
+from busbw.cli.checks import expect as expectations
+from busbw.cli.checks.arguments import (
     check_rows,
     chosen_checks,
     given_hosts,
@@ -22,9 +23,9 @@ from busbw.cli.check_arguments import (
     refuse_before_subcommand,
     refuse_contradictions,
 )
-from busbw.cli.check_brief import BriefGroup, brief_errors
-from busbw.cli.check_output import FORMATS, Output
-from busbw.cli.parameters import Seconds, Span, not_empty
+from busbw.cli.checks.brief import BriefGroup, brief_errors
+from busbw.cli.checks.output import FORMATS, Output
+from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
@@ -101,7 +102,7 @@ from busbw.host.source import Live, Source
     help="judge how error counters rose since this snapshot of the machine",
 )
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
-@check_expect.expect_options
+@expectations.expect_options
 @click.option(
     "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
 )
@@ -153,7 +154,7 @@ def command(
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
     if learn or force:
-        return check_expect.learn(matching_files(files), limit_s, asked=learn, force=force)
+        return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
     if listed:
         answer(view.listing(check_rows(only, layer), width()))
         return int(Exit.OK)
@@ -161,7 +162,7 @@ def command(
     expected: Expect | None = None
     if not differences:
         checks = chosen_checks(only, layer)
-        expected = check_expect.load_expected(expect, check_rows(only, layer), node=node)
+        expected = expectations.load_expected(expect, check_rows(only, layer), node=node)
     if node:
         return _answer_node(checks, expected, watch_s, limit_s)
     names = [host.name for host in given_hosts(hosts, hostfile)]
@@ -169,19 +170,19 @@ def command(
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
-    check_rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
+    rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
     output = Output(
         format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
     )
     if names:
         options = _options(only, layer, watch_s, expected, differences=differences)
-        stdin = check_expect.stdin_of_nodes(expected)
+        stdin = expectations.stdin_of_nodes(expected)
         return output.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
         return output.print_several(cluster.recorded_nodes(files, checks, expected))
     if files:
         source = recorded(Path(files[0]))
-        machine = Machine(source, check_rates.read_earlier(since, source) if since else None)
+        machine = Machine(source, rates.read_earlier(since, source) if since else None)
         return output.print_one(judge(machine, checks, files[0], expected))
     return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
@@ -190,7 +191,7 @@ def _answer_node(
     checks: Sequence[Check], expected: Expect | None, watch_s: float | None, limit_s: float
 ) -> int:
     """Print this node's part of a comparison."""
-    earlier = check_rates.read_first(checks, watch_s, limit_s)
+    earlier = rates.read_first(checks, watch_s, limit_s)
     node = within(
         lambda source: cluster.here(source, checks, earlier=earlier, expect=expected),
         Live(),
@@ -211,12 +212,12 @@ def _check_here(
     """The findings on this machine: after a load, if `load_s` is given, which comes between the
     two readings of `watch_s`.
     """
-    earlier = check_rates.read_first(checks, watch_s, limit_s)
+    earlier = rates.read_first(checks, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
-        before = check_rates.read_earlier(since, source) if since else earlier
+        before = rates.read_earlier(since, source) if since else earlier
         return judge(Machine(source, before), checks, "", expected)
 
     longest_s = [load.longest_s(load_s), measuring.longest_s(load_s)] if load_s else [0.0]
@@ -242,8 +243,8 @@ def _options(
         words += ["--layer", layer]
     if watch_s:
         words += ["--watch-for", f"{watch_s:g}"]
-    return words + check_expect.options_of_nodes(expected)
+    return words + expectations.options_of_nodes(expected)
 
 
-for _subcommand in (check_launch, check_command, check_job, check_trend):
+for _subcommand in (launch, command_line, job, trend):
     command.add_command(_subcommand.command)

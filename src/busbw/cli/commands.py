@@ -6,24 +6,12 @@ A new command is a row in the module of its purpose, and a module of its name in
 
 import click
 
-from busbw.cli import (
-    commands_check,
-    commands_measure,
-    commands_results,
-    commands_setup,
-    commands_train,
-)
-from busbw.cli.command_row import PURPOSES, Examples, Row
+from busbw.cli.table import check, measure, results, setup, train
+from busbw.cli.table.row import PURPOSES, Examples, Row
 
 __all__ = ["BY_NAME", "COMMANDS", "PURPOSES", "Examples", "Row", "examples_text", "with_examples"]
 
-COMMANDS: tuple[Row, ...] = (
-    *commands_measure.ROWS,
-    *commands_check.ROWS,
-    *commands_train.ROWS,
-    *commands_results.ROWS,
-    *commands_setup.ROWS,
-)
+COMMANDS: tuple[Row, ...] = (*measure.ROWS, *check.ROWS, *train.ROWS, *results.ROWS, *setup.ROWS)
 BY_NAME: dict[str, Row] = {row.name: row for row in COMMANDS}
 
 

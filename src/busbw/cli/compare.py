@@ -7,8 +7,8 @@ import click
 
 from busbw.cli.ab_runs import alternate
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.history_options import LAST, db_option
-from busbw.cli.parameters import Share, given, not_empty
+from busbw.cli.options.history import LAST, db_option
+from busbw.cli.options.parameters import Share, given, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison

@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from busbw.cli.parameters import not_empty
+from busbw.cli.options.parameters import not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
 from busbw.core.version import __version__

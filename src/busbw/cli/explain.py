@@ -8,10 +8,10 @@ import click
 from busbw.check import text as check_text
 from busbw.check.registry import find_row
 from busbw.cli.file_kinds import read_sweep, table_option
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import format_option
+from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.shared import format_option
+from busbw.cli.options.system import given_system, system_options, with_options
 from busbw.cli.streams import answer
-from busbw.cli.system_options import given_system, system_options, with_options
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError

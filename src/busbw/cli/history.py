@@ -7,8 +7,8 @@ import click
 
 from busbw.cli import history_runs
 from busbw.cli.file_kinds import read_bytes, read_sweep, sweep_in
-from busbw.cli.history_options import HELP, LAST, db_option, filters, naming_run
-from busbw.cli.parameters import Share, not_empty
+from busbw.cli.options.history import HELP, LAST, db_option, filters, naming_run
+from busbw.cli.options.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.history_options import HELP, db_option, filters, naming_run
-from busbw.cli.parameters import File
+from busbw.cli.options.history import HELP, db_option, filters, naming_run
+from busbw.cli.options.parameters import File
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row

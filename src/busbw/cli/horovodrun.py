@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from busbw.cli import horovodrun_build, horovodrun_elastic, horovodrun_ignored
-from busbw.cli.parameters import File, not_empty
-from busbw.cli.shared_options import options
+from busbw.cli.horovod import build, elastic, ignored
+from busbw.cli.options.parameters import File, not_empty
+from busbw.cli.options.shared import options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
 from busbw.core.version import __version__
@@ -114,10 +114,10 @@ _flag_options = [
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=horovodrun_build.show,
+    callback=build.show,
     help="print what is available",
 )
-@options(*_value_options, *_flag_options, *horovodrun_elastic.options, *horovodrun_ignored.options)
+@options(*_value_options, *_flag_options, *elastic.options, *ignored.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
     ranks: int | None,
@@ -137,10 +137,10 @@ def command(
     With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on
     from the last commit, and ranks join and leave as slots of this host come and go.
     """
-    elastic = horovodrun_elastic.take(tuning)
-    elastic.check(ranks)
+    job = elastic.take(tuning)
+    job.check(ranks)
     named = Placement(hosts=host_list, hostfile=hostfile).named()
-    if elastic.asked:
+    if job.asked:
         if dry_run or mpi_args:
             option = "--dry-run" if dry_run else "--mpi-args"
             raise UsageError(
@@ -151,7 +151,7 @@ def command(
                 "note: --network-interfaces has no effect: the ranks of an elastic job use the"
                 " loopback interface"
             )
-        return horovodrun_elastic.run(elastic, ranks, named or [], args, variables(tuning))
+        return elastic.run(job, ranks, named or [], args, variables(tuning))
     if not named and ranks is None:
         raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
     if named:

@@ -2,10 +2,10 @@
 
 import click
 
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import format_option
+from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.shared import format_option
+from busbw.cli.options.system import given_system, nccl_option, system_options, this_system
 from busbw.cli.streams import answer
-from busbw.cli.system_options import given_system, nccl_option, system_options, this_system
 from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row

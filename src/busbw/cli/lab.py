@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from busbw.cli.parameters import Share, not_empty
+from busbw.cli.options.parameters import Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_bit_rate, parse_delay

@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 
 from busbw.cli.link_suspects import SEARCHES, Search
-from busbw.cli.parameters import File, Seconds, argv, not_empty
-from busbw.cli.shared_options import result_file, result_options
+from busbw.cli.options.parameters import File, Seconds, argv, not_empty
+from busbw.cli.options.shared import result_file, result_options
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core import json_codec

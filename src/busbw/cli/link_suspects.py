@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from busbw.cli.parameters import argv
+from busbw.cli.options.parameters import argv
 from busbw.cli.streams import talk
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from busbw.cli.check import command as check_command
-from busbw.cli.parameters import shell_words
+from busbw.cli.options.parameters import shell_words
+from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
-from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
 from busbw.launch.manifest import kubernetes, mpijob

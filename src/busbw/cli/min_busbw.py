@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import click
 
-from busbw.cli.parameters import Share
-from busbw.cli.shared_options import Decorator, options
+from busbw.cli.options.parameters import Share
+from busbw.cli.options.shared import Decorator, options
 from busbw.core.cells import Figure, headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Ideal, Outcome, Result

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.parameters import COUNT, not_empty
+from busbw.cli.options.parameters import COUNT, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from busbw.cli import plan_states
-from busbw.cli.output import Output
-from busbw.cli.parameters import COUNT, Share, argv, not_empty
-from busbw.cli.shared_options import (
+from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
+from busbw.cli.options.shared import (
     format_option,
     result_file,
     result_options,
@@ -17,6 +16,7 @@ from busbw.cli.shared_options import (
     take_where,
     training_options,
 )
+from busbw.cli.output import Output
 from busbw.cli.streams import ReaderGone, answer, talk
 from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states

@@ -6,8 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import options
+from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.shared import options
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core import json_codec

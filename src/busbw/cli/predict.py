@@ -7,10 +7,9 @@ from dataclasses import replace
 import click
 
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import format_option, scale_option
-from busbw.cli.streams import answer
-from busbw.cli.system_options import (
+from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.shared import format_option, scale_option
+from busbw.cli.options.system import (
     Counts,
     given_system,
     nccl_option,
@@ -20,6 +19,7 @@ from busbw.cli.system_options import (
     system_options,
     this_system,
 )
+from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from busbw.cli import shared_options as shared
+from busbw.cli.options import shared as shared
+from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
-from busbw.cli.parameters import COUNT, Seconds, argv
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit

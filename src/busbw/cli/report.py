@@ -7,7 +7,7 @@ from shlex import quote
 import click
 
 from busbw.cli.file_kinds import table_option
-from busbw.cli.parameters import File, not_empty
+from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.report_files import expand, gather
 from busbw.cli.streams import answer
 from busbw.core.cells import headline

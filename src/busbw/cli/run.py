@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from busbw.cli.min_busbw import minimum_options, parse_minimum
-from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
-from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
-from busbw.cli.shared_options import (
+from busbw.cli.options.parameters import Seconds, Share, argv, given, not_empty
+from busbw.cli.options.shared import (
     dry_run_option,
     net_option,
     options,
@@ -17,6 +16,7 @@ from busbw.cli.shared_options import (
     start_options,
     take_where,
 )
+from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.streams import talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective

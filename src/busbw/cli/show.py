@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from busbw.cli.file_kinds import load, table_option
+from busbw.cli.options.parameters import not_empty
 from busbw.cli.output import exit_code
-from busbw.cli.parameters import not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core import json_codec

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from busbw.check.facts import snapshot
-from busbw.cli.parameters import Seconds
+from busbw.cli.options.parameters import Seconds
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit
 from busbw.host.limited import GivenUp, given_up, within

@@ -4,9 +4,9 @@ from typing import Any
 
 import click
 
-from busbw.cli import shared_options as shared
+from busbw.cli.options import shared as shared
+from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
-from busbw.cli.parameters import COUNT, argv, not_empty
 from busbw.cli.streams import talk
 from busbw.cli.train_states import on_one_gpu, states_options, take_states, train, with_defaults
 from busbw.core.errors import Exit, UsageError

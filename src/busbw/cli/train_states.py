@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.shared import options
 from busbw.cli.output import Output
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import options
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError

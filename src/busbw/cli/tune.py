@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from busbw.cli.compare import FORMATS
+from busbw.cli.options.parameters import File, Seconds, argv, given, not_empty
+from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.output import Output
-from busbw.cli.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.run import sweep_option
-from busbw.cli.shared_options import net_option, options, start_options, take_where
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective

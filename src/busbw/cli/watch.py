@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from busbw.check.shell_words import word
-from busbw.cli.parameters import COUNT, File, Seconds, given
+from busbw.cli.options.parameters import COUNT, File, Seconds, given
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError

@@ -82,7 +82,7 @@ def test_errors_name_the_value_and_what_to_type(
 def test_a_host_without_gpus_cannot_be_measured(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.cli import system_options
+    from busbw.cli.options import system as system_options
     from busbw.core.topology import Host
 
     monkeypatch.setattr(system_options, "read_host", lambda: Host("h0", gpu_reason="no driver"))
@@ -95,7 +95,7 @@ def test_a_host_without_gpus_cannot_be_measured(
 def test_this_host_is_used_where_it_has_gpus(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.cli import system_options
+    from busbw.cli.options import system as system_options
     from busbw.core.topology import Gpu, Host, Nic
 
     gpus = [

@@ -1,6 +1,6 @@
 """Rows of the table of commands: measure, explain and predict collectives and links."""
 
-from busbw.cli.command_row import MEASURE, MODEL, Row
+from busbw.cli.table.row import MEASURE, MODEL, Row
 
 ROWS = (
     Row(

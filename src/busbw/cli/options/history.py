@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.parameters import File, not_empty
+from busbw.cli.options.parameters import File, not_empty
 from busbw.core.errors import UsageError
 from busbw.history.store import default_path
 

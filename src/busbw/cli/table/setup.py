@@ -1,6 +1,6 @@
 """Rows of the table of commands: set up a lab, a shell or a cluster."""
 
-from busbw.cli.command_row import SET_UP, Row
+from busbw.cli.table.row import SET_UP, Row
 
 ROWS = (
     Row(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import click
 
-from busbw.cli.parameters import not_empty
+from busbw.cli.options.parameters import not_empty
 from busbw.core.errors import UsageError
 from busbw.horovod.elastic import launcher as discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits

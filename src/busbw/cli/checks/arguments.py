@@ -8,7 +8,7 @@ import click
 
 from busbw.check.base import Check
 from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
-from busbw.cli.parameters import given
+from busbw.cli.options.parameters import given
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile

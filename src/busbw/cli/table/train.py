@@ -1,6 +1,6 @@
 """Rows of the table of commands: applications, training and tuning."""
 
-from busbw.cli.command_row import TRAIN, Row
+from busbw.cli.table.row import TRAIN, Row
 
 ROWS = (
     Row(

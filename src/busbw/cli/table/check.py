@@ -1,6 +1,6 @@
 """Rows of the table of commands: check machines and jobs, and watch links."""
 
-from busbw.cli.command_row import CHECK, Row
+from busbw.cli.table.row import CHECK, Row
 
 ROWS = (
     Row(

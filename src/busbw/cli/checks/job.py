@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from busbw.cli.check_arguments import given_hosts
-from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.checks.arguments import given_hosts
+from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError

@@ -14,8 +14,8 @@ from busbw.check.expect.learn import learned
 from busbw.check.expect.spec import Expectations
 from busbw.check.expect.text import text
 from busbw.check.types import CheckReport
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import Decorator, options
+from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.options.shared import Decorator, options
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer, Verdict

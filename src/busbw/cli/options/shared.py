@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.parameters import COUNT, File, Seconds, not_empty
+from busbw.cli.options.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
 from busbw.launch.slurm import Step, split

@@ -6,8 +6,8 @@ import msgspec
 from busbw.check import launch_text
 from busbw.check.doctor import launching
 from busbw.check.doctor.networks import LaunchContext
-from busbw.cli.check_arguments import given_hosts
-from busbw.cli.parameters import Seconds, not_empty
+from busbw.cli.checks.arguments import given_hosts
+from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError

@@ -1,6 +1,6 @@
 """Rows of the table of commands: print, compare, keep and report results."""
 
-from busbw.cli.command_row import RESULTS, Row
+from busbw.cli.table.row import RESULTS, Row
 
 ROWS = (
     Row(

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from busbw.cli.file_kinds import read_bytes
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import Decorator, options
+from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.shared import Decorator, options
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
 from busbw.host.host_facts import read_host
