@@ -24,7 +24,15 @@ from busbw.ui.number_formats import finding_text, known, library, machine
 MB = 1e6
 LEAST = "~0"
 LEAST_NOTE = f"{LEAST}: less than can be measured; steps vary by more\n"
-DROP_ORDER = ("10 % - 90 %", "MB counted", "MB seen", "codec ms", "of alone", "exposed ms")
+DROP_ORDER = (
+    "10 % - 90 %",
+    "MB counted",
+    "MB seen",
+    "codec ms",
+    "of alone",
+    "exposed ms",
+    "network ms",
+)
 
 
 def device(result: Outcome) -> str:

@@ -45,7 +45,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="with new ranks", value=lambda size: less_time(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
-DROP_ORDER = ("why not", "NCCL's choice")
+DROP_ORDER = ("why not", "NCCL's choice", "new time", "time")
 RULES: tuple[Column, ...] = (  # of a table; `value` takes a Rule
     Column(title="ranks", value=lambda rule: rule.ranks),
     Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),

@@ -88,5 +88,5 @@ def test_options_that_exclude_each_other(tmp_path, capsys, options, reason):
 
 
 def test_two_readings_of_this_machine(capsys):
-    main(["busbw", "check", "--only", "disk-space", "--watch-for", "50ms", "--all"])
+    main(["busbw", "check", "--only", "disk-space", "--watch-for", "50ms", "--all", "--wide"])
     assert "BW263 disk-space" in capsys.readouterr().out

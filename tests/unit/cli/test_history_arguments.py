@@ -100,7 +100,7 @@ def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Pat
 def test_the_list_is_newest_first_with_machine_sizes_and_peak(
     busbw: Busbw, kept: list[str]
 ) -> None:
-    code, out, _ = busbw("list")
+    code, out, _ = busbw("list", "--wide")
     titles, newest, *others = out.splitlines()
     assert code == 0
     assert titles.split("  ")[:2] == ["id", "when"]
@@ -113,7 +113,7 @@ def test_the_list_is_newest_first_with_machine_sizes_and_peak(
 
 
 def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[str]) -> None:
-    code, out, _ = busbw("plot", "--size", "1G", "--last", "3")
+    code, out, _ = busbw("plot", "--size", "1G", "--last", "3", "--wide")
     above, below = out.split("\n\nAllReduce")
     assert code == 0
     assert above.startswith(
@@ -144,7 +144,7 @@ def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path
 def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2)))
     slow = write(tmp_path / "slow.json", 21, slower=4.0, complete=False)
-    code, out, told = busbw("check", slow)
+    code, out, told = busbw("check", slow, "--wide")
     first = (
         "UNKNOWN  2 comparable runs of this machine are stored; 3 show large changes, 19 are needed"
         " for 95 % confidence"
@@ -166,7 +166,7 @@ def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(
     busbw: Busbw, tmp_path: Path
 ) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(3)))
-    code, out, told = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0))
+    code, out, told = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0), "--wide")
     assert (code, told) == (1, "")
     assert out.startswith("SLOWER  1 of 6 cells than in the last 3 runs, largest 4.")
     assert (
@@ -221,7 +221,7 @@ def test_an_unusual_run_is_named_and_its_removal_offered(
 ) -> None:
     busbw("add", write(tmp_path / "odd.json", 19, slower=3.0))
     slow = write(tmp_path / "slow.json", 21, slower=1.4)
-    code, out, told = busbw("check", slow)
+    code, out, told = busbw("check", slow, "--wide")
     assert code == 3
     assert out.startswith(
         "UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39"

@@ -145,7 +145,9 @@ def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
 
 def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
-    code, out, _ = run(f"predict --system h100x8 --nodes 2,4 -b 1G --calibrate {file}", capsys)
+    code, out, _ = run(
+        f"predict --system h100x8 --nodes 2,4 -b 1G --wide --calibrate {file}", capsys
+    )
     assert code == 0
     assert "calibrated all_reduce NVLSTree Simple" in out
     assert "from 5 times on up to 2 hosts" in out
@@ -195,7 +197,7 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
         Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
     )
     file.write_bytes(b"".join(lines(tally.pattern())))
-    asked = f"predict --system h100x8 --pattern {file}"
+    asked = f"predict --system h100x8 --wide --pattern {file}"
     code, out, _ = run(asked, capsys)
     assert (code, out.splitlines()[:2]) == (
         0,
@@ -227,7 +229,7 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
     file.write_bytes(b"".join(lines(tally.pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
-    code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4 --wide", capsys)
     assert (
         code,
         "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split()),

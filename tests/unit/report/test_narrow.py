@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.terminal import COLUMNS
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.history import comparison
@@ -139,4 +140,4 @@ def test_a_terminal_has_colours_and_its_own_width(width: int) -> None:
 
 def test_the_terminal_that_mpirun_gives_a_rank_is_none() -> None:
     text = in_terminal("show", FILE, columns=60, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
-    assert text == view("table").render(read(Path(FILE).read_bytes(), FILE))
+    assert text == view("table", COLUMNS).render(read(Path(FILE).read_bytes(), FILE))

@@ -3,8 +3,8 @@
 The footer has the busbw of all sizes as bars, and the findings.
 
 Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the
-only one; `in-place` is its busbw. A narrow terminal shows fewer columns: DROP_ORDER says which go
-first. Without a width (output to a pipe), all columns are shown.
+only one; `in-place` is its busbw. A narrow width shows fewer columns: DROP_ORDER says which go
+first. Without a width, all columns are shown.
 """
 
 from busbw.core.cells import IN_PLACE, Figure, figures, headline
