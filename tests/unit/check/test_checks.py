@@ -41,9 +41,9 @@ def test_check_fires_where_its_fault_is(name):
         finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD
     ]
     assert fired
-    for one in fired:
-        assert one.message and one.evidence and one.fix and one.stays
-        assert "{" not in one.fix
+    for finding in fired:
+        assert finding.message and finding.evidence and finding.fix and finding.stays
+        assert "{" not in finding.fix
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +59,9 @@ def test_check_passes_where_its_fault_is_not(name):
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
 def test_healthy_server_has_no_finding(layer):
     machine = Machine(healthy(layer=layer).source())
-    bad = [one for check in CHECKS for one in check.run(machine) if one.verdict not in GOOD]
+    bad = [
+        finding for check in CHECKS for finding in check.run(machine) if finding.verdict not in GOOD
+    ]
     assert bad == []
 
 
@@ -99,10 +101,12 @@ def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
     for _, group in groupby(CHECKS, lambda check: check.judge.__module__.rpartition(".")[0]):
         checks = list(group)
         ids = [check.row.id for check in checks]
-        assert [one.row.id for one in checks if not one.after] == sorted(
-            one.row.id for one in checks if not one.after
+        assert [check.row.id for check in checks if not check.after] == sorted(
+            check.row.id for check in checks if not check.after
         )
-        assert all(ids.index(one.row.id) == ids.index(one.after) + 1 for one in checks if one.after)
+        assert all(
+            ids.index(check.row.id) == ids.index(check.after) + 1 for check in checks if check.after
+        )
 
 
 def test_what_several_checks_lack_is_asked_for_once():
@@ -115,7 +119,7 @@ def test_what_several_checks_lack_is_asked_for_once():
         True,
     )
     assert len(needing) > 25 and all(name in lacking.message for name in needing)
-    assert not {one.name for one in report.findings} & set(needing)
+    assert not {finding.name for finding in report.findings} & set(needing)
     assert report.verdict is Verdict.PASS
 
 

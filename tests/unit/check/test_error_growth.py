@@ -17,8 +17,8 @@ def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
     ]
 
 
-def names(found) -> list[str]:
-    return [one.growth.link for one in find_outliers(found)]
+def names(findings) -> list[str]:
+    return [outlier.growth.link for outlier in find_outliers(findings)]
 
 
 def test_one_link_with_many_errors_is_named():

@@ -104,18 +104,18 @@ rate_gbit_s = 100
 
 def test_more_than_expected_or_other_names_only_warn():
     few = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
-    found = {
+    verdicts = {
         (finding.id, finding.subject): finding.verdict
         for finding in bad(compared(few, equipped().source()))
     }
-    assert found[("BW290", "")] is Verdict.WARN
-    assert Verdict.FAIL not in found.values()
-    (named,) = [
-        one
-        for one in bad(compared(GOOD.replace('"mlx5_0"', '"mlx5_9"'), equipped().source()))
-        if one.id == "BW293"
+    assert verdicts[("BW290", "")] is Verdict.WARN
+    assert Verdict.FAIL not in verdicts.values()
+    (finding,) = [
+        finding
+        for finding in bad(compared(GOOD.replace('"mlx5_0"', '"mlx5_9"'), equipped().source()))
+        if finding.id == "BW293"
     ]
-    assert (named.subject, named.verdict) == ("mlx5_9", Verdict.WARN)
+    assert (finding.subject, finding.verdict) == ("mlx5_9", Verdict.WARN)
 
 
 @pytest.mark.parametrize(
@@ -178,19 +178,19 @@ MUTE = '[[mute]]\ncheck = "{check}"\nreason = "ticket 4711"\nuntil = {until}\n'
 def test_mutes(more, counted, muted):
     report = compared(f"[storage]\nnvme = 3\n{more}", MTU.source(), checks=["nic-mtu"])
     assert [finding.subject for finding in bad(report) if finding.id == "BW070"] == counted
-    assert [(one.finding.subject, one.reason) for one in report.muted] == [
+    assert [(mute.finding.subject, mute.reason) for mute in report.muted] == [
         (subject, "ticket 4711") for subject in muted
     ]
     assert all(evidence.where == "node.toml line 3" for evidence in report.muted)
     # not on the last day
-    assert any(one.id == "BW299" for one in bad(report)) == ("2026-11-25" in more)
+    assert any(finding.id == "BW299" for finding in bad(report)) == ("2026-11-25" in more)
 
 
 def test_a_mute_that_has_ended_is_reported():
     report = compared(
         MUTE.format(check="nic-mtu", until="2026-11-25"), MTU.source(), checks=["nic-mtu"]
     )
-    (ended,) = [one for one in bad(report) if one.id == "BW299"]
+    (ended,) = [finding for finding in bad(report) if finding.id == "BW299"]
     assert (ended.verdict, ended.subject) == (Verdict.WARN, "nic-mtu")
     assert ended.message == "the mute of nic-mtu ended on 2026-11-25: ticket 4711"
     assert (ended.evidence[0].where, ended.evidence[0].seen) == (
@@ -228,14 +228,18 @@ def test_every_key_of_the_file_is_judged_or_documented():
     for field in msgspec.structs.fields(Expectations):
         kind = field.type if not getattr(field.type, "__args__", None) else field.type.__args__[0]
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            missing = [one.name for one in msgspec.structs.fields(kind) if one.name not in source]
+            missing = [
+                field.name for field in msgspec.structs.fields(kind) if field.name not in source
+            ]
             assert missing == [], field.name
     assert Gpus().memory_tolerance == 0.02
 
 
 def test_all_checks_pass_on_the_server_of_these_tests():
     machine = Machine(equipped().source())
-    assert [one for check in CHECKS for one in check.run(machine) if one.verdict in BAD] == []
+    assert [
+        finding for check in CHECKS for finding in check.run(machine) if finding.verdict in BAD
+    ] == []
     assert bad(compared(learned(healthy()), healthy().source())) == []
 
 

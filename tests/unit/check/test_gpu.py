@@ -99,11 +99,11 @@ def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
 
 
 def test_gpu_whose_pci_reads_give_ones_fails():
-    seen = found(
+    findings = found(
         "gpu-count",
         lambda tree: tree.data("/sys/bus/pci/devices/0000:43:00.0/config", b"\xff" * 64),
     )
-    assert of(seen, "0000:43:00.0").verdict is FAIL
+    assert of(findings, "0000:43:00.0").verdict is FAIL
 
 
 def test_nvml_that_lists_no_gpu_of_pci_fails():

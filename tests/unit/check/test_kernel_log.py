@@ -26,13 +26,13 @@ def first(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "line", "verdict", "subject"),
-    [(name, *one) for name, lines in FIRES.items() for one in lines],
+    [(name, *line) for name, lines in FIRES.items() for line in lines],
 )
 def test_line_fires_its_rule_on_its_subject(name, line, verdict, subject):
-    (one,) = found(name, logged(line))
-    assert (one.subject, one.verdict) == (subject, Verdict(verdict))
-    assert one.evidence[0].seen == line and "1 min ago" in one.message
-    assert one.fix and "{" not in one.fix + one.message
+    (finding,) = found(name, logged(line))
+    assert (finding.subject, finding.verdict) == (subject, Verdict(verdict))
+    assert finding.evidence[0].seen == line and "1 min ago" in finding.message
+    assert finding.fix and "{" not in finding.fix + finding.message
     matching = [
         rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)
     ]
@@ -56,7 +56,7 @@ def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
         for sign in rule.signs
         if not any(sign.pattern.search(line) for line in lines)
     ]
-    assert [one for one in idle if "Memory cgroup" not in one] == []
+    assert [line for line in idle if "Memory cgroup" not in line] == []
 
 
 def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
@@ -226,17 +226,17 @@ def test_parts_are_judged_apart_the_worst_first():
         "nvme nvme4: Disabling device after reset failure: -19",
         "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
     ]
-    seen = found("disk-errors", logged(*lines))
-    assert [(finding.subject, finding.verdict) for finding in seen] == [
+    findings = found("disk-errors", logged(*lines))
+    assert [(finding.subject, finding.verdict) for finding in findings] == [
         ("nvme4", FAIL),
         ("sdb", FAIL),
         ("nvme2", WARN),
     ]
-    assert of(seen, "sdb").message == "a read or write failed x 2, 1 min ago"
-    assert of(seen, "nvme4").message.startswith(
+    assert of(findings, "sdb").message == "a read or write failed x 2, 1 min ago"
+    assert of(findings, "nvme4").message.startswith(
         "the drive does not answer and was switched off, 1 min ago; the drive did not answer"
     )
-    assert "/dev/nvme4" in of(seen, "nvme4").fix
+    assert "/dev/nvme4" in of(findings, "nvme4").fix
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,15 @@ def test_load_that_failed_is_unknown_with_its_reason(name):
 
 @pytest.mark.parametrize(("rate", "verdict"), [(42.0e9, PASS), (41.9e9, WARN)])
 def test_rate_at_two_thirds_of_the_link(rate, verdict):
-    there, back = on_second("pcie-load-rate", loading(rate=rate))
-    assert (there.verdict, back.verdict) == (verdict, PASS)
+    to_gpu, back = on_second("pcie-load-rate", loading(rate=rate))
+    assert (to_gpu.verdict, back.verdict) == (verdict, PASS)
 
 
 def test_rate_is_judged_by_the_link_as_it_ran():
-    there, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
+    to_gpu, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
     assert (
-        there.verdict is PASS
-        and there.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+        to_gpu.verdict is PASS
+        and to_gpu.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
     )
 
 
@@ -92,7 +92,7 @@ def test_samples_that_tell_nothing_are_unknown(name):
     tree = loaded()
     load = json.loads(tree.calls[CALL]["text"])
     for copies in load["gpus"][1]["copies"]:
-        copies["samples"] = [one | silent for one in copies["samples"]]
+        copies["samples"] = [sample | silent for sample in copies["samples"]]
     tree.call(CALL, json.dumps(load))
     assert {
         finding.verdict for finding in found(name, tree=tree) if finding.subject == "GPU 1"

@@ -101,9 +101,9 @@ def test_host_that_passed_all_gpus_on_has_none():
         .link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
     )
     assert {
-        one.verdict
+        finding.verdict
         for name in ("gpu-count", "gpu-mig", "nvlink-links")
-        for one in found(name, tree=tree)
+        for finding in found(name, tree=tree)
     } == {SKIP}
 
 
@@ -148,7 +148,7 @@ def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
 
 def test_gpu_has_one_name_in_all_checks():
     tree = healthy()
-    tree.update("nvml_health", gpus=[one | {"index": one["index"] + 9} for one in found_gpus(tree)])
+    tree.update("nvml_health", gpus=[gpu | {"index": gpu["index"] + 9} for gpu in found_gpus(tree)])
     assert [part.name for part in gpus(Machine(tree.source()))][2] == "GPU 11"
 
 

@@ -56,12 +56,12 @@ def give_up(_number: int, _frame: object) -> NoReturn:
     raise GivenUp
 
 
-def after_the_start(alive: int, then: Callable[[], None]) -> None:
-    """Call `then` when the program and its child run."""
+def after_the_start(alive: int, action: Callable[[], None]) -> None:
+    """Call `action` when the program and its child run."""
 
     def wait() -> None:
         select.select([alive], [], [], 60)
-        then()
+        action()
 
     Thread(target=wait, daemon=True).start()
 
@@ -90,8 +90,8 @@ def test_nothing_is_left_of_a_measurement_whose_parent_crashes(alive: int) -> No
         after_the_start(alive, lambda: os.kill(os.getpid(), signal.SIGKILL))
         return run()
 
-    said = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
-    assert said == "load: the process that read it ended with SIGKILL"
+    reason = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
+    assert reason == "load: the process that read it ended with SIGKILL"
     assert ended(alive)
 
 

@@ -21,11 +21,11 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
     """A server of one model; its links go to NVSwitch."""
     tree = healthy(gpus=gpus)
-    made = [
+    gpu_links = [
         {**link, "active": link["number"] < active, "remote": remote, "errors": {"recovery": 0}}
         for link in links(listed)
     ]
-    all_changed(name=name, links=made, **values)(tree)
+    all_changed(name=name, links=gpu_links, **values)(tree)
     return tree
 
 
@@ -159,12 +159,12 @@ def test_service_speaks_for_gpus_without_a_fabric_state(state, vendor, verdict):
     ("state", "verdict"), [("failed", {PASS, FAIL}), ("inactive", {PASS}), ("active", {PASS})]
 )
 def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
-    seen = found(
+    findings = found(
         "nvlink-fabric",
         lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")),
     )
-    assert {finding.verdict for finding in seen} == verdict and (
-        FAIL not in verdict or "no new job can start" in of(seen, "").message
+    assert {finding.verdict for finding in findings} == verdict and (
+        FAIL not in verdict or "no new job can start" in of(findings, "").message
     )
 
 
@@ -242,5 +242,7 @@ def test_fabric_manager_of_a_rack_is_not_on_the_host():
 
 def test_imex_that_cannot_be_asked_is_not_restarted():
     tree = rack().failing("imex", "nvidia-imex-ctl is not installed")
-    (one,) = [finding for finding in found("nvlink-imex", tree=tree) if finding.verdict is UNKNOWN]
-    assert "restart" not in one.fix
+    (finding,) = [
+        finding for finding in found("nvlink-imex", tree=tree) if finding.verdict is UNKNOWN
+    ]
+    assert "restart" not in finding.fix

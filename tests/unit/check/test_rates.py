@@ -121,15 +121,15 @@ RATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "counter", "before", "now", "seconds", "verdict"), RATES)
-def test_two_readings_decide(name, counter, before, now, seconds, verdict):
-    found = findings(name, counter(now), before=[counter(before)], seconds=seconds)
-    assert bad(found) == ({} if verdict is PASS else {"mlx5_3": verdict})
-    assert span(seconds) in of(found).message or before == 65_535
+@pytest.mark.parametrize(("name", "counter", "before", "count_now", "seconds", "verdict"), RATES)
+def test_two_readings_decide(name, counter, before, count_now, seconds, verdict):
+    checked = findings(name, counter(count_now), before=[counter(before)], seconds=seconds)
+    assert bad(checked) == ({} if verdict is PASS else {"mlx5_3": verdict})
+    assert span(seconds) in of(checked).message or before == 65_535
 
 
 @pytest.mark.parametrize(
-    ("name", "subject", "counter", "before", "now", "seconds", "verdict"),
+    ("name", "subject", "counter", "before", "count_now", "seconds", "verdict"),
     [
         (
             "pcie-aer-correctable",
@@ -172,10 +172,10 @@ def test_two_readings_decide(name, counter, before, now, seconds, verdict):
     ],
 )
 def test_two_readings_decide_beyond_the_network(
-    name, subject, counter, before, now, seconds, verdict
+    name, subject, counter, before, count_now, seconds, verdict
 ):
-    found = findings(name, counter(now), before=[counter(before)], seconds=seconds)
-    assert bad(found) == ({} if verdict is PASS else {subject: verdict})
+    checked = findings(name, counter(count_now), before=[counter(before)], seconds=seconds)
+    assert bad(checked) == ({} if verdict is PASS else {subject: verdict})
 
 
 def _links(recoveries):
@@ -206,11 +206,11 @@ def _links(recoveries):
 )
 @pytest.mark.parametrize("uptime_s", [60, 22.8 * 86_400, 900 * 86_400])
 def test_a_counter_at_its_maximum_is_never_right(name, counter, value, verdict, uptime_s):
-    found = findings(
+    checked = findings(
         name, port(counter, value), file("/proc/uptime", f"{uptime_s} 1.0"), layer="InfiniBand"
     )
-    assert bad(found) == {"mlx5_3": verdict}
-    finding = of(found)
+    assert bad(checked) == {"mlx5_3": verdict}
+    finding = of(checked)
     assert (
         "the most that" in finding.message
         and "perfquery -C mlx5_3 -P 1 -R" in finding.fix

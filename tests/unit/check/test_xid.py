@@ -168,9 +168,9 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
 )
 def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
     bus = "0000:1b:00" if "1b:00" in later else "0000:43:00"
-    seen = found("gpu-xid", at(7200, error), at(3600, later))
-    assert of(seen, "GPU 1").verdict is verdict
-    assert len(seen) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
+    findings = found("gpu-xid", at(7200, error), at(3600, later))
+    assert of(findings, "GPU 1").verdict is verdict
+    assert len(findings) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
     before = found("gpu-xid", at(7200, later), at(3600, error))
     assert of(before, "GPU 1").verdict is FAIL, "a reset before the error ends nothing"
 
@@ -188,21 +188,21 @@ def test_one_finding_for_each_gpu_the_worst_first():
         f"{second}94, Contained",
         f"{second}95, Uncontained",
     ]
-    seen = found("gpu-xid", at(7200, *lines))
-    assert [(finding.subject, finding.verdict) for finding in seen] == [
+    findings = found("gpu-xid", at(7200, *lines))
+    assert [(finding.subject, finding.verdict) for finding in findings] == [
         ("GPU 1", FAIL),
         ("GPU 0", PASS),
     ]
     assert (
-        seen[0].message
+        findings[0].message
         == "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
         "Xid 31 (GPU memory page fault) x 3, 2 h ago: an error of the application"
     )
-    assert seen[0].fix.startswith(
+    assert findings[0].fix.startswith(
         f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' >"
         " /dev/kmsg"
     )
-    assert [evidence.seen for evidence in seen[0].evidence] == [lines[-1]]
+    assert [evidence.seen for evidence in findings[0].evidence] == [lines[-1]]
 
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
@@ -366,8 +366,8 @@ PREFIXES = [
     ],
 )
 def test_forms_of_lines(prefix, line, expected):
-    (one,) = logged_xids(prefix + line)
-    assert (one.bus, one.number, one.switch, one.instance) == expected
+    (xid,) = logged_xids(prefix + line)
+    assert (xid.bus, xid.number, xid.switch, xid.instance) == expected
 
 
 @pytest.mark.parametrize(
@@ -389,10 +389,10 @@ name = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs", 
 @given(st.integers(0, 0xFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(1, 99999), name)
 def test_any_xid_is_read_back(domain, bus, slot, number, process):
     address = f"{domain:04x}:{bus:02x}:{slot:02x}"
-    (one,) = logged_xids(
+    (xid,) = logged_xids(
         f"NVRM: Xid (PCI:{address}): {number}, pid=1, name={process}, Ch 00000001\n"
     )
-    assert (one.bus, one.number, one.switch) == (address, number, False)
+    assert (xid.bus, xid.number, xid.switch) == (address, number, False)
 
 
 @settings(max_examples=40)
