@@ -113,38 +113,38 @@ def alike(first: Table, other: Table) -> bool:
 def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, settings):
     # else lookups so far may be forgotten
     monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in settings else 16)
-    table_of_kernels, plainly = make_both_tables(monkeypatch, optimizer=optimizer, **settings)
+    table_of_kernels, torch_table = make_both_tables(monkeypatch, optimizer=optimizer, **settings)
     for turn, ids in enumerate(batches(2)):
-        for table in (table_of_kernels, plainly):
+        for table in (table_of_kernels, torch_table):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))
-    assert alike(table_of_kernels, plainly)
+    assert alike(table_of_kernels, torch_table)
     if "eviction" in settings:
         assert table_of_kernels.counters.evicted > 0
     other = batches(1, seed=9, limit=100)[0]
     assert torch.allclose(
         table_of_kernels.rows(other, train=False),
-        plainly.rows(other, train=False),
+        torch_table.rows(other, train=False),
         rtol=1e-4,
         atol=1e-5,
     )
-    for table in (table_of_kernels, plainly):
+    for table in (table_of_kernels, torch_table):
         table.update(other, gradients(other, 9))
-    assert alike(table_of_kernels, plainly) and table_of_kernels.counters.skipped > 0
+    assert alike(table_of_kernels, torch_table) and table_of_kernels.counters.skipped > 0
 
 
 def test_chunks_load_into_a_table_with_kernels(monkeypatch):
-    table_of_kernels, plainly = make_both_tables(monkeypatch, optimizer="rowwise_adam", dim=5)
+    table_of_kernels, torch_table = make_both_tables(monkeypatch, optimizer="rowwise_adam", dim=5)
     ids = batches(1)[0]
-    plainly.apply(plainly.lookup(ids)[1], gradients(ids, 0, 5))
-    for chunk in plainly.export(7):
+    torch_table.apply(torch_table.lookup(ids)[1], gradients(ids, 0, 5))
+    for chunk in torch_table.export(7):
         table_of_kernels.load(chunk)
-    table_of_kernels.step = plainly.step
-    for table in (table_of_kernels, plainly):
+    table_of_kernels.step = torch_table.step
+    for table in (table_of_kernels, torch_table):
         table.update(ids, gradients(ids, 1, 5))
     assert all(
         torch.allclose(value, other, atol=1e-6)
         for value, other in zip(
-            chunk_of(table_of_kernels).values(), chunk_of(plainly).values(), strict=True
+            chunk_of(table_of_kernels).values(), chunk_of(torch_table).values(), strict=True
         )
     )
 
@@ -225,22 +225,22 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
 )
 def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, settings):
     split_table = make_table(monkeypatch, steps, **in_host_memory(places, 60 - places, **settings))
-    plainly = make_table(monkeypatch, torch_steps, **settings)
+    torch_table = make_table(monkeypatch, torch_steps, **settings)
     for turn, ids in enumerate((*batches(2), batches(1)[0])):
-        for table in (split_table, plainly):
+        for table in (split_table, torch_table):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))
-    assert alike(split_table, plainly)
+    assert alike(split_table, torch_table)
     counters = split_table.counters
     assert counters.in_place > 0 and (counters.evicted > 0 or not settings)
     assert 0 < counters.promoted <= counters.demoted or settings.get("eviction") == "lfu"
     loaded = make_table(monkeypatch, steps, **in_host_memory(places, 60 - places, **settings))
     loaded.load(chunk_of(split_table))
     other = batches(1, seed=9, limit=100)[0]
-    for table in (loaded, plainly):
+    for table in (loaded, torch_table):
         table.step = 3
         table.update(other, gradients(other, 9))
     assert torch.allclose(
-        loaded.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5
+        loaded.rows(other, train=False), torch_table.rows(other, train=False), rtol=1e-4, atol=1e-5
     )
 
 

@@ -181,16 +181,16 @@ def test_any_sequence_gives_the_rows_of_the_dictionary(
 
 def test_initial_values_depend_on_the_seed_and_the_id_alone():
     ids = ids_of(LEAST, -1, 0, 1, MOST)
-    alone, after = table_of(), table_of(init="normal", init_scale=2.0)
-    together = alone.rows(ids)
+    table, after = table_of(), table_of(init="normal", init_scale=2.0)
+    together = table.rows(ids)
     assert torch.equal(
         together, torch.cat([table_of().rows(row_id[None]) for row_id in ids.flip(0)]).flip(0)
     )
     assert torch.equal(together, table_of().rows(ids, train=False))
     assert not torch.equal(together, table_of(seed=4).rows(ids))
     assert len(together.unique()) == together.numel() and float(together.abs().max()) < 0.05
-    many = after.rows(torch.arange(3000), train=False)
-    assert abs(float(many.mean())) < 0.1 and abs(float(many.std()) - 2) < 0.1
+    rows = after.rows(torch.arange(3000), train=False)
+    assert abs(float(rows.mean())) < 0.1 and abs(float(rows.std()) - 2) < 0.1
     assert not bool(table_of(init="zeros").rows(ids).any())
     assert after.counters.absent == 3000 and len(after) == 0
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: bytes that are read back as they were meant."""
+"""The wire formats: bytes are read back as the values they were packed from."""
 
 import pytest
 import torch
@@ -61,8 +61,8 @@ def test_an_integer_is_within_half_a_step_of_its_block(bits, rows, blocks, power
         residual.view_as(unpacked), values - unpacked, atol=float(values.abs().max()) * 1e-6
     )
     step = values.view(rows, blocks, -1).abs().amax(2) / {8: 127, 4: 7}[bits]
-    apart = (unpacked - values).view(rows, blocks, -1).abs().amax(2)
-    assert (apart <= step * 0.5001 + torch.finfo(torch.float32).tiny).all()
+    deviation = (unpacked - values).view(rows, blocks, -1).abs().amax(2)
+    assert (deviation <= step * 0.5001 + torch.finfo(torch.float32).tiny).all()
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -120,7 +120,7 @@ def test_a_threshold_is_found_though_columns_differ(factor):
         assert flat[index[: int(count)]].square().sum() > 0.75 * best
 
 
-def test_what_is_left_below_a_sharp_edge_is_sent_in_the_end():
+def test_values_below_a_sharp_edge_are_sent_in_the_end():
     """Error feedback leaves magnitudes that all end below the last threshold; without new
     gradients they have to drain.
     """
@@ -133,27 +133,27 @@ def test_what_is_left_below_a_sharp_edge_is_sent_in_the_end():
 
 
 @pytest.mark.parametrize("share", [0.07, 0.14])
-def test_the_next_threshold_is_nearer_to_what_fits(share):
+def test_the_next_threshold_selects_nearer_to_the_room(share):
     magnitude, room = torch.rand(10_000, generator=torch.Generator().manual_seed(0)), 1000
     before = torch.tensor(1.0 - share)
     state = {topk.THRESHOLD: before}
     topk._select(magnitude, room, 0, state)
-    count_before, later = (
+    count_before, count_after = (
         int((magnitude >= threshold).sum()) for threshold in (before, state[topk.THRESHOLD])
     )
     assert state[topk.THRESHOLD] != before
-    assert abs(later - room) < abs(count_before - room)
+    assert abs(count_after - room) < abs(count_before - room)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5], ids=["gradients", "velocities"])
-def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
+def test_sent_and_residual_of_one_rank_add_up_to_its_gradients(momentum):
     """Momentum correction sends velocities instead of gradients, and begins a velocity anew
     where it was sent.
     """
     chosen = Settings(
         method="topk", ratio=0.1, momentum=momentum, compress_least=0, dense_below_2d=False
     )
-    codec, alone = topk.TopK(chosen), Communicator(None, 1, 0, 1)
+    codec, communicator = topk.TopK(chosen), Communicator(None, 1, 0, 1)
     generator, state, velocity, unsent = (
         torch.Generator().manual_seed(0),
         {},
@@ -163,7 +163,7 @@ def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
     for step in range(6):
         gradient = torch.randn(500, generator=generator)
         part = gradient.clone()
-        codec.exchange(part, alone, state, step)
+        codec.exchange(part, communicator, state, step)
         velocity = momentum * velocity + gradient
         unsent += velocity - part
         velocity[part != 0] = 0.0
@@ -174,7 +174,7 @@ def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
             assert torch.allclose(state["velocity"], velocity, atol=1e-5)
 
 
-def test_without_feedback_nothing_stays():
+def test_without_feedback_no_residual_is_kept():
     codec, state = topk.TopK(Settings(method="topk", ratio=0.1, feedback=False)), {}
     codec.exchange(
         torch.randn(500, generator=torch.Generator().manual_seed(0)),

@@ -55,7 +55,7 @@ def chosen(
 @pytest.mark.parametrize(
     ("fmt", "kind"), [("fp32", torch.float32), ("fp16", torch.float32), ("fp32", torch.bfloat16)]
 )
-def test_what_is_sent_is_the_largest_and_the_rest_is_kept(fmt, kind):
+def test_the_largest_entries_are_sent_and_the_residual_is_kept(fmt, kind):
     room, state, residual = ROOM, {}, None
     for step in range(3):
         part = gradient(step, kind=kind)
@@ -120,7 +120,7 @@ def test_everything_is_sent_where_there_is_room_for_it(length):
         (66_001, "fp32", torch.float32),
     ],
 )
-def test_the_sum_of_what_ranks_sent(length, fmt, kind):
+def test_the_sum_over_the_entries_of_all_ranks(length, fmt, kind):
     """One length is of more than one block of positions."""
     room = length // 20
     blobs = [
@@ -140,8 +140,8 @@ def test_the_sum_of_what_ranks_sent(length, fmt, kind):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
 @pytest.mark.parametrize("feedback", [True, False])
-def test_the_codec_keeps_what_it_did_not_send_only_with_feedback(feedback):
-    codec, alone = (
+def test_the_codec_keeps_the_unsent_residual_only_with_feedback(feedback):
+    codec, communicator = (
         TopK(Settings(method="topk", ratio=0.1, feedback=feedback)),
         Communicator(None, 1, 0, 1),
     )
@@ -149,21 +149,23 @@ def test_the_codec_keeps_what_it_did_not_send_only_with_feedback(feedback):
     for step in range(2):
         part = gradient(step, 300)
         unsent += part
-        codec._exchange_in_kernels(part, alone, state, step, 30)
+        codec._exchange_in_kernels(part, communicator, state, step, 30)
         unsent -= part
         assert (RESIDUAL in state) == feedback
         if feedback:
             assert torch.allclose(state[RESIDUAL], unsent, atol=1e-5)
-    codec._exchange_in_kernels(torch.full((300,), torch.nan, device=DEVICE), alone, state, 2, 30)
+    codec._exchange_in_kernels(
+        torch.full((300,), torch.nan, device=DEVICE), communicator, state, 2, 30
+    )
     if feedback:  # as before the step, which the optimizer skips
         assert torch.allclose(state[RESIDUAL], unsent, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf")])
-def test_infinite_gradients_propagate_and_keep_the_residual(odd):
+@pytest.mark.parametrize("infinite", [float("nan"), float("inf"), -float("inf")])
+def test_infinite_gradients_propagate_and_keep_the_residual(infinite):
     part, before = gradient(1), gradient(2)
-    part[3_000] = odd
+    part[3_000] = infinite
     blob, residual = topk.packed(part, before, {}, 1, ROOM, 0, "fp32", feedback=True)
     wrong = topk.add(blob[None], part, ROOM, "fp32")
     assert not bool(torch.isfinite(part[3_000]))
@@ -186,7 +188,7 @@ def test_a_sum_that_fp16_cannot_have_counts_as_not_finite():
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
+def test_integers_and_scales_match_plain_torch(kind, bits):
     size, length = 2, 4096
     part, before = gradient(1, 7000, kind), gradient(2, 7000)
     part[:256] = 0.0
@@ -194,20 +196,20 @@ def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
     sent, residual = integers.packed(part, before, size, size, length, bits, feedback=True)
     padded = torch.nn.functional.pad(part.float() / size + before, (0, size * length - 7000))
     expected, expected_residual = plain.pack(padded.view(size, length), bits)
-    apart = (plain.unpack(sent, length, bits) - plain.unpack(expected, length, bits)).abs()
-    assert float((apart > 1e-5).float().mean()) < 0.01 and float(apart.max()) < 0.2 * 127 / (
-        2 ** (bits - 1) - 1
-    )  # where a half was rounded to the other side
+    deviation = (plain.unpack(sent, length, bits) - plain.unpack(expected, length, bits)).abs()
+    assert float((deviation > 1e-5).float().mean()) < 0.01 and float(
+        deviation.max()
+    ) < 0.2 * 127 / (2 ** (bits - 1) - 1)  # where a half was rounded to the other side
     assert torch.allclose(residual, expected_residual.view(-1)[:7000], rtol=0, atol=1e-5)
-    summed, sum_rest = integers.summed(sent, residual[:length], length, bits, feedback=True)
+    summed, sum_residual = integers.summed(sent, residual[:length], length, bits, feedback=True)
     total = plain.unpack(sent, length, bits).sum(0) + residual[:length]
     assert torch.allclose(
-        plain.unpack(summed, length, bits)[0] + sum_rest, total, rtol=0, atol=1e-5
+        plain.unpack(summed, length, bits)[0] + sum_residual, total, rtol=0, atol=1e-5
     )
-    both = torch.empty(length - 3, dtype=kind, device=DEVICE)
-    assert int(integers.add(sent, length, bits, both)) == 0
+    unpacked_sum = torch.empty(length - 3, dtype=kind, device=DEVICE)
+    assert int(integers.add(sent, length, bits, unpacked_sum)) == 0
     assert torch.allclose(
-        both.float(),
+        unpacked_sum.float(),
         plain.unpack(sent, length, bits).sum(0)[:-3],
         rtol=1e-5 if kind == torch.float32 else 2**-7,
         atol=1e-6,
@@ -223,10 +225,10 @@ def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
-def test_only_blocks_with_infinite_values_become_nan(odd, bits):
+@pytest.mark.parametrize("infinite", [float("nan"), float("inf")])
+def test_only_blocks_with_infinite_values_become_nan(infinite, bits):
     part = gradient(1, 4096)
-    part[300] = odd
+    part[300] = infinite
     sent, _ = integers.packed(part, None, 1, 1, 4096, bits, feedback=False)
     summed, _ = integers.summed(sent, None, 4096, bits, feedback=False)
     assert int(integers.unpack(summed, 4096, bits, part)) == 1
@@ -238,7 +240,7 @@ def test_only_blocks_with_infinite_values_become_nan(odd, bits):
 @pytest.mark.filterwarnings("ignore")  # of sums of whatever there was
 @pytest.mark.parametrize("fmt", ["fp32", "fp16"])
 def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
-    """What a lost rank's room holds is looked at before anybody knows."""
+    """The room of a lost rank is unpacked before its loss is known."""
     room, guard = 300, 70_000  # farther than a position reaches
     for seed in range(3):
         padded = torch.zeros(LENGTH + 2 * guard, device=DEVICE)

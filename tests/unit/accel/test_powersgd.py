@@ -1,4 +1,4 @@
-"""What becomes two factors, and what they are made with."""
+"""Which gradients become two factors, and how the factors are computed."""
 
 import math
 from itertools import pairwise
@@ -58,9 +58,7 @@ def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
 @given(
     st.integers(1, 6), st.lists(st.floats(1e-25, 1e25), min_size=1, max_size=4), st.integers(0, 99)
 )
-def test_columns_become_orthonormal_whatever_their_size(
-    rank: int, sizes: list[float], seed: int
-) -> None:
+def test_columns_of_any_size_become_orthonormal(rank: int, sizes: list[float], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for basis in orthonormal(
         *(
@@ -85,9 +83,9 @@ def test_dependent_and_zero_columns_stay_bounded() -> None:
 @example(3, 0)
 def test_only_the_rough_part_of_two_ranks_is_rounded(rough: int, exact: int) -> None:
     assume(rough + exact)
-    own = torch.linspace(1, 2, rough + exact)
+    gradient = torch.linspace(1, 2, rough + exact)
     two_ranks = SimpleNamespace(size=2, all_gather=lambda blob: torch.stack([blob, blob]))
-    total, nbytes = powersgd._sum(own, rough, two_ranks)
-    assert torch.equal(total[rough:], 2 * own[rough:])
-    assert torch.equal(total[:rough], 2 * own[:rough].bfloat16().float())
+    total, nbytes = powersgd._sum(gradient, rough, two_ranks)
+    assert torch.equal(total[rough:], 2 * gradient[rough:])
+    assert torch.equal(total[:rough], 2 * gradient[:rough].bfloat16().float())
     assert nbytes == 2 * rough + 4 * exact

@@ -133,14 +133,14 @@ def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedbac
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
-@pytest.mark.parametrize("place", [0, -1])
-def test_infinite_factors_and_vectors_are_detected(place):
+@pytest.mark.parametrize("index", [0, -1])
+def test_infinite_factors_and_vectors_are_detected(index):
     layout, gradient, _, _ = make_inputs(3)
     sent, right = (
         random(6, powersgd_math.room(layout, 3, DEVICE).numel()),
         random(5, layout.right, 3),
     )
-    sent[place] = torch.nan
+    sent[index] = torch.nan
     assert (
         int(powersgd.multiply(layout, sent, right, gradient, gradient.clone(), 3, feedback=True))
         == 1

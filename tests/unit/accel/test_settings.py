@@ -93,7 +93,7 @@ def test_thresholds_are_of_bytes_and_inclusive():
     )
 
 
-def test_the_last_bucket_may_have_a_method_of_its_own():
+def test_the_last_bucket_may_have_its_own_method():
     settings = Settings(method="int4", last="powersgd", compress_least=100)
     assert [settings.method_for(100, last=last) for last in (False, True)] == ["int4", "powersgd"]
     assert settings.method_for(99, last=True) == DENSE
@@ -225,6 +225,6 @@ def test_bytes_that_leave_a_host_by_ring_and_direct():
 
 @given(st.integers(0, 500), st.floats(1e-4, 1.0), st.integers(0, 400))
 def test_a_warm_up_falls_to_the_ratio_and_never_below(step, ratio, warmup):
-    ratio_now, later = ratio_at(step, ratio, warmup), ratio_at(step + 1, ratio, warmup)
-    assert ratio <= later <= ratio_now <= max(ratio, 0.25) * (1 + 1e-12)
+    ratio_now, ratio_next = ratio_at(step, ratio, warmup), ratio_at(step + 1, ratio, warmup)
+    assert ratio <= ratio_next <= ratio_now <= max(ratio, 0.25) * (1 + 1e-12)
     assert ratio_at(warmup, ratio, warmup) == ratio

@@ -1,4 +1,4 @@
-"""How sparse gradients are summed, and by which way their rows are exchanged."""
+"""How sparse gradients are summed, and which method exchanges their rows."""
 
 import pytest
 from hypothesis import given
@@ -57,7 +57,7 @@ def test_rows_that_are_not_finite_stay_in_their_sum():
         (16, 2, 0.5, DENSE),  # rows for owners leave a host eight times
     ],
 )
-def test_the_way_with_the_fewest_bytes_is_taken(ranks, hosts, share, method):
+def test_the_method_with_the_fewest_bytes_is_chosen(ranks, hosts, share, method):
     assert fewest_bytes([int(share * 1_000_000)] * ranks, 1_000_000, 260, 260, hosts) == method
 
 

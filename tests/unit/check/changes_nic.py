@@ -27,7 +27,7 @@ def container(tree: Tree) -> Tree:
     return tree.file("/.dockerenv", "")
 
 
-def two(name: str, first: int, second: int) -> Change:
+def two_ports(name: str, first: int, second: int) -> Change:
     """A counter of the hardware of mlx5_3 and mlx5_5."""
     return combine(
         counter(name, first),

@@ -50,7 +50,7 @@ def peers(*statuses: int, gpus: int = 6) -> Change:
     return nvml(peers=pair_states, gpus=[health(index) for index in range(gpus)])
 
 
-def many(*numbers: int) -> Change:
+def gpus_with_xid(*numbers: int) -> Change:
     """Xids of one GPU."""
     return logged(*(XID.replace(": 79,", f": {number},") for number in numbers))
 
@@ -118,9 +118,9 @@ MORE_GPU = {
         ),
     },
     "gpu-xid": {
-        "four": many(79, 48, 94, 63),
-        "five": many(79, 48, 94, 63, 119),
-        "six": many(79, 48, 94, 63, 119, 31),
+        "four": gpus_with_xid(79, 48, 94, 63),
+        "five": gpus_with_xid(79, 48, 94, 63, 119),
+        "six": gpus_with_xid(79, 48, 94, 63, 119, 31),
         "twice": logged(XID, XID),
     },
     "gpu-sxid": {"twice": logged(SXID, SXID)},

@@ -18,7 +18,7 @@ from changes_nic import (
     ordered,
     rates,
     sensor,
-    two,
+    two_ports,
     unlayered,
     unlinked,
     unrooted,
@@ -291,8 +291,8 @@ MORE_NIC = {
         "once in a minute": (statistic(), statistic(outbound_pci_stalled_wr_events=1)),
     },
     "nic-retransmissions": {
-        "the most first": two("packet_seq_err", 10**6, 2 * 10**6),
-        "given up": two("req_transport_retries_exceeded", 20, 30),
+        "the most first": two_ports("packet_seq_err", 10**6, 2 * 10**6),
+        "given up": two_ports("req_transport_retries_exceeded", 20, 30),
         "given up on all": combine(
             on_all("req_transport_retries_exceeded", 5),
             counter("req_transport_retries_exceeded", 15),

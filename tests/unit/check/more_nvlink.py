@@ -26,7 +26,7 @@ def services(state: str) -> Change:
     return lambda tree: tree.call("nvidia_services", text)
 
 
-def alone(**values: object) -> Tree:
+def single_gpu(**values: object) -> Tree:
     """A server with one GPU."""
     tree = healthy(gpus=1)
     gpu_changed(0, **values)(tree)
@@ -184,7 +184,7 @@ MORE_NVLINK = {
             all_changed(links=PEERS),
             gpu_changed(links=[link | {"active": link["number"] != 3} for link in PEERS]),
         ),
-        "a single GPU": alone(links=[link | {"active": False} for link in links()]),
+        "a single GPU": single_gpu(links=[link | {"active": False} for link in links()]),
         "a model without NVLink": gpu_changed(name="NVIDIA L40S", links=[]),
         "a model that is not known": gpu_changed(name="NVIDIA X1"),
         "a model that is not known, with a link that is down": gpu_changed(

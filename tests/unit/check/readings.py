@@ -31,11 +31,11 @@ def findings(
         change(tree_now)
     if not seconds:
         return find(name).run(Machine(tree_now.source()))
-    was = healthy(layer=layer)
+    tree_before = healthy(layer=layer)
     for change in before:
-        change(was)
+        change(tree_before)
     tree_now.file("/proc/uptime", f"{100_000 + seconds} 1.0")
-    return find(name).run(Machine(tree_now.source(), Machine(was.source())))
+    return find(name).run(Machine(tree_now.source(), Machine(tree_before.source())))
 
 
 def bad(findings: list[Checked]) -> dict[str, Verdict]:

@@ -325,7 +325,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
         ("roce-bond", 0, ""),
     ],
 )
-def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, reason: str) -> None:
+def test_a_recorded_host_passes_or_gives_a_reason(name: str, code: int, reason: str) -> None:
     """They hold what a run needs to know of a machine, which is less than a snapshot has."""
     report = examine(recorded(HOSTS / f"{name}.jsonl"))
     assert exit_code(report.verdict) == code
@@ -338,7 +338,7 @@ def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, reason: s
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_exit_code_is_the_one_that_an_operator_wants(case: str, layer: str) -> None:
+def test_exit_code_and_first_line_of_broken_nodes(case: str, layer: str) -> None:
     change, code, subject = CASES[case]
     tree = healthy(layer=layer)
     change(tree)

@@ -66,7 +66,7 @@ def test_healthy_server_has_no_finding(layer):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_machine_that_tells_nothing_passes_no_check(name):
+def test_machine_without_answers_passes_no_check(name):
     from tree import Tree
 
     findings = find(name).run(Machine(Tree().source()))
@@ -109,16 +109,16 @@ def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
         )
 
 
-def test_what_several_checks_lack_is_asked_for_once():
+def test_input_that_several_checks_lack_is_requested_once():
     report = examine(healthy().failing(ENVIRONMENT, "not in the recording").source())
-    (lacking,) = [finding for finding in report.findings if "environment" in finding.message]
+    (finding,) = [finding for finding in report.findings if "environment" in finding.message]
     needing = [check.row.name for check in CHECKS if check.needs]
-    assert (lacking.name, lacking.verdict, lacking.optional) == (
+    assert (finding.name, finding.verdict, finding.optional) == (
         "reads-answer",
         Verdict.UNKNOWN,
         True,
     )
-    assert len(needing) > 25 and all(name in lacking.message for name in needing)
+    assert len(needing) > 25 and all(name in finding.message for name in needing)
     assert not {finding.name for finding in report.findings} & set(needing)
     assert report.verdict is Verdict.PASS
 
@@ -133,7 +133,7 @@ def test_rows_are_complete():
         assert row.id.startswith("BW") and len(row.id) == 5
 
 
-def test_a_remedy_that_a_reboot_undoes_says_so():
+def test_a_remedy_that_a_reboot_undoes_is_marked():
     tree, change = server(CASES["nic-mtu"])
     change(tree)
     printed = view.text(examine(tree.source(), [find("nic-mtu")]))

@@ -120,7 +120,7 @@ def test_rule_with_a_machine(name, line, on, verdict):
     assert rule(name, line, on).verdict is verdict
 
 
-def test_every_rule_is_seen_to_fire():
+def test_every_rule_fires_in_a_case():
     fired = {name for name, *_, verdict in (*ALONE, *ON_A_MACHINE) if verdict in BAD}
     assert fired == {check.row.name for check in RULES}
 
@@ -218,7 +218,7 @@ def test_program_inside_a_shell():
     )
 
 
-def test_sizes_that_are_none_are_not_judged():
+def test_invalid_sizes_are_not_judged():
     assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
 
 
@@ -279,6 +279,6 @@ def test_variables_that_checks_judge_are_known():
     assert judged <= NAMES
 
 
-def test_rule_is_no_check_of_a_machine():
+def test_rule_is_not_a_check_of_a_machine():
     with pytest.raises(UsageError, match="line-hosts is a check of command lines"):
         find("line-hosts")

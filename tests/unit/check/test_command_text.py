@@ -75,7 +75,7 @@ def test_line_as_words_in_quotes_in_a_file_and_from_stdin(tmp_path):
         assert bad(words, stdin=line) == [["line-hosts"]]
 
 
-def test_script_exports_what_its_lines_pass_on(tmp_path):
+def test_script_exports_the_variables_its_lines_pass_on(tmp_path):
     path = tmp_path / "job.sh"
     path.write_text(SCRIPT, encoding="utf-8")
     report = lint.report([str(path)], "", None)
@@ -84,7 +84,7 @@ def test_script_exports_what_its_lines_pass_on(tmp_path):
     assert export.verdict is Verdict.PASS
 
 
-def test_file_that_is_no_script(tmp_path):
+def test_file_that_is_not_a_script(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not text"):
         lint.report([str(tmp_path / "binary")], "", None)
@@ -171,7 +171,7 @@ def busbw(*words, stdin=""):
     )
 
 
-def test_command_prints_what_is_wrong_and_exits_with_1():
+def test_command_prints_the_faults_and_exits_with_1():
     result = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
     assert (result.returncode, result.stderr) == (1, "")
     assert (

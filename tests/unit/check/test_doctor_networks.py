@@ -206,7 +206,7 @@ def test_a_host_that_connects_and_listens(monkeypatch):
         (node._code(b"t", b"here"), node.LARGE),
     ],
 )
-def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
+def test_answers_from_a_service_that_is_not_a_peer(monkeypatch, reply, reason):
     monkeypatch.setattr(node, "_RETRY_S", 0.0)
     failed, times = {}, iter([0.0, 0.0, 99.0, 99.0])
     monkeypatch.setattr(
@@ -237,14 +237,14 @@ def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
     assert failed == {"net h1": reason}
 
 
-def test_who_this_host_says_it_is():
+def test_identity_of_this_host():
     answer = node.identity({"names": ["localhost", "no such name."]})
-    own = socket.gethostname()
-    assert (answer["hostname"], answer["busbw"]) == (own, __version__)
+    hostname = socket.gethostname()
+    assert (answer["hostname"], answer["busbw"]) == (hostname, __version__)
     assert (
         answer["names"]["localhost"] == ["127.0.0.1"]
         and answer["names"]["no such name."] == []
-        and own in answer["names"]
+        and hostname in answer["names"]
     )
     assert "lo" not in answer["addresses"] and answer["mtus"].keys() == answer["addresses"].keys()
 
@@ -271,5 +271,5 @@ def test_whether_all_bytes_arrived(monkeypatch, sent, complete):
         assert node._receive_bulk(receiver) is complete
 
 
-def test_an_older_busbw_tells_no_mtu():
+def test_an_older_busbw_reports_no_mtu():
     assert parse_identity(host_result("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}

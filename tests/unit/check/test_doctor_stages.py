@@ -181,14 +181,14 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     )
     monkeypatch.setattr(launching.shutil, "which", lambda name: f"/usr/bin/{name}")
     launch_context = on_two()
-    own = "{'NCCL_SOCKET_IFNAME': '=eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}"
+    variables = "{'NCCL_SOCKET_IFNAME': '=eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}"
     command_lines = diagnosis(launch_context, [passed("one", "fine")]).commands
     assert launching.shlex.split(command_lines["mpirun"]) == [
         "mpirun",
         "4",
         str(launch_context.hosts),
         "10.1.0.0/24",
-        own,
+        variables,
     ]
     sockets = "NCCL_SOCKET_IFNAME='=eth0' GLOO_SOCKET_IFNAME=eth0 "
     assert command_lines[

@@ -70,7 +70,7 @@ def test_mount_that_does_not_answer_fails():
     assert bad(findings) == {"/root": FAIL} and "mount | grep /root" in of(findings, "/root").fix
 
 
-def test_dead_mount_is_given_up(monkeypatch):
+def test_dead_mount_is_abandoned(monkeypatch):
     monkeypatch.setattr(room, "LIMIT_S", 0.2)
     release, real = threading.Event(), os.statvfs
 
@@ -92,12 +92,15 @@ def test_dead_mount_is_given_up(monkeypatch):
 def test_sizes_of_file_systems_and_why_one_has_none(tmp_path):
     (tmp_path / "file").write_text("")
     usage = json.loads(file_systems((str(tmp_path), f"{tmp_path}/file/x", str(tmp_path))))
-    own, stat = shutil.disk_usage(tmp_path), tmp_path.stat()
+    own_usage, stat = shutil.disk_usage(tmp_path), tmp_path.stat()
     assert list(usage) == [str(tmp_path), f"{tmp_path}/file/x"]
     assert usage[f"{tmp_path}/file/x"] == {"error": "not a directory"}
     room = usage[str(tmp_path)]
-    assert (room["total"], room["device"]) == (own.total, stat.st_dev)
-    assert room["free"] == pytest.approx(own.free, rel=0.5) and room["free_files"] <= room["files"]
+    assert (room["total"], room["device"]) == (own_usage.total, stat.st_dev)
+    assert (
+        room["free"] == pytest.approx(own_usage.free, rel=0.5)
+        and room["free_files"] <= room["files"]
+    )
 
 
 def test_old_snapshot_has_no_file_systems():

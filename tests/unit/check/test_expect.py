@@ -1,4 +1,4 @@
-"""What a node should have, compared with what it has: mutes, severities, containers."""
+"""Comparison of a node with its expectations: mutes, severities, containers."""
 
 import json
 import tomllib
@@ -35,27 +35,27 @@ def test_a_node_that_must_have_no_gpu():
             tree.drop(path)
 
 
-def test_a_snapshot_has_what_is_compared():
+def test_a_snapshot_has_all_compared_values():
     source = parse_archive(snapshot(equipped().source()))
     assert text(learn(Machine(source)), "Learned from a test.") == GOOD
     assert bad(compared(GOOD, source)) == []
 
 
-def test_machine_that_tells_nothing_meets_no_expectation():
+def test_machine_without_answers_meets_no_expectation():
     report = compared(GOOD, Tree().source())
     assert {finding.verdict for finding in report.findings if finding.id != "BW299"} == {
         Verdict.UNKNOWN
     }
 
 
-def test_what_is_not_expected_is_skipped():
+def test_unexpected_parts_are_skipped():
     report = compared("[storage]\nnvme = 3\n", equipped().source())
     assert {finding.id for finding in report.findings if finding.verdict is not Verdict.SKIP} == {
         "BW298"
     }
 
 
-def test_in_a_container_what_is_missing_may_be_hidden():
+def test_parts_missing_in_a_container_may_be_hidden():
     tree = equipped().file("/.dockerenv", "")
     for name in ("port", "mount", "GPU not in NVML", "interface"):
         LOSSES[name].change(tree)
@@ -81,9 +81,9 @@ def test_a_container_with_some_of_the_gpus():
     ]
 
 
-def test_ports_without_names_stand_for_the_group_they_are_like():
-    """Eight ports of the fabric and two for storage: the one that lost half its rate is named,
-    and no other.
+def test_ports_without_names_match_the_most_similar_group():
+    """With eight ports of the fabric and two for storage, only the port that lost half its rate is
+    named.
     """
     groups = """
 [[ports]]
@@ -103,10 +103,10 @@ rate_gbit_s = 100
 
 
 def test_more_than_expected_or_other_names_only_warn():
-    few = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
+    changed_toml = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
     verdicts = {
         (finding.id, finding.subject): finding.verdict
-        for finding in bad(compared(few, equipped().source()))
+        for finding in bad(compared(changed_toml, equipped().source()))
     }
     assert verdicts[("BW290", "")] is Verdict.WARN
     assert Verdict.FAIL not in verdicts.values()

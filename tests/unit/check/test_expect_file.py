@@ -87,7 +87,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("toml", WRONG)
-def test_what_is_wrong_in_a_file_is_said_with_line_key_and_value(toml):
+def test_errors_in_a_file_are_named_with_line_key_and_value(toml):
     message, hint = WRONG[toml]
     with pytest.raises(UsageError) as error:
         file.parse(file.Text("node.toml", toml, TODAY))

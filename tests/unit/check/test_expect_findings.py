@@ -66,7 +66,7 @@ def test_fixes_name_the_part(name):
         (899, 9, "dmidecode"),
     ],
 )
-def test_too_few_huge_pages_are_no_missing_memory(ram, pages, fix):
+def test_too_few_huge_pages_do_not_count_as_missing_memory(ram, pages, fix):
     tree = equipped().file("/proc/meminfo", f"MemTotal: {ram} kB\nHugePages_Total: {pages}")
     findings = compared("[memory]\nram_bytes = 1024000\nram_tolerance = 0.1\nhugepages = 9\n", tree)
     (finding,) = (finding for finding in findings if finding.id == "BW296")
@@ -85,7 +85,7 @@ def test_a_gpu_that_does_not_answer_is_named_by_its_address():
     assert f"if GPU {gpu_bdf(7)} is still missing" in finding.fix
 
 
-def test_evidence_of_what_is_not_there():
+def test_evidence_of_missing_parts():
     tree = equipped()
     for name in ("all ports", "mount"):
         LOSSES[name].change(tree)
@@ -195,7 +195,7 @@ def test_where_the_speed_of_a_link_was_read():
     assert files["mlx5_1"].endswith("/current_link_speed") and "max" not in files["mlx5_1"]
 
 
-def test_the_rate_of_an_interface_that_is_down_says_nothing():
+def test_the_rate_of_an_interface_that_is_down_is_ignored():
     interface = Interface("eno1", 25e9 / 8, up=True, mtu=1500, physical=True, numa=0, rdma=False)
     rates = [
         seen.interface_rate(replace(interface, **changes))
@@ -223,7 +223,7 @@ def test_a_gpu_of_unknown_generation_has_no_speed():
     )
 
 
-def test_a_mount_with_another_type_is_no_mount_that_is_read_only():
+def test_a_mount_with_another_type_is_not_reported_as_read_only():
     tree = equipped()
     (finding,) = (
         finding

@@ -19,21 +19,21 @@ from busbw.core.finding import Verdict
 GOOD = tomllib.loads(text(learn(Machine(equipped().source())), ""))
 
 
-def alone(key):
-    """A file with one key, which needs a mount's path and a port's number to stand for
-    something.
+def file_of_key(key):
+    """A file with one key, plus a mount's path and a port's number, without which the key means
+    nothing.
     """
     table, _, name = key.partition(".")
     values = GOOD[table] if isinstance(GOOD[table], dict) else GOOD[table][-1]
-    head, own = (
+    head, section = (
         (f"[{table}]", "")
         if isinstance(GOOD[table], dict)
         else (f"[[{table}]]", "path = '/raid'\n" if table == "mounts" else "")
     )
     return (
-        f"{head}\n{own}{name} = {json.dumps(values[name])}\n"
-        if not own or name != "path"
-        else f"{head}\n{own}"
+        f"{head}\n{section}{name} = {json.dumps(values[name])}\n"
+        if not section or name != "path"
+        else f"{head}\n{section}"
     )
 
 
@@ -82,7 +82,7 @@ ONE = {
 @pytest.mark.parametrize("key", ONE)
 def test_a_key_alone_is_met_and_its_loss_is_found(key):
     loss, subjects = ONE[key]
-    toml, tree = alone(key), equipped()
+    toml, tree = file_of_key(key), equipped()
     findings = compared(toml, tree)
     assert {finding.verdict for finding in findings} == {Verdict.PASS, Verdict.SKIP}
     assert (

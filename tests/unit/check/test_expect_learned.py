@@ -1,4 +1,4 @@
-"""What is learned from a node, and that the node meets it."""
+"""Expectations are learned from a node, and the node meets them."""
 
 import tomllib
 from pathlib import Path
@@ -103,7 +103,7 @@ SERVERS = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SERVERS, st.sets(st.sampled_from(sorted(LOSSES.keys() - DEFECTS)), max_size=3))
-def test_what_is_learned_from_any_server_is_met_by_it(server, losses):
+def test_any_server_meets_the_expectations_learned_from_it(server, losses):
     """Also of a server that has lost something: then less is expected of it."""
     tree = equipped(**server)
     for name in losses:
@@ -134,7 +134,7 @@ GARBAGE = st.sampled_from(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(st.integers(0, 10**6), GARBAGE, min_size=1, max_size=60))
-def test_what_is_learned_from_garbage_is_a_valid_file(garbage):
+def test_expectations_learned_from_garbage_are_a_valid_file(garbage):
     tree = equipped(gpus=2, ports=2)
     paths, calls = (
         sorted(path for path in tree.paths if "text" in tree.paths[path]),
@@ -159,7 +159,7 @@ def test_names_may_be_anything():
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HOSTS.glob("*.jsonl")))
-def test_recorded_hosts_meet_what_is_learned_from_them(name):
+def test_recorded_hosts_meet_the_expectations_learned_from_them(name):
     source = recorded(HOSTS / name)
     report = compared(text(learn(Machine(source)), ""), source)
     assert bad(report) == []
@@ -179,7 +179,7 @@ def test_a_recorded_host_without_the_condition_of_its_gpus():
     assert [(port["count"], port["rate_gbit_s"]) for port in table["ports"]] == [(8, 400)]
 
 
-def test_the_largest_group_stands_first():
+def test_the_largest_group_is_first():
     tree = equipped().file("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)")
     assert [
         (port["count"], port["rate_gbit_s"]) for port in tomllib.loads(learned(tree))["ports"]

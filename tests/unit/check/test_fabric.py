@@ -85,7 +85,7 @@ def test_port_for_management_has_no_finding_of_the_fabric(layer):
     assert findings(card(healthy(layer=layer)), WARN, FAIL) == set()
 
 
-def test_slow_port_says_why_it_is_left_out():
+def test_slow_port_is_left_out_with_a_reason():
     tree = card(healthy(layer="InfiniBand"))
     assert {finding.message for finding in run("nic-mtu", tree)} == {
         "mlx5_8: at most half the rate of other ports, so for storage or management"
@@ -131,7 +131,7 @@ def test_pod_with_virtual_functions_alone_has_them_judged():
     assert finding_of("nic-mtu", tree, "mlx5_8").verdict is WARN
 
 
-def test_accelerated_networking_of_azure_is_no_fabric():
+def test_accelerated_networking_of_azure_is_not_a_fabric():
     tree = card(Tree(), rate="100 Gb/sec (4X EDR)").call(
         "addresses", json.dumps({"eth0": "10.0.0.4/24", "eno2": ""})
     )
@@ -153,7 +153,7 @@ def test_address_on_a_vlan_or_bridge_counts():
     assert finding_of("nic-netdev", tree).message == "eth3.100 is up and has 10.3.0.1/24"
 
 
-def test_priority_of_a_vlan_is_not_taken_for_0():
+def test_priority_of_a_vlan_is_not_assumed_to_be_0():
     tree = changed(lambda tree: tree.file(f"{NET}/qos/trust", "pcp").listing(NET, "upper_eth3.100"))
     assert {finding_of(name, tree).verdict for name in ("roce-trust", "roce-traffic-class")} == {
         WARN
@@ -174,15 +174,15 @@ def test_global_pause_is_not_called_lossy():
 # Bonds
 
 
-def test_bond_is_judged_without_what_root_alone_sees():
+def test_bond_is_judged_without_values_only_root_can_read():
     start, end = BOND.index("Active Aggregator"), BOND.index("Slave Interface: eth0")
     assert finding_of("nic-bond", bonded(BOND[:start] + BOND[end:]), "bond0").verdict is PASS
-    apart = BOND[:start] + BOND[end:].replace(
+    other_aggregator = BOND[:start] + BOND[end:].replace(
         "eth1\nMII Status: up\nSpeed: 400000 Mbps\nAggregator ID: 1",
         "eth1\nMII Status: up\nAggregator ID: 2",
     )
     assert (
-        finding_of("nic-bond", bonded(apart), "bond0").message
+        finding_of("nic-bond", bonded(other_aggregator), "bond0").message
         == "eth1 is not in the bond's aggregator"
     )
 
@@ -241,14 +241,14 @@ def test_card_in_a_pod_is_not_a_fault():
     assert finding_of("nic-present", tree, "0000:62:00.0").verdict is UNKNOWN
 
 
-def test_cards_with_a_port_of_each_layer_are_meant_so():
+def test_cards_with_a_port_of_each_layer_are_intended():
     tree = healthy(ports=2, layer="InfiniBand").file(
         "/sys/class/infiniband/mlx5_1/ports/1/link_layer", "Ethernet"
     )
     assert {finding.verdict for finding in run("nic-link-layer", tree)} == {PASS}
 
 
-def test_jobs_that_were_killed_are_no_fault_of_a_port():
+def test_killed_jobs_are_not_a_fault_of_a_port():
     tree = healthy()
     for index in range(8):
         tree.file(

@@ -141,7 +141,7 @@ def test_a_value_is_usual_with_more_than_half_of_the_nodes(kernels, usual, hosts
     )
 
 
-def test_the_fact_with_the_fewest_odd_nodes_stands_first():
+def test_the_fact_with_the_fewest_odd_nodes_is_first():
     nodes = {
         name: {"many": str(number), "few": "1", "same": "1"} for number, name in enumerate("abcd")
     }
@@ -197,7 +197,7 @@ def test_hosts_have_time_to_answer_after_one_or_two_readings(
         (("nic-mtu", "reads-answer"), ["nic-mtu", "reads-answer"]),
     ],
 )
-def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, names_found):
+def test_reads_without_an_answer_are_reported_for_any_choice_of_checks(names, names_found):
     silent = healthy(ports=1).call(
         GIVEN_UP, '{"silent": ["/mnt/data: did not answer within 5 s"], "over": "60 s were over"}'
     )

@@ -1,6 +1,4 @@
-"""What each check says, word for word: where its fault is, where it is not, and where what it
-reads cannot be read.
-"""
+"""The exact findings of each check: with its fault, without it, and where its input cannot be read."""
 
 import copy
 import re
@@ -87,7 +85,7 @@ def optional(finding: Checked) -> str:
 
 
 def short(title: str, findings: list[Checked]) -> list[str]:
-    """How many parts there are with each verdict, and the message of the first."""
+    """The number of parts with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
     return [
         f"  {title}: {count} {finding.verdict.value}{optional(finding)}: {finding.message}"
@@ -117,9 +115,7 @@ def lines_with_evidence(findings: list[Checked]) -> list[str]:
 
 
 def right(findings: list[Checked]) -> list[str]:
-    """How many parts there are with each verdict, with the message, evidence and fix of the
-    first.
-    """
+    """The number of parts with each verdict, with the message, evidence and fix of the first."""
     return [
         line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))
     ]
@@ -184,8 +180,8 @@ def cases_of(name: str) -> list[str]:
 
 
 def differing(check: Check, variant: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
-    """What it finds after a change and not before, in the minute between two changes, or on
-    another tree, from the worst on.
+    """The findings that appear only after a change, in the minute between two changes, or on
+    another tree, the worst first.
     """
     if isinstance(variant, Tree):
         machine, usual = Machine(variant.source()), []
@@ -221,7 +217,7 @@ def test_findings_of_each_check(layer: Layer, golden: Callable[[str, str], None]
     )
 
 
-def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None]) -> None:
+def test_findings_of_parts_that_a_node_no_longer_has(golden: Callable[[str, str], None]) -> None:
     toml = text(learn(Machine(equipped().source())), "Learned from a test.")
     golden("checks/node.toml", toml)
     expect = Expect(

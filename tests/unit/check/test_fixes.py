@@ -249,7 +249,7 @@ class TestOnlyTheBitsThatAreMeant:
         "cpu-isolated",
     ],
 )
-def test_what_disturbs_a_job_begins_with_a_drained_host(name):
+def test_fixes_that_disturb_a_job_begin_with_draining_the_host(name):
     case = CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)

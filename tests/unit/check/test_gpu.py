@@ -160,7 +160,7 @@ def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
         "nvidia-nvswitch 0000:3b:00.0: enabling device (0000 -> 0002)",
     ],
 )
-def test_devices_that_are_no_gpu_are_not_missed(line):
+def test_devices_that_are_not_gpus_are_not_missed(line):
     (finding,) = found("gpu-missing", logged(line))
     assert finding.verdict is PASS
 

@@ -59,7 +59,7 @@ def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
     assert [line for line in idle if "Memory cgroup" not in line] == []
 
 
-def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
+def test_rules_are_separate_rows_and_give_the_reason_a_line_holds():
     assert {rule.row for rule in RULES} <= {check.row for check in CHECKS}
     for rule in RULES:
         assert all(sign.because in rule.row.why for sign in rule.signs), rule.row.name
@@ -67,7 +67,7 @@ def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
 
 
 @pytest.mark.parametrize(("bus", "verdicts"), [("0000:43:00", [PASS]), ("0000:52:00", [FAIL])])
-def test_what_an_xid_tells_of_the_same_gpu_is_not_told_again(bus, verdicts):
+def test_an_error_covered_by_an_xid_of_the_gpu_is_not_repeated(bus, verdicts):
     xid = f"NVRM: Xid (PCI:{bus}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     assert [
         finding.verdict
@@ -86,7 +86,7 @@ def test_a_state_does_not_fade(name):
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_an_event_of_yesterday_is_told_and_passes(name):
+def test_an_event_of_yesterday_is_reported_and_passes(name):
     assert found(name, logged(first(name), ago_s=DAY_S - 60))[0].verdict in BAD
     (finding,) = found(name, logged(first(name), ago_s=7 * DAY_S))
     assert finding.verdict is PASS and "7 d ago" in finding.message and finding.evidence
@@ -198,7 +198,7 @@ LEFT_OVER = (
 
 @pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (60.0, WARN), (60.5, FAIL)])
 @pytest.mark.parametrize("line", LEFT_OVER)
-def test_what_the_previous_boot_left_warns(line, at_s, verdict):
+def test_an_event_of_the_previous_boot_warns(line, at_s, verdict):
     (finding,) = found(
         "hardware-errors-logged",
         lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]),
@@ -206,19 +206,19 @@ def test_what_the_previous_boot_left_warns(line, at_s, verdict):
     assert finding.verdict is verdict and ("previous boot" in finding.message) is (verdict is WARN)
 
 
-def test_what_the_previous_boot_cannot_leave_fails():
+def test_an_event_the_previous_boot_cannot_have_left_fails():
     line = {"at_s": 1.0, "text": "EDAC MC0: 1 UE memory read error on CPU_SrcID#0"}
     (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
     assert (finding.verdict, "previous boot" in finding.message) == (FAIL, False)
 
 
-def test_a_deferred_error_of_the_previous_boot_says_so():
+def test_a_deferred_error_of_the_previous_boot_is_marked():
     line = {"at_s": 1.0, "text": "mce: [Hardware Error]: Deferred error, no action required."}
     (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
     assert finding.verdict is WARN and finding.message.endswith("left by the previous boot")
 
 
-def test_parts_are_judged_apart_the_worst_first():
+def test_parts_are_judged_separately_the_worst_first():
     lines = [
         "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
         "I/O error, dev sdb, sector 1",
@@ -249,7 +249,7 @@ def test_three_signs_of_a_part_are_named(lines, ending):
 
 
 @pytest.mark.parametrize(("tasks", "ending"), [(3, "d ago"), (4, "; and 1 more")])
-def test_three_of_what_is_over_are_named(tasks, ending):
+def test_three_past_events_are_named(tasks, ending):
     texts = [
         f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)
     ]
@@ -273,7 +273,7 @@ def test_three_of_what_is_over_are_named(tasks, ending):
         ),
     ],
 )
-def test_the_page_of_a_rule_says_how_long_a_line_holds(name, words):
+def test_the_page_of_a_rule_states_how_long_a_line_holds(name, words):
     assert words in next(rule.row.why for rule in RULES if rule.row.name == name)
 
 

@@ -1,4 +1,4 @@
-"""What each rule says of each command line, word for word."""
+"""The exact findings of each rule for each command line."""
 
 import shlex
 from collections.abc import Callable
@@ -35,9 +35,9 @@ def findings_of_line(name: str, line: str, machine: Machine | None) -> list[str]
 
 
 def test_findings_of_each_line(golden: Callable[[str, str], None]) -> None:
-    alone = [(name, line, None) for name, line, *_ in (*ALONE, *MORE_ALONE)]
+    bare_cases = [(name, line, None) for name, line, *_ in (*ALONE, *MORE_ALONE)]
     line_cases = [
-        *alone,
+        *bare_cases,
         *((name, line, on) for name, line, on, *_ in (*ON_A_MACHINE, *MORE_ON_A_MACHINE)),
     ]
     golden(

@@ -67,7 +67,7 @@ def test_each_port_runs_with_its_nearest_gpu(program):
     assert not perftest._running, "no server is left"
 
 
-def test_a_port_that_another_program_has_taken_is_no_server(program, monkeypatch):
+def test_a_tcp_port_in_use_by_another_program_fails(program, monkeypatch):
     """Between its choice and the start of the server: the client must not connect to a stranger."""
     with socket.create_server(("", 0)) as stranger:
         monkeypatch.setattr(perftest, "free_port", lambda: stranger.getsockname()[1])

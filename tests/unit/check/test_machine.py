@@ -1,4 +1,4 @@
-"""What a machine is: a container, a virtual machine, a host of virtual machines."""
+"""The kind of a machine: a container, a virtual machine, a host of virtual machines."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_bit_of_the_first_cpu(tmp_path, flags, bit):
     assert hypervisor_bit(path) == bit
 
 
-def test_cpu_without_flags_says_nothing_of_a_hypervisor(tmp_path):
+def test_cpu_without_flags_gives_no_hypervisor(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
     with pytest.raises(Unavailable, match="no flags"):
@@ -137,7 +137,7 @@ def test_network_card_without_rdma_has_the_name_of_its_interface():
     assert [part.name for part in nics(Machine(tree.source()))] == ["eno1", "0000:32:00.0"]
 
 
-def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
+def test_only_a_gpu_of_that_model_is_joined_to_its_cpu():
     tree = healthy(gpus=2)
     tree.update(
         "nvml_health", gpus=[found_gpus(tree)[0], found_gpus(tree)[1] | {"name": "NVIDIA GH200"}]

@@ -230,7 +230,7 @@ def test_card_that_reads_as_ones_fails():
     }
 
 
-def test_switched_off_interface_is_told_from_a_cable():
+def test_switched_off_interface_is_distinguished_from_a_missing_cable():
     off = changed(
         lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002")
     )

@@ -62,17 +62,17 @@ def test_port_whose_gids_are_in_another_order_is_named():
 
 
 def test_the_gid_with_an_ipv4_address_counts_else_the_first():
-    wide = "2001:0db8:0000:0000:0000:0000:0000:0003"
+    ipv6_gid = "2001:0db8:0000:0000:0000:0000:0000:0003"
 
     def two_gids(tree):
-        own = tree.paths[f"{PORT}/gids/3"]["text"].strip()
-        tree.file(f"{PORT}/gids/3", wide).file(f"{PORT}/gids/5", own).file(
+        ipv4_gid = tree.paths[f"{PORT}/gids/3"]["text"].strip()
+        tree.file(f"{PORT}/gids/3", ipv6_gid).file(f"{PORT}/gids/5", ipv4_gid).file(
             f"{PORT}/gid_attrs/types/5", "RoCE v2"
         )
 
     def only_wide(tree):
         port = PORT.replace("mlx5_3", "mlx5_4")
-        tree.file(f"{port}/gids/3", wide).file(f"{port}/gids/5", wide).file(
+        tree.file(f"{port}/gids/3", ipv6_gid).file(f"{port}/gids/5", ipv6_gid).file(
             f"{port}/gid_attrs/types/5", "RoCE v2"
         )
 

@@ -62,12 +62,12 @@ def test_values_of_parts_are_one_text_if_all_are_equal(values):
 
 
 def test_healthy_servers_have_equal_facts():
-    same = facts(Machine(healthy().source()))
+    server_facts = facts(Machine(healthy().source()))
     other = facts(
         Machine(healthy().file("/sys/class/infiniband/mlx5_2/fw_ver", "28.40.1000").source())
     )
-    assert same["rate of RDMA ports"] == "400 Gb/sec (4X NDR)"
-    (difference,) = differences({"a": same, "b": same, "c": other})
+    assert server_facts["rate of RDMA ports"] == "400 Gb/sec (4X NDR)"
+    (difference,) = differences({"a": server_facts, "b": server_facts, "c": other})
     assert difference.fact == "firmware of RDMA ports" and list(difference.odd.values()) == [["c"]]
 
 
@@ -75,8 +75,8 @@ def test_200_nodes_are_compared_within_5_cpu_s_and_50_mb(tmp_path, capfd, cpu_s)
     """A fifth of the nodes of the limit, 1,000 within 5 s, with five times the time per node."""
     text = snapshot(healthy(ports=16).source())
     for number in range(200):
-        odd = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
-        (tmp_path / f"{number:03}.jsonl").write_text(odd if number == 70 else text)
+        changed_text = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
+        (tmp_path / f"{number:03}.jsonl").write_text(changed_text if number == 70 else text)
     resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     before_s = cpu_s()
     assert (
@@ -174,7 +174,7 @@ BY_NATURE = (
 
 
 def node(number, changes=(), layer="Ethernet"):
-    """What a server says about itself; its address, name and uptime are its own."""
+    """The facts of a server with its own address, name and uptime."""
     name = f"gpu-{number}"
     tree = (
         healthy(layer=layer)
@@ -266,7 +266,7 @@ def test_partition_that_one_node_lacks():
     ]
 
 
-def test_long_list_is_told_by_what_it_lacks():
+def test_long_list_is_described_by_its_missing_entries():
     text = view.cluster_text(nodes(lambda tree: tree.drop("/sys/class/infiniband/mlx5_5")), 200)
     assert "WARN    RDMA ports: without mlx5_5 on gpu-3; mlx5_0, mlx5_1" in text
 
@@ -295,7 +295,7 @@ def test_ports_of_one_node_with_one_fault_are_together():
     assert "also: mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7" in text
 
 
-def test_snapshots_are_named_by_host_where_it_is_theirs_alone(tmp_path):
+def test_snapshots_are_named_by_host_where_it_is_unique(tmp_path):
     files = []
     for number, name in enumerate(("gpu-1", "gpu-2", "gpu-2")):
         path = tmp_path / f"{number}.jsonl"
@@ -327,12 +327,12 @@ GARBAGE = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_garbage_in_files_makes_no_check_fail(seed):
-    tree, dice = healthy(), random.Random(seed)
+    tree, rng = healthy(), random.Random(seed)
     for path in list(tree.paths):
-        if "text" in tree.paths[path] and dice.random() < 0.5:
-            tree.file(path, dice.choice(GARBAGE))
+        if "text" in tree.paths[path] and rng.random() < 0.5:
+            tree.file(path, rng.choice(GARBAGE))
     for name in list(tree.calls):
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             tree.failing(name, "no such thing")
     machine = Machine(tree.source())
     for check in CHECKS:
@@ -340,7 +340,7 @@ def test_garbage_in_files_makes_no_check_fail(seed):
 
 
 @pytest.mark.parametrize("text", ["not json", "5", "null", "[null]", "\u00b2"])
-def test_what_calls_gave_may_be_anything(text, tmp_path):
+def test_answers_of_calls_may_be_anything(text, tmp_path):
     """Facts and error counts of other nodes come from snapshots that anyone may have made."""
     tree = healthy()
     for name in list(tree.calls):

@@ -1,4 +1,4 @@
-"""Checks of NVLink: models with and without it, and who tells of the fabric."""
+"""Checks of NVLink: models with and without it, and sources of the fabric's state."""
 
 import pytest
 from healthy import healthy
@@ -107,7 +107,7 @@ def test_error_of_one_link_outweighs_the_silence_of_another():
     )
 
 
-def test_errors_that_all_links_have_are_no_outlier():
+def test_errors_that_all_links_have_are_not_outliers():
     noisy = [{**link, "errors": {"replay": 40}} for link in links()]
     assert {finding.verdict for finding in found("nvlink-errors", all_changed(links=noisy))} == {
         PASS
@@ -208,7 +208,7 @@ def test_imex_of_a_rack(change, verdict):
     }
 
 
-def test_links_that_mig_switches_off_are_no_fault():
+def test_links_that_mig_switches_off_are_not_a_fault():
     tree = gpus_named("NVIDIA A100-SXM4-40GB", 0, 12, mig=True)
     assert {finding.verdict for finding in found("nvlink-links", tree=tree)} == {SKIP}
 
@@ -220,7 +220,7 @@ def test_card_with_one_slot_has_no_links():
     } == {SKIP}
 
 
-def test_fabric_manager_that_is_no_service_may_be_in_a_container():
+def test_fabric_manager_without_a_service_may_be_in_a_container():
     tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None)
     tree.call(
         "nvidia_services",

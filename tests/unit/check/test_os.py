@@ -78,7 +78,7 @@ class TestRdma:
         assert only("rdma-access", tree).verdict is UNKNOWN
 
 
-def test_gdrcopy_that_nccl_is_told_to_use():
+def test_gdrcopy_that_nccl_is_set_to_use():
     tree = changed(without("gdrdrv")).listing("/dev", "infiniband")
     assert only("gdrcopy", tree).verdict is SKIP
     assert only("gdrcopy", changed(environment(NCCL_GDRCOPY_ENABLE="1"), tree)).verdict is WARN

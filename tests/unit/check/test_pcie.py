@@ -232,7 +232,7 @@ class TestIommu:
             is Verdict.UNKNOWN
         )
 
-    def test_no_group_is_no_iommu_only_where_something_was_read(self):
+    def test_no_group_means_no_iommu_only_where_something_was_read(self):
         tree = healthy()
         for path in [path for path in tree.paths if path.endswith("/iommu_group")]:
             tree.drop(path)

@@ -1,4 +1,4 @@
-"""What is asked of the programs that launchers use: mpirun, srun, getent and ssh."""
+"""Queries of the programs that launchers use: mpirun, srun, getent and ssh."""
 
 import json
 import os
@@ -125,15 +125,15 @@ def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(
     `activate`.
     """
     install_programs(mpirun='echo "mpirun (Open MPI) 4.1.6"')
-    own = tmp_path / "venv" / "mpirun"
-    own.parent.mkdir()
-    own.write_text('#!/bin/sh\necho "mpirun (Open MPI) 5.0.11"\n')
-    own.chmod(0o755)
+    venv_mpirun = tmp_path / "venv" / "mpirun"
+    venv_mpirun.parent.mkdir()
+    venv_mpirun.write_text('#!/bin/sh\necho "mpirun (Open MPI) 5.0.11"\n')
+    venv_mpirun.chmod(0o755)
     if on_path:
-        monkeypatch.setenv("PATH", f"{own.parent}:{tmp_path / 'bin'}")
+        monkeypatch.setenv("PATH", f"{venv_mpirun.parent}:{tmp_path / 'bin'}")
     assert (
         read_here(programs.open_mpi)
-        == programs.OpenMpi(str(own), "5.0.11")
+        == programs.OpenMpi(str(venv_mpirun), "5.0.11")
         == programs.OpenMpi(*mpirun_of_the_launcher())
     )
     assert read_here(facts)["mpirun"] == "5.0.11"
@@ -141,10 +141,10 @@ def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(
 
 
 def mpirun_of_the_launcher() -> tuple[str, str]:
-    its = mpirun.find()
-    return its.path, its.version
+    mpi = mpirun.find()
+    return mpi.path, mpi.version
 
 
 def read_here(read):
-    """What is read of this machine itself."""
+    """The value read on this machine."""
     return read(Machine(Live()))

@@ -1,5 +1,5 @@
-"""How fast counters rise: two readings say it, a total does not, and a counter at its maximum is
-says nothing more.
+"""How fast counters rise: two readings give a rate, a total does not, and a counter at its maximum
+gives no verdict.
 """
 
 import pytest
@@ -227,7 +227,7 @@ def test_saturated_counters_of_a_host_that_is_up_for_weeks():
     assert bad(findings("nic-symbol-errors", *full)) == {"mlx5_3": FAIL}
 
 
-def test_a_total_says_that_its_rate_is_not_known():
+def test_a_total_is_marked_as_without_a_known_rate():
     finding = of(findings("nic-symbol-errors", port("symbol_error", 5000)))
     assert (
         "5000 errors since the driver was loaded" in finding.message

@@ -95,7 +95,7 @@ def test_columns_are_those_of_the_original():
     assert "* pci           0000:c5:00.1                             ok" in lines
 
 
-def test_what_is_not_offered_is_left_out():
+def test_items_not_offered_are_left_out():
     silent = checked("roce-trust", Verdict.UNKNOWN, "mlx5_0", Evidence("dcb eth0", "?"))
     findings = [
         msgspec.structs.replace(silent, optional=True),
@@ -106,7 +106,7 @@ def test_what_is_not_offered_is_left_out():
     )
 
 
-def test_what_gave_no_answer_fails():
+def test_checks_without_an_answer_fail():
     findings = [checked("nic-physical-state", Verdict.UNKNOWN, "mlx5_3")]
     lines = rdma_qos_check.text(CheckReport(host="h", findings=findings)).splitlines()
     assert "* link_up       mlx5_3: unknown                        fail" in lines

@@ -160,11 +160,11 @@ def test_time_between_two_readings(uptimes, times, seconds):
         ),
     ],
 )
-def test_worst_gpu_of_a_group_stands_first(name, mild, bad_one):
+def test_worst_gpu_of_a_group_is_first(name, mild, bad_one):
     assert list(bad(findings(name, mild, bad_one))) == ["GPU 5", "GPU 1"]
 
 
-def test_port_with_the_lowest_rate_stands_first():
+def test_port_with_the_lowest_rate_is_first():
     def slow(index, text):
         return file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
 

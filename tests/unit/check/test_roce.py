@@ -14,7 +14,7 @@ from busbw.core.finding import Verdict
 PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UNKNOWN
 
 
-def test_slaves_with_rdma_devices_of_their_own_are_told_apart():
+def test_slaves_with_their_own_rdma_devices_are_distinguished():
     assert finding_of("roce-trust", bonded(), "mlx5_1").message == "eth1 trusts DSCP"
 
 
@@ -26,7 +26,7 @@ def test_device_of_a_whole_bond_has_each_slave_checked():
     assert finding_of("roce-trust", tree, "mlx5_0 eth1").verdict is WARN
 
 
-def test_lossless_class_is_compared_with_what_nccl_sends():
+def test_lossless_class_is_compared_with_the_class_of_nccl():
     tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc")
     assert (
         finding_of("roce-traffic-class", tree).message
@@ -82,7 +82,7 @@ def test_congestion_control_is_for_lossless_priorities_alone():
     assert finding_of("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
 
 
-def test_virtual_machine_says_who_sets_its_ports():
+def test_virtual_machine_names_the_host_that_sets_its_ports():
     tree = (
         healthy()
         .file("/sys/class/dmi/id/sys_vendor", "QEMU")
@@ -120,7 +120,7 @@ def test_rdma_cm_without_a_directory_is_unknown_once():
         assert [finding.verdict for finding in run(name, tree)] == [UNKNOWN]
 
 
-def test_little_traffic_says_nothing_about_priorities():
+def test_little_traffic_gives_no_verdict_on_priorities():
     tree = changed(
         statistic(
             tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0
@@ -201,7 +201,7 @@ def test_host_without_settings_has_none_to_keep():
         ),
     ],
 )
-def test_unknown_says_what_is_missing(name, change, reason):
+def test_unknown_names_what_is_missing(name, change, reason):
     finding = finding_of(name, changed(change))
     assert (finding.verdict, finding.message.endswith(reason)) == (UNKNOWN, True)
 
@@ -238,6 +238,6 @@ def test_file_that_does_not_run_at_the_start_is_named(path, fix):
     )
 
 
-def test_container_does_not_say_what_its_host_starts():
+def test_settings_at_start_of_the_host_are_unknown_in_a_container():
     tree = healthy().call("files that set RoCE at the start", "[]").file("/.dockerenv", "")
     assert run("roce-at-start", tree)[0].verdict is UNKNOWN

@@ -54,14 +54,19 @@ def test_the_link_that_differs_is_named(tmp_path):
     files = [machine(tmp_path, "h1", day, {14: 170 * (day - 1) + 7, 2: 1}) for day in (1, 2, 4)]
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 4)]
     report = trend(files[::-1])
-    (odd,) = report.odd
-    assert (odd.growth.host, odd.growth.link, odd.growth.counter, odd.growth.by) == (
-        "h1",
-        "GPU 3 link 14",
-        "recovery",
-        510,
+    (outlier,) = report.odd
+    assert (
+        outlier.growth.host,
+        outlier.growth.link,
+        outlier.growth.counter,
+        outlier.growth.by,
+    ) == ("h1", "GPU 3 link 14", "recovery", 510)
+    assert (outlier.growth.hours, outlier.growth.grown, outlier.growth.periods, outlier.others) == (
+        72.0,
+        2,
+        2,
+        35,
     )
-    assert (odd.growth.hours, odd.growth.grown, odd.growth.periods, odd.others) == (72.0, 2, 2, 35)
     assert report.links == {"NVLink": 36, "PCIe device": 2} and report.hours == 72
     text = view.text(report)
     assert (
@@ -71,7 +76,7 @@ def test_the_link_that_differs_is_named(tmp_path):
     assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in text
 
 
-def test_the_link_that_differs_most_stands_first(tmp_path):
+def test_the_link_that_differs_most_is_first(tmp_path):
     files = [
         machine(tmp_path, "h1", day, {2: 170 * (day - 1), 14: 900 * (day - 1)}) for day in (1, 2)
     ]
@@ -82,7 +87,7 @@ def test_the_link_that_differs_most_stands_first(tmp_path):
     ]
 
 
-def test_what_was_there_before_is_no_growth(tmp_path):
+def test_earlier_counts_are_not_growth(tmp_path):
     report = trend([machine(tmp_path, "h1", day, {14: 505}) for day in (1, 2)])
     assert (report.odd, report.grown) == ([], [])
     assert "no error counter of a link grew" in view.text(report)
@@ -169,7 +174,7 @@ def test_exit_code_and_json(tmp_path, capfd):
     )
 
 
-def test_a_file_that_is_no_snapshot_is_refused(tmp_path):
+def test_a_file_that_is_not_a_snapshot_is_refused(tmp_path):
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(UsageError, match="line 1"):
         trend([str(tmp_path / "x")])

@@ -119,7 +119,7 @@ def test_bits_of_the_registers_of_xid_74(register):
     harmless = {0: {0, 23, 30}, 4: {20, 23, 26, 29}}.get(register, set())
     secondary = {0: {1, 20}, 3: {16, 17}}.get(register, set())
     for bit in range(32):
-        registers = ", ".join(hex((place == register) << bit) for place in range(7))
+        registers = ", ".join(hex((register_at == register) << bit) for register_at in range(7))
         expected = "harmless" if bit in harmless else "secondary" if bit in secondary else ""
         assert (
             nvlink_severity(f", NVLink: fatal error detected on link 6({registers})") == expected
@@ -134,7 +134,7 @@ def test_bits_of_the_registers_of_xid_74(register):
         "on link 6(0x1, 0x0)",
     ],
 )
-def test_lines_of_xid_74_without_bits_tell_nothing_of_them(text):
+def test_lines_of_xid_74_without_bits_give_no_detail(text):
     assert nvlink_severity(text) == ""
 
 
@@ -175,7 +175,7 @@ def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
     assert of(before, "GPU 1").verdict is FAIL, "a reset before the error ends nothing"
 
 
-def test_a_reset_ends_what_is_watched():
+def test_a_reset_ends_a_watched_error():
     (finding,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
     assert finding.verdict is PASS and finding.message.endswith("the GPU was reset since")
 
@@ -257,13 +257,13 @@ def test_xids_are_judged_without_nvml():
     ],
 )
 @pytest.mark.parametrize("name", ["gpu-xid", "gpu-sxid", "disk-errors"])
-def test_a_log_that_cannot_be_read_is_told(name, reason, optional, fix):
+def test_an_unreadable_log_is_reported(name, reason, optional, fix):
     (finding,) = found(name, lambda tree: tree.failing("kmsg", reason))
     assert (finding.verdict, finding.optional, finding.fix) == (UNKNOWN, optional, fix)
     assert reason in finding.message
 
 
-def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
+def test_a_log_that_lost_its_beginning_states_its_first_time():
     (finding,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
     assert finding.verdict is PASS and "reaches back 2 h" in finding.message
 
@@ -379,7 +379,7 @@ def test_forms_of_lines(prefix, line, expected):
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64",
     ],
 )
-def test_other_lines_are_no_xid(line):
+def test_other_lines_are_not_an_xid(line):
     assert logged_xids(line) == []
 
 
