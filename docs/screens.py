@@ -24,9 +24,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 80
 _SCREEN = re.compile(
-    r"(?P<head><!-- screen:?(?P<how>[^\n]*?) -->\n\n?```\w+\n(?P<typed>(?:\$ [^\n]*\n(?:    [^\n]*\n)*)?))"
-    r"(?P<output>.*?)```\n",
-    re.DOTALL,
+    r"""(?P<head><!--[ ]screen:?(?P<how>[^\n]*?)[ ]-->\n\n?```\w+\n
+    (?P<typed>(?:\$[ ][^\n]*\n(?:[ ]{4}[^\n]*\n)*)?))   # a command, and its continued lines
+    (?P<output>.*?)```\n""",
+    re.DOTALL | re.VERBOSE,
 )
 _TYPED = "$ busbw "
 

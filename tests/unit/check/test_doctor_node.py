@@ -16,11 +16,11 @@ TOKEN = b"of this test"
 class Short(socket.socket):
     """A listening socket whose process has no descriptor left at first, as with 1,000 strangers."""
 
-    left = 2
+    refusals_left = 2
 
     def accept(self):
-        if self.left:
-            self.left -= 1
+        if self.refusals_left:
+            self.refusals_left -= 1
             raise OSError(errno.EMFILE, "too many open files")
         return super().accept()
 

@@ -38,8 +38,8 @@ exit 0""")
     assert msgspec.json.decode(machine.call(load.CALL, str).data, type=Load) == Load(
         reason="no GPU"
     )
-    said = msgspec.json.decode(machine.call(measuring.CALL, str).data, type=Loopback)
-    assert said == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
+    answer = msgspec.json.decode(machine.call(measuring.CALL, str).data, type=Loopback)
+    assert answer == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
     assert machine.call("another", lambda: "asked").text == "asked"
 
 
@@ -72,9 +72,9 @@ def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
 
 
 def test_results_are_not_changed():
-    for one in (Load(), Loopback(), Loop(port="p", gpu=0)):
+    for result in (Load(), Loopback(), Loop(port="p", gpu=0)):
         with pytest.raises(AttributeError):
-            one.reason = "another"
+            result.reason = "another"
     assert json.loads(msgspec.json.encode(Loop(port="p", gpu=0))) == {
         "port": "p",
         "gpu": 0,

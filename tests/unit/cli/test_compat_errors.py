@@ -79,8 +79,8 @@ def options_in_errors() -> set[str]:
     ids = {"json"}  # check_writable chooses it
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            given = isinstance(node, ast.keyword) and node.arg == "options"
-            if given and isinstance(node.value, ast.List):
+            is_options = isinstance(node, ast.keyword) and node.arg == "options"
+            if is_options and isinstance(node.value, ast.List):
                 ids.update(item.value for item in node.value.elts if isinstance(item, ast.Constant))
     return ids
 

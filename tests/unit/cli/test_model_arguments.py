@@ -70,7 +70,7 @@ def run(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("explain missing.json", 2, "missing.json: No such file"),
     ],
 )
-def test_errors_name_the_value_and_what_to_type(
+def test_errors_name_the_value_and_the_correct_form(
     arguments: str, code: int, message: str, capsys: Captured
 ) -> None:
     exit_code, out, err = run(arguments, capsys)
@@ -115,9 +115,9 @@ def test_this_host_is_used_where_it_has_gpus(
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
     monkeypatch.setattr(system_options, "read_host", lambda: host)
-    _, here, _ = run("predict --nodes 2 --format json", capsys)
+    _, this_host, _ = run("predict --nodes 2 --format json", capsys)
     _, described, _ = run("predict --nodes 2 --format json --system h100x8", capsys)
-    levels = [json.loads(text)["bounds"]["levels"] for text in (here, described)]
+    levels = [json.loads(text)["bounds"]["levels"] for text in (this_host, described)]
     assert levels[0] == levels[1]
 
 
@@ -197,17 +197,17 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
         Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
     )
     file.write_bytes(b"".join(lines(tally.pattern())))
-    asked = f"predict --system h100x8 --wide --pattern {file}"
-    code, out, _ = run(asked, capsys)
+    command = f"predict --system h100x8 --wide --pattern {file}"
+    code, out, _ = run(command, capsys)
     assert (code, out.splitlines()[:2]) == (
         0,
         [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"],
     )
-    assert " on 8 hosts x 2 H100 " in run(f"{asked} --gpus 2 --nodes 8", capsys)[1]
-    code, _, err = run(f"{asked} --nodes 16", capsys)
+    assert " on 8 hosts x 2 H100 " in run(f"{command} --gpus 2 --nodes 8", capsys)[1]
+    code, _, err = run(f"{command} --nodes 16", capsys)
     assert code == 2
     assert "the pattern is of 16 ranks, not 128" in err and "--scale bytes or --scale count" in err
-    code, out, _ = run(f"{asked} --nodes 16 --scale count --format json", capsys)
+    code, out, _ = run(f"{command} --nodes 16 --scale count --format json", capsys)
     answer = json.loads(out)
     assert (
         answer["ranks"],
@@ -216,7 +216,8 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
         answer["rows"][0]["bytes"],
     ) == (128, 16, "count", 8 << 30)
     assert (
-        "128 ranks, scaled from 16 by bytes" in run(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+        "128 ranks, scaled from 16 by bytes"
+        in run(f"{command} --nodes 16 --scale bytes", capsys)[1]
     )
 
 

@@ -12,7 +12,7 @@ from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, Header, Pattern
 from busbw.pattern import pattern_lines
 from busbw.pattern.collector import Arguments, Tally
 
-some = st.none() | st.integers(0, 1 << 40)
+small = st.none() | st.integers(0, 1 << 40)
 times = st.none() | st.floats(0, 1e9)
 
 
@@ -28,7 +28,7 @@ def patterns(draw):
             draw(st.sampled_from(comms)),
             draw(st.sampled_from(FUNCTIONS)),
             draw(st.integers(0, 1 << 50)),
-            draw(some),
+            draw(small),
             algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)),
             protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
         )
@@ -37,31 +37,31 @@ def patterns(draw):
             draw(st.integers(1, 3)),
             at_us=draw(times),
             gpu_us=draw(times),
-            stream=draw(some),
+            stream=draw(small),
             predicted_us=draw(times),
         )
     return tally.pattern()
 
 
-def written(pattern: Pattern) -> list[bytes]:
+def encoded(pattern: Pattern) -> list[bytes]:
     return list(pattern_lines.lines(pattern))
 
 
 @given(patterns())
 def test_pattern_is_read_as_it_was_written(pattern):
-    assert pattern_lines.read(written(pattern), "file") == pattern
+    assert pattern_lines.read(encoded(pattern), "file") == pattern
 
 
 @given(patterns(), st.data())
-def test_lost_line_loses_only_what_refers_to_it(pattern, data):
-    whole = written(pattern)
-    if len(whole) < 2:
+def test_a_lost_line_loses_only_entries_that_refer_to_it(pattern, data):
+    lines = encoded(pattern)
+    if len(lines) < 2:
         return
-    lost = data.draw(st.integers(1, len(whole) - 1))
-    broken = [*whole[:lost], whole[lost][: len(whole[lost]) // 2], *whole[lost + 1 :]]
+    lost = data.draw(st.integers(1, len(lines) - 1))
+    broken = [*lines[:lost], lines[lost][: len(lines[lost]) // 2], *lines[lost + 1 :]]
     read = pattern_lines.read(broken, "file")
-    found = sum(map(len, (read.comms, read.rows, read.calls)))
-    assert found + read.header.skipped == len(whole) - 1
+    items_read = sum(map(len, (read.comms, read.rows, read.calls)))
+    assert items_read + read.header.skipped == len(lines) - 1
     assert read.header.notes[0].startswith(f"line {lost + 1}: ")
 
 

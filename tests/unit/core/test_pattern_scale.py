@@ -71,15 +71,15 @@ steps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 def test_a_step_and_its_repeats_are_counted(calls, times, start):
     repeated = calls * times
     first = start[: len(repeated) - 1]
-    found = step([*first, *repeated])
-    assert 0 < found.calls <= len(calls)
-    assert len(calls) % found.calls == 0
-    assert found.calls * found.times == len(repeated), (
+    counted = step([*first, *repeated])
+    assert 0 < counted.calls <= len(calls)
+    assert len(calls) % counted.calls == 0
+    assert counted.calls * counted.times == len(repeated), (
         "none of the calls at the start, which are others"
     )
 
 
-def test_calls_at_the_start_are_no_steps():
+def test_calls_at_the_start_are_not_steps():
     assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == Step(2, 9)
     assert step([2] + [1, 2] * 9) == Step(2, 9), "the end of an earlier step is none"
 
@@ -92,9 +92,9 @@ def test_too_few_repetitions_have_no_step(rows):
 def test_a_steps_time_is_that_of_its_own_calls() -> None:
     """Nine steps of a call of 10 us and one of 2 us, after six calls of 500 us."""
     rows = [PatternRow(number, 0, "all_reduce", 8, calls) for number, calls in enumerate((9, 9, 6))]
-    times = [Times(3, 3 * each, each, each, each) for each in (10.0, 2.0, 500.0)]
-    made = [
+    times = [Times(3, 3 * step_us, step_us, step_us, step_us) for step_us in (10.0, 2.0, 500.0)]
+    scales = [
         Replayed(row, 2, times=time, step_calls=calls)
         for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)
     ]
-    assert [row.step_s for row in made] == pytest.approx([10e-6, 2e-6, 0.0])
+    assert [row.step_s for row in scales] == pytest.approx([10e-6, 2e-6, 0.0])

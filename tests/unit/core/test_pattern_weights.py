@@ -1,4 +1,4 @@
-"""What calls on parts of the job, and sends in groups, add to the average time of a rank."""
+"""How much calls on parts of the job, and sends in groups, add to the average time of a rank."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_parts_of_the_job_weigh_their_part():
     assert world_of(tally.pattern()) == 8
 
 
-def test_sends_of_unknown_groups_stand_alone():
+def test_sends_of_unknown_groups_count_alone():
     tally = Tally(Header(world=2), ordered=True)
     comm = tally.comm(2)
     tally.add(Arguments(comm, "send", 8, rank=0, peer=1))
@@ -60,7 +60,7 @@ def test_ranks_that_were_read_are_weighed():
     assert weights(tally.pattern()) == [1, 1, 1, 1, 1]
 
 
-def test_a_record_that_states_ranks_but_no_members_is_taken_as_whole():
+def test_a_record_with_ranks_but_no_members_counts_as_whole():
     """As records were written before communicators stated how many of their ranks were read."""
     tally = Tally(Header(world=8, ranks=list(range(8))), ordered=False)
     tally.add(Arguments(tally.comm(4), "all_reduce", 8), 5)

@@ -18,8 +18,8 @@ def test_a_result_reads_back_as_it_was_written() -> None:
 
 
 def test_results_do_not_share_rows() -> None:
-    one, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
-    one.rows.append(Row(8, 2, "float", "sum", -1, None, None, 20))
+    first, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
+    first.rows.append(Row(8, 2, "float", "sum", -1, None, None, 20))
     assert other.rows == []
 
 

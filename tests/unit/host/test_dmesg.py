@@ -112,8 +112,10 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
     log = read_past(recording)
     archive = recording.archive()
     assert "hunter2" not in archive and [line.at_s for line in log.lines] == [1.0, 2.0]
-    again = read_past(parse_archive(archive))
-    assert [line.at_s for line in again.lines] == [1.0, 2.0] and again.lines[1] == log.lines[1]
+    log_again = read_past(parse_archive(archive))
+    assert [line.at_s for line in log_again.lines] == [1.0, 2.0] and log_again.lines[
+        1
+    ] == log.lines[1]
 
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:

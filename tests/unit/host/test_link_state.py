@@ -1,4 +1,4 @@
-"""Which links are watched: real interfaces, in a network namespace that a process makes for
+"""Which links are watched: real interfaces, in a network namespace that a process creates for
 itself.
 """
 
@@ -53,7 +53,7 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
     env = {**os.environ, "PYTHONPATH": str(Path(addresses.__file__).parents[2])}
-    done = subprocess.run(
+    result = subprocess.run(
         [unshare, "-n", sys.executable, "-c", PROGRAM],
         env=env,
         capture_output=True,
@@ -61,8 +61,8 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    before, chosen, lost, lost_chosen = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    before, chosen, lost, lost_chosen = json.loads(result.stdout)
     assert before == ["eth0", "eth1"]
     assert chosen == ["bare0", "docker0", "eth0", "eth1"]
     assert lost == ["eth0"]

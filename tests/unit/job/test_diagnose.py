@@ -49,7 +49,7 @@ def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict)
         )
 
 
-def test_old_dumps_of_a_job_that_moves_are_no_stall():
+def test_old_dumps_of_a_running_job_are_not_a_stall():
     assert concluded(after=MORE, outstanding=[OLD]).verdict is Verdict.PASS
     assert concluded(outstanding=[OLD]).verdict is Verdict.FAIL
 

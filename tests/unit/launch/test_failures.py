@@ -350,9 +350,9 @@ def test_every_known_failure_has_a_case():
     assert firsts == set(range(len(FAILURES)))
 
 
-def test_only_a_failure_that_kills_ranks_explains_a_death_that_was_seen():
-    both = CASES[0][0] + "process rank 1 with PID 7 on node vm exited on signal 7 (Bus error)."
-    assert "/dev/shm is full" in known(both, kills=True).message
+def test_only_a_failure_that_kills_ranks_explains_an_observed_death():
+    output = CASES[0][0] + "process rank 1 with PID 7 on node vm exited on signal 7 (Bus error)."
+    assert "/dev/shm is full" in known(output, kills=True).message
     assert known(CASES[1][0], kills=True) is None
 
 
@@ -395,7 +395,7 @@ def killed(*groups: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "gone", "named"),
+    ("output", "exits", "cause"),
     [
         (
             killed("h1: task 1", "h2: tasks 2-3"),
@@ -421,9 +421,9 @@ def killed(*groups: str) -> str:
         (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
     ],
 )
-def test_the_first_exit_is_the_cause_not_slurms_kills(said, gone, named):
-    message = str(explain(137, in_order(said, gone), ["h1", "h2"]).message)
-    assert message.split(":")[0] == named
+def test_the_first_exit_is_the_cause_not_slurms_kills(output, exits, cause):
+    message = str(explain(137, in_order(output, exits), ["h1", "h2"]).message)
+    assert message.split(":")[0] == cause
 
 
 def test_mpirun_output_is_not_reordered():

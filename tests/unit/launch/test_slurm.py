@@ -27,7 +27,7 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
 
 
 @pytest.mark.parametrize(
-    ("asked", "environment", "expected"),
+    ("requested", "environment", "expected"),
     [
         (Step(nodes=2, ranks_per_node=8), {}, (16, 2, 8)),
         (Step(nodes=2, gpus_per_node=8), {}, (16, 2, 8)),
@@ -59,13 +59,13 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
         (Step(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
     ],
 )
-def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
-    settled = slurm.with_defaults(asked, environment)
+def test_missing_numbers_of_a_step_are_derived(requested, environment, expected):
+    settled = slurm.with_defaults(requested, environment)
     assert (settled.ranks, settled.nodes, settled.ranks_per_node) == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         (Step(), "neither ranks nor nodes"),
         (Step(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
@@ -73,9 +73,9 @@ def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
         (Step(nodes=1), "a single rank"),
     ],
 )
-def test_missing_or_contradictory_numbers_are_refused(asked, message):
+def test_missing_or_contradictory_numbers_are_refused(requested, message):
     with pytest.raises(UsageError, match=message):
-        slurm.with_defaults(asked, {})
+        slurm.with_defaults(requested, {})
 
 
 def test_the_srun_line_has_pmix_gpus_and_site_options():

@@ -72,18 +72,18 @@ def test_invalid_events_are_refused(line: bytes) -> None:
 def test_a_failure_is_found_behind_a_launcher_prefix(
     message: str, hint: str, code: int, rank: int
 ) -> None:
-    told = Failed(message, hint, code, rank, "node1")
-    line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
-    assert failure(line) == told
+    report = Failed(message, hint, code, rank, "node1")
+    line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(report).decode()}"
+    assert failure(line) == report
     assert "\n" not in line
 
 
 def test_a_failure_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    told = Failed("no\nGPU", "look", 3, 1, "node1")
-    write_failure(told)
+    report = Failed("no\nGPU", "look", 3, 1, "node1")
+    write_failure(report)
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert failure(err) == told
+    assert failure(err) == report
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_job_reaches_its_ranks_as_it_was_given(
     fields: dict[str, object], ranks: int, ideal: str
 ) -> None:
     sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
-    whole = SweepJob(
+    sweep_job = SweepJob(
         sweep=sweep,
         engine="sim",
         ranks=ranks,
@@ -131,7 +131,7 @@ def test_a_job_reaches_its_ranks_as_it_was_given(
         argv=["busbw", "run"],
         simulation={"noise": 0.5},
     )
-    assert decode_job(job.encode(whole)) == whole
+    assert decode_job(job.encode(sweep_job)) == sweep_job
 
 
 def test_a_job_of_defaults_is_a_short_argument() -> None:

@@ -1,4 +1,4 @@
-"""What the links of a run carried, against what its operations must send."""
+"""Traffic of the links of a run, compared with what its operations must send."""
 
 import pytest
 
@@ -71,9 +71,9 @@ def test_it_is_unknown_without_a_count_of_operations():
 
 
 def test_ports_are_summed_and_the_troubled_ones_named():
-    one = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
-    two = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
-    (load,) = loads(result(row(change(one, two, resent=7))))
+    first = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
+    second = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
+    (load,) = loads(result(row(change(first, second, resent=7))))
     assert (load.kind, load.links, load.all.sent, load.all.received, load.all.lost) == (
         NETWORK,
         2,
@@ -84,7 +84,7 @@ def test_ports_are_summed_and_the_troubled_ones_named():
     assert (load.all.pause_in_s, load.troubled, load.resent) == (0.25, ("mlx5_1",), 7)
 
 
-def test_what_no_port_counts_is_unknown():
+def test_values_that_no_port_counts_are_unknown():
     (load,) = loads(result(row(change(Carried("eth0", ETHERNET, sent=10)))))
     assert (load.all.received, load.all.lost, load.all.cnp_in, load.resent) == (None,) * 4
 
@@ -109,10 +109,10 @@ def test_one_host_uses_nvlink_and_no_network():
 
 
 def test_a_slot_of_pcie_is_shown_where_it_resent_packets():
-    shown = loads(
+    slots = loads(
         result(row(change(Carried("GPU0 PCIe", PCIE, lost=0), Carried("GPU1 PCIe", PCIE, lost=2))))
     )
-    assert [(load.kind, load.all.name, load.all.lost) for load in shown] == [(PCIE, "GPU1 PCIe", 2)]
+    assert [(load.kind, load.all.name, load.all.lost) for load in slots] == [(PCIE, "GPU1 PCIe", 2)]
 
 
 def test_a_run_that_was_not_watched_has_none():

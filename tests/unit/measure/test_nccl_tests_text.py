@@ -222,8 +222,8 @@ def test_the_devices_of_one_process_end_after_two_kilobytes(make: Make) -> None:
 
 def test_a_placement_that_was_not_run_is_blank(make: Make, make_cell: MakeCell) -> None:
     row = Row(1024, 128, "float", "sum", -1, None, make_cell(21, 1, 1), 20)
-    whole = Row(1024, 128, "float", "sum", -1, make_cell(21, 1, 1), make_cell(21, 1, 1), 20)
-    line, full = text.row(make(), row), text.row(make(), whole)
+    full_row = Row(1024, 128, "float", "sum", -1, make_cell(21, 1, 1), make_cell(21, 1, 1), 20)
+    line, full = text.row(make(), row), text.row(make(), full_row)
     assert len(line) == len(full)
     assert line[-34:] == full[-34:]
     assert len(line.split()) == 9

@@ -10,10 +10,10 @@ from busbw.measure.progress import SLACK, Pace, Progress
 
 def test_a_batch_counts_while_it_is_filled_or_drained() -> None:
     filled, drained = Progress(8), Progress(8)
-    filled.batch, drained.batch = ends, left = [], itertools.repeat(True, 3)
+    filled.batch, drained.batch = ends, remaining = [], itertools.repeat(True, 3)
     before = filled.completed(), drained.completed()
     ends.append(0.1)
-    next(left)
+    next(remaining)
     assert filled.completed() != before[0]
     assert drained.completed() != before[1]
 

@@ -73,9 +73,9 @@ def test_others_are_not(words: dict) -> None:
 
 
 def test_a_comparison_names_the_side_whose_ranks_share_a_processor() -> None:
-    alone, shared = measured(["0", "1"]), measured(["0", "0"])
+    unshared, shared = measured(["0", "1"]), measured(["0", "0"])
     shared.findings = apply(RULES, Run(shared, shared.topology))
     assert (
-        compare([("a.json", alone)], [("b.json", shared)]).notes[0]
+        compare([("a.json", unshared)], [("b.json", shared)]).notes[0]
         == f"B: b.json: {shared.findings[0].message}"
     )

@@ -39,7 +39,7 @@ def called(
 ) -> list[Record]:
     """A call with its task and time."""
     kinds = (P2P_CALL, P2P) if function in (SEND, RECV) else (COLL_CALL, COLL)
-    made = [
+    records = [
         record(kinds[0], function, id=number, b=group or number, time=number, elements=number),
         record(
             kinds[1],
@@ -54,14 +54,14 @@ def called(
             elements=number,
         ),
     ]
-    return made + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
+    return records + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
 
 
 def times(*parts: list[Record]) -> list[tuple[int, int] | None]:
     return [call.gpu_ns for call in calls_of(file(*(call for part in parts for call in part))).made]
 
 
-def test_call_has_what_its_task_and_time_say():
+def test_call_has_the_values_of_its_task_and_time():
     (call,), unknown, _ = calls_of(file(*called(5, (100, 350))))
     assert (
         call.function,
@@ -114,8 +114,13 @@ def with_self(nccl: int) -> list[tuple[int, int] | None]:
     """
     comms = [record(COMM, comm=number, peer=3, elements=4) for number in (0, 1)]
     other = [call._replace(comm=1) for call in called(5, (50, 60))]
-    made = [*called(1, (0, 10)), *called(2, (20, 30), function=SEND), *called(4, (40, 50)), *other]
-    process_file = file(*comms, *made)
+    records = [
+        *called(1, (0, 10)),
+        *called(2, (20, 30), function=SEND),
+        *called(4, (40, 50)),
+        *other,
+    ]
+    process_file = file(*comms, *records)
     process_file.nccl = nccl
     return [call.gpu_ns for call in calls_of(process_file).made]
 
@@ -137,20 +142,20 @@ def test_broadcast_without_a_task_shifts_the_times_that_follow():
 def test_graph_makes_a_call_of_every_replay():
     first = record(COLL_CALL, id=1, flags=1, time=1, elements=8)
     replays = [record(COLL, id=1, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
-    made, *_ = calls_of(file(first, *replays, *called(2, None)))
-    assert [(call.at_ns, call.captured) for call in made] == [(2, False), (20, True), (30, True)]
+    calls, *_ = calls_of(file(first, *replays, *called(2, None)))
+    assert [(call.at_ns, call.captured) for call in calls] == [(2, False), (20, True), (30, True)]
 
 
 def test_bytes_of_a_gather_without_its_call_have_no_type():
-    made, *_ = calls_of(
+    calls, *_ = calls_of(
         file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64))
     )
-    assert [(call.count, call.dtype) for call in made] == [(64, None), (64, "float")]
+    assert [(call.count, call.dtype) for call in calls] == [(64, None), (64, "float")]
 
 
 def test_unknown_functions_are_counted():
-    made, unknown, _ = calls_of(file(record(COLL_CALL, 200, id=1), record(COLL, 255)))
-    assert (made, unknown) == ([], 2)
+    calls, unknown, _ = calls_of(file(record(COLL_CALL, 200, id=1), record(COLL, 255)))
+    assert (calls, unknown) == ([], 2)
 
 
 @pytest.mark.parametrize("data", [b"", b"BUSBWCAP", b"x" * 5000, b"BUSBWCAP" + b"\xff" * 5000])

@@ -16,7 +16,7 @@ def tally(*, ordered: bool = True, members: tuple[tuple[int, ...], ...] = ((0, 1
     return tally_
 
 
-def test_calls_keep_their_order_and_share_what_is_equal():
+def test_calls_keep_their_order_and_equal_ones_are_shared():
     tally_ = tally()
     gather = Arguments(0, "all_gather", algbw_bytes("all_gather", 5, "int8", 4), 5, "int8")
     for arguments in (SUM, gather, SUM):
@@ -76,7 +76,7 @@ def messages(tally_: Tally, *listed: tuple[str, int, int, int | None]) -> list:
     return [operation.call.layout.matrix for operation in plan.operations]
 
 
-def moved(*sizes: tuple[int, int, int], ranks: int = 4) -> tuple:
+def exchange_of(*sizes: tuple[int, int, int], ranks: int = 4) -> tuple:
     return tuple(
         tuple(
             sum(size for sender, receiver, size in sizes if (sender, receiver) == (a, b))
@@ -90,7 +90,7 @@ def test_messages_of_one_group_are_one_exchange():
     ring = [("send", rank, (rank + 1) % 4, rank) for rank in range(4)] + [
         ("recv", rank, (rank - 1) % 4, rank) for rank in range(4)
     ]
-    assert messages(tally(), *ring) == [moved((0, 1, 8), (1, 2, 16), (2, 3, 24), (3, 0, 32))]
+    assert messages(tally(), *ring) == [exchange_of((0, 1, 8), (1, 2, 16), (2, 3, 24), (3, 0, 32))]
 
 
 def test_sender_that_runs_ahead_does_not_join_messages():
@@ -102,12 +102,12 @@ def test_sender_that_runs_ahead_does_not_join_messages():
         ("recv", 1, 0, 4),
         ("recv", 1, 0, 5),
     ]
-    assert messages(tally(), *ahead) == [moved((0, 1, 8))] * 3
+    assert messages(tally(), *ahead) == [exchange_of((0, 1, 8))] * 3
 
 
 def test_messages_without_known_groups_follow_each_other():
     pairs = [("send", 0, 3, None), ("send", 1, 2, None), ("recv", 2, 1, None), ("recv", 3, 0, None)]
-    assert messages(tally(), *pairs) == [moved((1, 2, 16)), moved((0, 3, 8))]
+    assert messages(tally(), *pairs) == [exchange_of((1, 2, 16)), exchange_of((0, 3, 8))]
 
 
 def test_equal_exchanges_are_one_call():
@@ -121,7 +121,7 @@ def test_equal_exchanges_are_one_call():
 def test_messages_are_between_ascending_members():
     tally_ = tally(members=((6, 2, 4),))
     assert messages(tally_, ("send", 0, 1, None), ("recv", 1, 0, None)) == [
-        moved((2, 0, 8), ranks=3)
+        exchange_of((2, 0, 8), ranks=3)
     ]
 
 
@@ -159,7 +159,7 @@ def test_root_is_counted_among_ascending_members():
     assert operation.call.root == 2
 
 
-def test_what_overlapped_on_the_gpu_may_overlap_again():
+def test_calls_that_overlapped_on_the_gpu_may_overlap_in_the_replay():
     tally_ = tally(members=((0, 1), (0, 1), (0, 1)))
     other, third = (Arguments(comm, "all_reduce", 40, 10, "float") for comm in (1, 2))
     tally_.add(SUM, gpu_at_us=0.0, gpu_us=10.0, stream=0)

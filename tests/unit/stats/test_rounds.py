@@ -27,10 +27,10 @@ def test_ratios_are_judged_by_their_logarithms() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
-def test_the_interval_covers_the_truth_as_often_as_it_says(count: int) -> None:
+def test_the_interval_covers_the_true_mean_as_often_as_stated(count: int) -> None:
     chance = random.Random(count)
-    covered = 0
+    covered_count = 0
     for _ in range(1000):
-        found = rounds.of_mean([chance.gauss(5.0, 1.0) for _ in range(count)])
-        covered += found is not None and found.low <= 5.0 <= found.high
-    assert 930 <= covered <= 968
+        bounds = rounds.of_mean([chance.gauss(5.0, 1.0) for _ in range(count)])
+        covered_count += bounds is not None and bounds.low <= 5.0 <= bounds.high
+    assert 930 <= covered_count <= 968

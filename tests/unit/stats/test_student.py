@@ -17,8 +17,8 @@ TABLE = {
 
 @pytest.mark.parametrize("freedom", TABLE)
 def test_quantiles_of_the_table(freedom: int) -> None:
-    found = [quantile(share, freedom) for share in (0.05, 0.005, 0.0005)]
-    assert found == pytest.approx(list(TABLE[freedom]), rel=3e-4)
+    quantiles = [quantile(share, freedom) for share in (0.05, 0.005, 0.0005)]
+    assert quantiles == pytest.approx(list(TABLE[freedom]), rel=3e-4)
 
 
 @given(st.floats(1e-7, 0.5), st.integers(1, 60))

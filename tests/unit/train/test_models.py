@@ -61,10 +61,10 @@ def test_steps_make_the_loss_smaller(name, precision):
     took = loop.timed(6)
     assert float(loop.loss.detach()) < first
     assert len(took) == 6
-    assert all(one > 0 for one in took)
+    assert all(seconds > 0 for seconds in took)
 
 
-def test_a_transformer_sees_nothing_of_what_comes_after():
+def test_a_transformer_does_not_see_later_tokens():
     import torch
 
     from busbw.train.models import Gpt

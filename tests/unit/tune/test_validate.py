@@ -49,6 +49,6 @@ def test_the_number_of_sizes(fields, count):
         ({"min_bytes": 1 << 20, "max_bytes": 8}, "min"),
     ],
 )
-def test_what_a_tuning_refuses(fields, words):
+def test_options_that_a_tuning_refuses(fields, words):
     with pytest.raises(UsageError, match=words):
         count_sizes(spec(**fields))

@@ -1,6 +1,5 @@
-"""A watch whose NVML hangs or crashes goes on without it.
-
-The library is a real one, compiled for the test.
+"""A watch whose NVML hangs or crashes continues without it. The library is a real one, compiled for
+the test.
 """
 
 import shutil
@@ -19,7 +18,7 @@ PATIENT_S = 5.0
 
 @pytest.fixture
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installs an NVML whose start does what the C statement says."""
+    """Installs an NVML whose start runs the C statement."""
     if not shutil.which("gcc"):
         pytest.skip("no gcc: apt-get install gcc")
 
@@ -40,15 +39,15 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("statement", "what"),
+    ("statement", "reason"),
     [("for (;;) pause()", "did not answer within 5 s"), ("abort()", "its process ended")],
 )
-def test_the_watch_goes_on_without_nvml(nvml, statement, what):
+def test_the_watch_continues_without_nvml(nvml, statement, reason):
     nvml(statement)
     with closing(Reader(Wanted(), start_s=PATIENT_S)) as reader:
         first, second = reader.read(), reader.read()
     assert first.links and second.at_s > first.at_s
-    assert f"NVML: {what}; it is not read any more" in first.unread
+    assert f"NVML: {reason}; it is not read any more" in first.unread
 
 
 def test_a_child_that_is_killed_between_readings_is_replaced():
