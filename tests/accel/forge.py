@@ -18,7 +18,7 @@ import torch.distributed
 
 
 def job(program: Path, argv: list[str], environment: dict[str, str]) -> None:
-    """In a process of its own; never returns."""
+    """Run a job in a separate process; never returns."""
     code = 1
     try:
         os.environ.clear()
