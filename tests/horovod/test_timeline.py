@@ -61,7 +61,7 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path, capsys):
     assert trace_events.faults(events) == [] and 5 < len(events) < 100
 
 
-def test_a_new_file_begins_anew(tmp_path):
+def test_each_timeline_file_names_only_its_own_tensors(tmp_path):
     timeline = Timeline()
     for name in ("first", "second"):
         timeline.start(str(tmp_path / name))

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
-HELPERS = {"net", "batches", "own", "trained", "alone", "distributed"}
+HELPERS = {"net", "batches", "own_part", "trained", "alone", "distributed"}
 APART = {"gradients_go_as_light_variables_say"}
 CONTRACTS = hvd_jobs.contracts(hvd_trainings, HELPERS | APART)
 
@@ -19,7 +19,7 @@ def job(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_trainings(job, name):
-    hvd_jobs.well(job, name)
+    hvd_jobs.results_of(job, name)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, des
     results = hvd_jobs.run(
         tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more
     )
-    for result in hvd_jobs.well(results, name):
+    for result in hvd_jobs.results_of(results, name):
         assert result[:2] == [two_d, describes] and result[2] < apart
     assert f"busbw horovod: gradients are exchanged by {describes}\n" in results[0]["stderr"]
     assert "busbw horovod: variables without effect: HOROVOD_AUTOTUNE\n" in results[0]["stderr"]

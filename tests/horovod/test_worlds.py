@@ -22,11 +22,11 @@ def job(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_worlds(job, name):
-    hvd_jobs.well(job, name)
+    hvd_jobs.results_of(job, name)
 
 
 def test_init_works_again_and_again(tmp_path):
-    hvd_jobs.well(
+    hvd_jobs.results_of(
         hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2),
         "init_works_again_and_again",
     )
@@ -41,7 +41,7 @@ def test_long_waits_are_reported_then_fail(tmp_path):
     results = hvd_jobs.run(
         tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more
     )
-    hvd_jobs.well(results, "what_waits_too_long_is_told_and_fails")
+    hvd_jobs.results_of(results, "what_waits_too_long_is_told_and_fails")
     assert "allreduce.forgotten has waited" in results[0]["stderr"]
     assert (
         "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in results[0]["stderr"]
@@ -51,9 +51,9 @@ def test_long_waits_are_reported_then_fail(tmp_path):
 
 def test_a_rank_that_is_lost_is_named_by_all_others(tmp_path):
     results = hvd_jobs.run(tmp_path, "hvd_worlds", ["one_is_lost"], 4)
-    assert [one["code"] for one in results] == [0, 7, 0, 0], results[0]["stderr"]
-    for one in (results[0], results[2], results[3]):
-        assert len(one["one_is_lost"]) == 2, "at once, and ever after"
-        assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one[
-            "one_is_lost"
-        ]
+    assert [result["code"] for result in results] == [0, 7, 0, 0], results[0]["stderr"]
+    for result in (results[0], results[2], results[3]):
+        assert len(result["one_is_lost"]) == 2, "at once, and ever after"
+        assert all("lost: rank 1 on host0 (" in message for message in result["one_is_lost"]), (
+            result["one_is_lost"]
+        )
