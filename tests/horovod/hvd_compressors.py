@@ -30,7 +30,7 @@ IMPORTED = {
 }
 
 
-def the_names_that_compressors_import_are_there():
+def names_that_compressors_import_exist():
     shim.install()
     for module, names in IMPORTED.items():
         imported = importlib.import_module(module)

@@ -95,7 +95,7 @@ def halves_are_scaled_in_fp32_on_the_cpu():
     assert torch.equal(hvd.allreduce(value, op=hvd.Max, prescale_factor=factor), expected)
 
 
-def in_place_gives_the_very_tensor():
+def in_place_operations_return_their_input():
     tensor = rank_tensor(3)
     assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
     assert (tensor == total()).all()
@@ -166,7 +166,7 @@ def allgather_takes_any_first_dimensions():
     assert hvd.allgather(torch.empty(0, 4)).shape == (0, 4)
 
 
-def broadcast_is_from_a_rank_among_all():
+def broadcast_takes_a_global_root_rank():
     for root in range(hvd.size()):
         for dtype in MOVED:
             assert torch.equal(
@@ -238,7 +238,7 @@ def scalars_have_no_rows():
             operation(torch.tensor(1.0))
 
 
-def disagreement_fails_on_all_ranks_and_work_goes_on():
+def disagreement_fails_on_all_ranks_and_later_operations_work():
     rank = hvd.rank()
     cases = {
         "shape": lambda: hvd.allreduce(torch.ones(3 + rank), name="shapes"),
@@ -278,7 +278,7 @@ def a_known_name_may_change_its_shape():
     assert (hvd.allreduce(rank_tensor(2), name="changing", op=hvd.Sum) == total()).all()
 
 
-def a_name_under_way_is_refused_at_once():
+def a_name_in_flight_is_refused_at_once():
     if hvd.rank() == 0:
         first = hvd.allreduce_async(rank_tensor(3), name="twice", op=hvd.Sum)
         with fails("still running", ValueError):
@@ -303,7 +303,7 @@ def what_cannot_be_sent_is_refused():
     assert (hvd.allreduce(rank_tensor(2), op=hvd.Sum) == total()).all()
 
 
-def join_goes_on_with_zeros():
+def joined_ranks_contribute_zeros():
     rank, size = hvd.rank(), hvd.size()
     hvd.allreduce(rank_tensor(2), name="uneven", op=hvd.Sum)
     for step in range(rank + 1):
@@ -316,7 +316,7 @@ def join_goes_on_with_zeros():
     assert (hvd.allreduce(rank_tensor(2), name="uneven", op=hvd.Sum) == total()).all()
 
 
-def only_allreduce_goes_with_joined_ranks():
+def only_allreduce_works_with_joined_ranks():
     if hvd.rank() == 0:
         hvd.join()
         return
@@ -331,7 +331,7 @@ def only_allreduce_goes_with_joined_ranks():
     hvd.join()
 
 
-def names_that_are_made_up_match_after_a_join():
+def generated_names_match_after_a_join():
     rank, size = hvd.rank(), hvd.size()
     for first in range(size):
         if rank != first:
@@ -362,7 +362,7 @@ def compression_narrows_and_widens():
     )
 
 
-def objects_go_as_they_are():
+def objects_arrive_unchanged():
     obj = {"rank": hvd.rank(), "list": [1] * 1000 * hvd.rank()}
     assert hvd.broadcast_object(obj, root_rank=hvd.size() - 1) == {
         "rank": hvd.size() - 1,

@@ -26,7 +26,7 @@ def results_may_be_read_at_once():
         assert [float(part.mean()) for part in gathered.split([ROWS, ROWS * 2])] == [turn, turn + 1]
 
 
-def memory_of_a_result_is_nobody_elses_while_it_is_read():
+def memory_of_a_result_is_not_reused_while_it_is_read():
     """A result that is dropped while the GPU has still to read it, and operations after it that
     were asked for before.
     """
@@ -43,7 +43,7 @@ def memory_of_a_result_is_nobody_elses_while_it_is_read():
         assert [float(value) for value in sums] == [number + 0.5 for number in range(4)]
 
 
-def scaling_and_splits_are_horovods():
+def scaling_and_splits_equal_those_of_horovod():
     """Its GPU kernels multiply 16-bit floats by a factor of 16 bits; what an all-to-all received
     is told where its splits were.
     """

@@ -110,7 +110,7 @@ def gradients_of_reducescatter():
     assert all((tensor.grad == 1).all() for tensor in several)
 
 
-def a_distributed_training_is_as_one_process():
+def a_distributed_training_equals_one_process():
     expected = alone()
     for words in (
         {},
@@ -278,7 +278,7 @@ def batch_norm_is_over_all_ranks():
     )
 
 
-def gradients_go_as_light_variables_say():
+def light_variables_choose_the_exchange_of_gradients():
     model = net()
     optimizer = distributed(model)
     start = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])

@@ -121,7 +121,7 @@ def init_works_again_and_again():
         assert (hvd.synchronize(handle) == total()).all()
 
 
-def after_shutdown_nothing_is_there():
+def calls_after_shutdown_fail():
     hvd.shutdown()
     hvd.shutdown()
     for call in (hvd.rank, hvd.size, lambda: hvd.allreduce(torch.ones(1)), hvd.join, hvd.barrier):
@@ -129,7 +129,7 @@ def after_shutdown_nothing_is_there():
             call()
 
 
-def a_shutdown_ends_what_is_under_way():
+def a_shutdown_ends_operations_in_flight():
     if hvd.rank() == 0:
         with fails("shut down"):
             hvd.allreduce(torch.ones(1), name="alone")
@@ -138,7 +138,7 @@ def a_shutdown_ends_what_is_under_way():
     hvd.shutdown()
 
 
-def what_waits_too_long_is_told_and_fails():
+def long_waits_are_reported_and_fail():
     flag = Path(os.environ["HVD_FOLDER"]) / "told"
     if hvd.rank() == 0:
         with fails("some ranks did not request it within 1.5 s"):
@@ -149,7 +149,7 @@ def what_waits_too_long_is_told_and_fails():
     assert (hvd.allreduce(rank_tensor(1), name="later", op=hvd.Sum) == total()).all()
 
 
-def builds_are_told():
+def builds_are_reported():
     assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
     assert (
         not hvd.mpi_threads_supported()
@@ -164,7 +164,7 @@ def gloo_uses_the_network_that_horovodrun_was_given():
     assert os.environ["BUSBW_IFNAME"] == "127.0.0.0/8" and os.environ["GLOO_SOCKET_IFNAME"] == "lo"
 
 
-def an_elastic_training_goes_on():
+def an_elastic_training_continues():
     model = nn.Linear(2, 1)
     state = hvd.elastic.TorchState(
         model=model,
@@ -201,7 +201,7 @@ def an_elastic_training_goes_on():
     assert len(state.sampler.remaining_indices) == 20
 
 
-def a_rank_that_notices_a_failure_after_others_left_goes_on():
+def a_rank_that_notices_a_failure_after_others_left_continues():
     starts = []
 
     @hvd.elastic.run
@@ -224,7 +224,7 @@ def a_rank_that_notices_a_failure_after_others_left_goes_on():
     assert starts == [hvd.rank()] * 2
 
 
-class Own(hvd.elastic.State):
+class CountedState(hvd.elastic.State):
     def __init__(self, step):
         super().__init__(hvd.broadcast_object, hvd.rank)
         self.step, self.calls = step, []
@@ -243,7 +243,7 @@ class Own(hvd.elastic.State):
         self.calls.append("reset")
 
 
-def an_elastic_training_goes_on_with_states_of_other_kinds():
+def an_elastic_training_continues_with_states_of_other_kinds():
     def join_again():
         hvd.shutdown()
         hvd.init()
@@ -258,7 +258,7 @@ def an_elastic_training_goes_on_with_states_of_other_kinds():
             state.commit()
         return state.step
 
-    own = Own(hvd.rank())
+    own = CountedState(hvd.rank())
     own.register_reset_callbacks([lambda: own.calls.append("callback")])
     for state in (
         own,
@@ -288,7 +288,7 @@ def a_restarted_process_reads_its_commit():
     )
 
 
-def one_is_lost():
+def a_lost_rank_fails_operations():
     hvd.allreduce(rank_tensor(2), name="all are there")
     if hvd.rank() == 1:
         os._exit(7)

@@ -7,7 +7,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
 HELPERS = {"net", "batches", "own_part", "trained", "alone", "distributed"}
-APART = {"gradients_go_as_light_variables_say"}
+APART = {"light_variables_choose_the_exchange_of_gradients"}
 CONTRACTS = hvd_jobs.contracts(hvd_trainings, HELPERS | APART)
 
 
@@ -39,7 +39,7 @@ def test_trainings(job, name):
     ],
 )
 def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, describes, apart):
-    name = "gradients_go_as_light_variables_say"
+    name = "light_variables_choose_the_exchange_of_gradients"
     results = hvd_jobs.run(
         tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more
     )
