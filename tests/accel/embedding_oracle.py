@@ -18,7 +18,7 @@ class Oracle:
         self.updates = 0
 
     def lookup(self, ids):
-        """The rows of ids, which may repeat, and what `apply` needs."""
+        """The rows of ids, which may repeat, and the handle that `apply` takes."""
         distinct, inverse = torch.unique(ids, return_inverse=True)
         rows = self.initial(distinct).double()
         for at, identity in enumerate(distinct.tolist()):

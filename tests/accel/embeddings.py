@@ -32,7 +32,7 @@ SCENARIOS = []
 
 
 def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Every rank runs it."""
+    """Register a scenario, which every rank runs."""
     SCENARIOS.append(function.__name__)
     return function
 
@@ -53,7 +53,7 @@ def share(tensor: torch.Tensor, rank: int | None = None, ranks: int | None = Non
 
 
 def alone() -> dist.ProcessGroup:
-    """A group of this rank."""
+    """A process group of this rank alone."""
     return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 
 
@@ -64,12 +64,12 @@ def initial_of(chosen: TableSettings) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def gradient(step: int) -> torch.Tensor:
-    """Of the whole batch."""
+    """The gradient of the whole batch."""
     return torch.randn(BATCH, DIM, generator=torch.Generator().manual_seed(7000 + step))
 
 
 def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
-    """One step of a loss whose gradient is known. Returns what forward gave."""
+    """One step of a loss whose gradient is known; returns the output of forward."""
     rows = embedding(share(batch(step), **who))
     (rows.cpu() * share(gradient(step), **who)).sum().backward()
     return rows.detach().cpu()
@@ -97,7 +97,7 @@ def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
 def all_of(
     own: dict[int, torch.Tensor], group: dist.ProcessGroup | None = None
 ) -> dict[int, torch.Tensor]:
-    """Those of all ranks; no id may be on two."""
+    """The rows of all ranks; no id may be on two."""
     rows_of_ranks: list[dict[int, torch.Tensor]] = [{}] * dist.get_world_size(group)
     dist.all_gather_object(rows_of_ranks, own, group=group)
     joined = {identity: row for rows in rows_of_ranks for identity, row in rows.items()}
@@ -114,7 +114,7 @@ def apart(rows: dict[int, torch.Tensor], expected: dict[int, torch.Tensor]) -> f
 def against_the_dictionary(
     chosen: TableSettings, steps: int = STEPS, **words: Any
 ) -> dict[str, Any]:
-    """Every row that forward gives and that is kept."""
+    """Compare each row of forward, and each row kept, with the dictionary's."""
     embedding = DynamicEmbedding(DIM, chosen, device=DEVICE, **words)
     oracle = Oracle(DIM, chosen, initial_of(chosen))
     divisor = dist.get_world_size() if words.get("average", True) else 1
@@ -184,7 +184,7 @@ class Model(nn.Module):
 
 
 def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
-    """Under DistributedDataParallel, each rank with its part, and on one rank with all."""
+    """Train under DistributedDataParallel, and on one rank with the whole batch."""
     chosen = settings(optimizer, **words)
     distributed, single = (
         Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device=DEVICE)).to(DEVICE)
@@ -279,7 +279,7 @@ def without_data() -> int:
 
 @scenario
 def evicting() -> dict[str, Any]:
-    """The rows that steps had least make room, and every id is counted."""
+    """The rows least used by steps are evicted, and every id is counted."""
     embedding = DynamicEmbedding(
         DIM, TableSettings(capacity=12, eviction="lfu", optimizer="sgd"), device=DEVICE
     )
@@ -300,13 +300,13 @@ def differing() -> list[str]:
     """Ranks with other settings, and one that is not in the group."""
     group = dist.new_group([0])
     return [
-        said_by(lambda: DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)),
-        said_by(lambda: DynamicEmbedding(DIM, settings(), group=group, device=DEVICE)),
+        error_of(lambda: DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)),
+        error_of(lambda: DynamicEmbedding(DIM, settings(), group=group, device=DEVICE)),
     ]
 
 
-def said_by(action: Callable[[], Any]) -> str:
-    """The error that it ends with."""
+def error_of(action: Callable[[], Any]) -> str:
+    """The message of the error that a call raises."""
     try:
         action()
     except BusbwError as error:
@@ -370,7 +370,7 @@ def refused() -> dict[str, Any]:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    output = {"full": said_by(lambda: embedding.save(folder))}
+    output = {"full": error_of(lambda: embedding.save(folder))}
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     output["left"] = sorted(entry.name for entry in folder.iterdir())
     dist.barrier()
@@ -381,14 +381,14 @@ def refused() -> dict[str, Any]:
     again.save(folder)
     output["killed"] = sorted(entry.name for entry in folder.iterdir())
     output["same"] = apart(before, rows_of(again)) == 0
-    output["twice"] = said_by(lambda: again.load(folder))
-    output["optimizer"] = said_by(
+    output["twice"] = error_of(lambda: again.load(folder))
+    output["optimizer"] = error_of(
         lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder)
     )
-    output["dim"] = said_by(
+    output["dim"] = error_of(
         lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder)
     )
-    output["capacity"] = said_by(
+    output["capacity"] = error_of(
         lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder)
     )
     for name, damage in (
@@ -399,10 +399,10 @@ def refused() -> dict[str, Any]:
         if rank == 0:
             damage(next(folder.glob("save-*/shard-00001-of-*")))
         dist.barrier()
-        output[name] = said_by(
+        output[name] = error_of(
             lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder)
         )
-    output["absent"] = said_by(
+    output["absent"] = error_of(
         lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other")
     )
     return output
@@ -422,19 +422,19 @@ def documented() -> dict[str, Any]:
 
 
 def lost() -> dict[str, Any]:
-    """A rank that leaves out its backward, and then one that ends."""
+    """A rank that skips its backward, and then a rank that exits."""
     heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
     last = dist.get_rank() == dist.get_world_size() - 1
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE, timeout=timedelta(seconds=1))
     rows = embedding(share(batch(0)))
     before = rows_of(embedding)
-    output = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
+    output = {"absent": "" if last else error_of(lambda: rows.sum().backward())}
     assert apart(before, rows_of(embedding)) == 0
     heartbeat._FOUND += "/2"  # else what the first failure found
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     embedding(share(batch(0)))
     if last:
         os._exit(7)
-    output["lost"] = said_by(lambda: embedding(share(batch(1))))
+    output["lost"] = error_of(lambda: embedding(share(batch(1))))
     print(json.dumps(output), flush=True)
     os._exit(0)  # no barrier can follow

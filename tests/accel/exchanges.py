@@ -28,13 +28,13 @@ WORKERS: list[CommWorker] = []
 
 
 def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
-    """Every rank runs it."""
+    """Mark a scenario, which every rank runs."""
     function.scenario = True
     return function
 
 
 def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> torch.Tensor:
-    """A rank's own, heavy in the tails."""
+    """A rank's gradient, with heavy tails."""
     return _drawn(1000 * step + (dist.get_rank() if rank is None else rank), total).clone()
 
 
@@ -53,7 +53,7 @@ def average(step: int) -> torch.Tensor:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Of its bits."""
+    """A hash of the tensor's bits."""
     return hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
@@ -63,7 +63,7 @@ def two_d() -> bool:
 
 
 def settings(**words: Any) -> Settings:
-    """Every size is compressed, and pieces are small enough that there are several."""
+    """Settings that compress every size, with pieces so small that there are several."""
     return Settings(
         compress_least=0,
         two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices,
@@ -86,13 +86,13 @@ def exchanged(
     names: tuple[str, ...] = NAMES,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> torch.Tensor:
-    """Its average over the ranks, by the worker's own thread."""
+    """The average of a gradient over the ranks, computed by the worker's thread."""
     has_matrices = BY_NAME[worker.settings.method].needs_matrices and names == NAMES
     shapes = SHAPES if has_matrices else [(length,) for length in lengths]
     return worker.average(flat.to(DEVICE), names, shapes).wait().cpu()
 
 
-def once(**words: Any) -> dict[str, Any]:
+def exchange_once(**words: Any) -> dict[str, Any]:
     """One exchange: how far it is from the average, and its bits."""
     worker = worker_of(settings(**words))
     result, expected = exchanged(worker, gradient(0)), average(0)
@@ -160,39 +160,39 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
 
 @scenario
 def dense() -> dict[str, Any]:
-    return once()
+    return exchange_once()
 
 
 @scenario
 def dense_bf16() -> dict[str, Any]:
-    return once(wire="bf16")
+    return exchange_once(wire="bf16")
 
 
 @scenario
 def int8() -> dict[str, Any]:
-    return once(method="int8")
+    return exchange_once(method="int8")
 
 
 @scenario
 def int4() -> dict[str, Any]:
-    return once(method="int4")
+    return exchange_once(method="int4")
 
 
 @scenario
 def topk_all() -> dict[str, Any]:
     plain = gradient(0).div_(dist.get_world_size())
     dist.all_reduce(plain)
-    return once(method="topk", ratio=1.0) | {"plain": digest(plain)}
+    return exchange_once(method="topk", ratio=1.0) | {"plain": digest(plain)}
 
 
 @scenario
 def topk() -> dict[str, Any]:
-    return once(method="topk", ratio=0.05)
+    return exchange_once(method="topk", ratio=0.05)
 
 
 @scenario
 def topk_half() -> dict[str, Any]:
-    return once(method="topk", ratio=0.05, values="fp16")
+    return exchange_once(method="topk", ratio=0.05, values="fp16")
 
 
 @scenario
@@ -288,7 +288,7 @@ def _of_rank_two(step: int, rank: int) -> torch.Tensor:
 
 @scenario
 def powersgd_without_a_matrix() -> dict[str, Any]:
-    """Everything goes as it is."""
+    """Nothing is compressed."""
     worker = worker_of(settings(method="powersgd"))
     result, expected = (
         exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]),
@@ -302,7 +302,7 @@ def powersgd_without_a_matrix() -> dict[str, Any]:
 
 @scenario
 def powersgd_warms_up() -> dict[str, Any]:
-    """The first steps go densely."""
+    """The first steps are dense."""
     worker, errors = worker_of(settings(method="powersgd", warmup_steps=2)), []
     for step in range(3):
         worker.step = step
@@ -345,7 +345,7 @@ def momentum() -> dict[str, Any]:
 
 @scenario
 def not_finite() -> dict[str, Any]:
-    """What is not finite in one rank's gradient reaches all, and does not stay."""
+    """A nan or inf in one rank's gradient reaches all ranks, and is gone in the next step."""
     finite = {}
     for method in [name for name in BY_NAME if name != "dense"]:
         for value in (float("nan"), float("inf"), float("-inf")):
@@ -364,7 +364,7 @@ def not_finite() -> dict[str, Any]:
 
 @scenario
 def large_values() -> dict[str, Any]:
-    """Values that fp16 cannot have."""
+    """Values beyond the range of fp16."""
     worker = worker_of(settings(method="topk", ratio=1.0, values="fp16"))
     result, expected = exchanged(worker, gradient(0) * 1e6), average(0) * 1e6
     return {
@@ -432,7 +432,7 @@ def crossing() -> dict[str, Any]:
 
 @scenario
 def half_gradients() -> dict[str, Any]:
-    """Gradients in bf16: kept in fp32, returned in bf16."""
+    """Gradients in bf16: residuals in fp32, averages in bf16."""
     worker = worker_of(settings(method="topk", ratio=0.02))
     for step in range(3):
         result = exchanged(worker, gradient(step).bfloat16())
@@ -445,7 +445,7 @@ def half_gradients() -> dict[str, Any]:
 
 @scenario
 def doubles() -> float:
-    """Gradients in fp64 lose nothing: they go densely."""
+    """Gradients in fp64 lose nothing: they are sent dense."""
     worker = worker_of(settings(method="topk", ratio=0.02))
     flat = gradient(0).double() + 1e-12
     result = exchanged(worker, flat)

@@ -99,7 +99,7 @@ def all_well(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _stacks(folder: Path) -> str:
-    """The end of what each rank wrote to stderr: where it waits."""
+    """The end of each rank's stderr, which shows where it waits."""
     return "\n".join(
         f"{file.name}: {file.read_text()[-3000:]}" for file in sorted(folder.glob("*.err"))
     )

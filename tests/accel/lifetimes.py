@@ -22,7 +22,7 @@ from busbw.core.errors import UsageError
 
 
 def of_a_part_of_the_ranks() -> str:
-    """A model whose replicas are on some of the ranks alone."""
+    """A model whose replicas are on some of the ranks only."""
     half = dist.get_world_size() // 2
     groups = [dist.new_group(range(half)), dist.new_group(range(half, dist.get_world_size()))]
     net = wrapped(model(), process_group=groups[dist.get_rank() >= half])
@@ -34,7 +34,7 @@ def of_a_part_of_the_ranks() -> str:
 
 
 def borrowed() -> float:
-    """A communicator that was borrowed is there after the mesh over it has been closed."""
+    """A borrowed communicator still works after the mesh over it is closed."""
     make(settings(), borrowed=dist.group.WORLD).close()
     ranks = torch.ones(1)
     dist.all_reduce(ranks)
@@ -61,7 +61,7 @@ def other_settings() -> list[str]:
 
 
 def an_overflow() -> dict[str, Any]:
-    """A scale that is too high once: the step is skipped, and what was kept stays."""
+    """A scale that is too high once: the step is skipped, and residuals stay."""
     net = wrapped(model())
     attached = accel.attach(net, settings(method="topk", ratio=0.05))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -82,7 +82,7 @@ def an_overflow() -> dict[str, Any]:
 
 
 def one_rank_alone() -> bool:
-    """Nobody to exchange with: nothing is changed."""
+    """One rank has nobody to exchange with: gradients do not change."""
     worker = accel.CommWorker(
         settings(method="topk"), like([dist.get_rank()], settings(method="topk"))
     )
@@ -198,7 +198,7 @@ def wrong_states() -> list[str]:
 
 
 def switched() -> dict[str, Any]:
-    """By LIGHT_* alone."""
+    """A training that only LIGHT_* variables configure."""
     net = wrapped(model())
     attached = accel.attach(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

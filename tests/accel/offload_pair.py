@@ -155,7 +155,7 @@ class Named:
 
 
 class Later(copy_streams.Copied):
-    """A copy that a thread will make."""
+    """A copy that a thread makes later."""
 
     def __init__(self):
         self.made = threading.Event()

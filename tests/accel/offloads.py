@@ -46,7 +46,7 @@ class Net(nn.Module):
 
 
 def loss(net: nn.Module, step: int) -> torch.Tensor:
-    """Of a rank's own batch."""
+    """The loss of a rank's batch."""
     tokens = torch.randint(
         TOKENS, (4, 9), generator=torch.Generator().manual_seed(100 * step + dist.get_rank())
     ).to(DEVICE)
@@ -317,9 +317,7 @@ def streamed_replicas() -> dict[str, Any]:
 
 
 def dies() -> dict[str, Any]:
-    """The last rank ends in the middle of a backward; the others write what they see and end
-    too.
-    """
+    """The last rank exits during a backward; the others write their error and exit."""
     net = DistributedDataParallel(Net(), bucket_cap_mb=0.002)
     optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
     if dist.get_rank() == dist.get_world_size() - 1:

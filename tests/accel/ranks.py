@@ -20,7 +20,7 @@ LIMIT = timedelta(seconds=120)
 STACKS_S = 90  # before the test stops waiting for the job
 
 
-def keeper() -> int:
+def start_store() -> int:
     """Start a process that keeps a store until this one ends; return its port."""
     (port_reader, port_writer), (end_reader, end_writer) = os.pipe(), os.pipe()
     if os.fork() == 0:
@@ -93,7 +93,7 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits
     # seconds for the other ends.
     gc.disable()
-    children, port = {}, keeper()
+    children, port = {}, start_store()
     for number in range(ranks):
         child = os.fork()
         if child == 0:
@@ -108,5 +108,5 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
 
 
 def start() -> None:
-    """The job of the command line."""
+    """Run the job of the command line."""
     main(rank)

@@ -137,7 +137,7 @@ def refused() -> list[str]:
 
 
 def alone() -> float:
-    """Without a network, all ranks seem to have the gradient of this one."""
+    """Without a network, each rank gets its own gradient back."""
     own = own_gradient(0.5)
     with worker().silent():
         result = worker().average_sparse(own.to(DEVICE)).wait().cpu()

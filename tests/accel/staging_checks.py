@@ -72,7 +72,7 @@ def _threads_end() -> bool:
 
 
 def _threads() -> int:
-    """Of exchanges."""
+    """The number of threads of exchanges."""
     count = 0
     for task in Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(OSError):  # another thread may end meanwhile
@@ -81,7 +81,7 @@ def _threads() -> int:
 
 
 def closed() -> str:
-    """An exchange after the end, past the worker's own check too."""
+    """An exchange after close(), also one that bypasses the worker's check."""
     worker = worker_of(settings(method="int8", staging="host"))
     exchanged(worker, gradient(0))
     staging = (worker.mesh.across or worker.mesh.world).staging

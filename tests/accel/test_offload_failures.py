@@ -1,4 +1,4 @@
-"""What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory,
+"""Errors of an offloaded AdamW: gradients that are not finite, too little memory,
 updates that fail, wrong arguments.
 """
 

@@ -158,7 +158,7 @@ def test_memory_that_cannot_be_mapped_is_reported():
 
 
 class Waits(copy_streams.Copied):
-    """A copy that ends when it is waited for."""
+    """A copy that ends when something waits for it."""
 
     def __init__(self):
         self.ended = False

@@ -37,7 +37,7 @@ ONE_HOST = {"powersgd", "compiled"}  # they do the same over rows of ranks
 
 
 def _of(ranks, names):
-    """Those of these trainings that a job of so many ranks has."""
+    """The names of those trainings that a job of this many ranks runs."""
     return [name for name in names if ranks == 2 or name not in ONE_HOST]
 
 

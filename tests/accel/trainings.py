@@ -35,7 +35,7 @@ def model(seed: int = 0) -> nn.Sequential:
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A rank's own, of a task that can be learned."""
+    """A rank's batch of a task that can be learned."""
     generator = torch.Generator().manual_seed(10_000 * step + dist.get_rank())
     inputs = torch.randn(BATCH, 20, generator=generator)
     return inputs.to(DEVICE), inputs[:, :3].argmax(1).to(DEVICE)
@@ -51,7 +51,7 @@ def settings(**words: Any) -> accel.Settings:
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
-    """Several buckets."""
+    """The model under DistributedDataParallel, with several buckets."""
     return DistributedDataParallel(net, bucket_cap_mb=0.01, **words)
 
 
@@ -131,7 +131,7 @@ EXCHANGES = ("all_reduce", "all_gather_into_tensor", "all_to_all_single", "reduc
 
 
 def silenced() -> dict[str, Any]:
-    """Steps over a perfect network do all but exchange."""
+    """Steps over a perfect network do everything but exchange."""
     methods = [
         {},
         {"wire": "bf16"},
@@ -229,7 +229,7 @@ def unused_parameters() -> dict[str, Any]:
 
 
 def uneven_inputs() -> dict[str, Any]:
-    """Join: a rank with fewer batches sends zeros, and what it has left."""
+    """Join: a rank with fewer batches sends zeros, and its residual."""
     net = wrapped(model())
     accel.attach(net, settings(method="topk", ratio=0.1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

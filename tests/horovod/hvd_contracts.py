@@ -23,7 +23,7 @@ MOVED = (*REDUCED, torch.bool, torch.uint16)
 
 
 def rank_tensor(*shape, dtype=torch.float32):
-    """Full of this rank's number, from 1."""
+    """A tensor filled with this rank's number, from 1."""
     return torch.full(shape, hvd.rank() + 1, dtype=dtype)
 
 

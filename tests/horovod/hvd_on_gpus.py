@@ -11,7 +11,7 @@ ROWS, TURNS = 1 << 20, 10
 
 
 def results_may_be_read_at_once():
-    """Nobody waits for the device, and what reads is behind what writes."""
+    """The host does not wait for the device: reads are queued after writes."""
     device, rank = torch.device("cuda", hvd.rank()), hvd.rank()
     for turn in range(TURNS):
         own_tensor = torch.full((ROWS * 2,), turn + rank, dtype=torch.float32, device=device)

@@ -16,7 +16,7 @@ def read(text):
 
 
 def faults(events):
-    """What is wrong with the events."""
+    """Violations of the format, as text."""
     problems = []
     for event in events:
         missing = NEEDED.get(event.get("ph"), {"ph"}) - set(event)
