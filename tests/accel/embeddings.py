@@ -77,12 +77,12 @@ def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
 
 def rows_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
     """The rows and optimizer states of this rank by id, in one tensor each."""
-    kept = {}
+    rows = {}
     for chunk in embedding.table.export(100):
         names = sorted(name for name in chunk if name not in ("ids", "score"))
         values = torch.cat([chunk[name].double().view(len(chunk["ids"]), -1) for name in names], 1)
-        kept |= dict(zip(chunk["ids"].tolist(), values, strict=True))
-    return kept
+        rows |= dict(zip(chunk["ids"].tolist(), values, strict=True))
+    return rows
 
 
 def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
@@ -125,14 +125,14 @@ def against_the_dictionary(
             forward, float((step_of(embedding, step).double() - share(expected)).abs().max())
         )
         oracle.apply(handle, gradient(step) / divisor)
-    kept = all_of(values_of(embedding))
+    rows = all_of(values_of(embedding))
     assert all(
         owners(torch.tensor(list(values_of(embedding))), dist.get_world_size()) == dist.get_rank()
     )
     return {
         "forward": forward,
-        "kept": apart(kept, {identity: state["rows"] for identity, state in oracle.kept.items()}),
-        "rows": len(kept),
+        "kept": apart(rows, {identity: state["rows"] for identity, state in oracle.kept.items()}),
+        "rows": len(rows),
     }
 
 
@@ -252,12 +252,12 @@ def not_finite() -> dict[str, Any]:
         output = ""
     except BusbwError as error:
         output = error.message
-    same = apart(before, rows_of(embedding))
+    changed = apart(before, rows_of(embedding))
     step_of(embedding, 2)
     return {
         "said": output,
         "id": int(batch(1).chunk(dist.get_world_size())[-1][3]),
-        "changed": same,
+        "changed": changed,
     }
 
 
@@ -287,9 +287,9 @@ def evicting() -> dict[str, Any]:
     for step in range(6):
         embedding(torch.cat([often, 1000 * (1 + step) + torch.arange(10)])).sum().backward()
     counts = embedding.table.counters
-    kept = all_of(values_of(embedding))
+    rows = all_of(values_of(embedding))
     return {
-        "often": all(identity in kept for identity in range(8)),
+        "often": all(identity in rows for identity in range(8)),
         "stored": counts.stored,
         "moved": counts.inserted - counts.evicted,
     }

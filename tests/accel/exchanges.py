@@ -110,7 +110,9 @@ def residual_of(worker: CommWorker) -> torch.Tensor:
     residual of its row.
     """
     worker.memory.take_apart()
-    kept = {index: tensor for index, name, tensor in worker.memory.single() if name == "residual"}
+    residuals = {
+        index: tensor for index, name, tensor in worker.memory.single() if name == "residual"
+    }
     lengths = (
         [math.prod(shape) for shape in SHAPES]
         if BY_NAME[worker.settings.method].needs_matrices
@@ -118,7 +120,7 @@ def residual_of(worker: CommWorker) -> torch.Tensor:
     )
     return torch.cat(
         [
-            kept[name].cpu() if name in kept else torch.zeros(length)
+            residuals[name].cpu() if name in residuals else torch.zeros(length)
             for name, length in zip(NAMES, lengths, strict=True)
         ]
     )
@@ -180,9 +182,9 @@ def int4() -> dict[str, Any]:
 
 @scenario
 def topk_all() -> dict[str, Any]:
-    plain = gradient(0).div_(dist.get_world_size())
-    dist.all_reduce(plain)
-    return exchange_once(method="topk", ratio=1.0) | {"plain": digest(plain)}
+    reduced = gradient(0).div_(dist.get_world_size())
+    dist.all_reduce(reduced)
+    return exchange_once(method="topk", ratio=1.0) | {"plain": digest(reduced)}
 
 
 @scenario

@@ -183,14 +183,14 @@ class LateLane(copy_streams.Lane):
 
     def make(self):
         while True:
-            to, source, later = self.jobs.get()
+            target, source, later = self.jobs.get()
             time.sleep(self.random.random() * 1e-3)
-            to.copy_(source)
+            target.copy_(source)
             later.made.set()
 
-    def copy(self, to, source):
+    def copy(self, target, source):
         self.last = Later()
-        self.jobs.put((to, source, self.last))
+        self.jobs.put((target, source, self.last))
         return self.last
 
     def finish(self):

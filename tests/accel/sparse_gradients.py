@@ -104,9 +104,9 @@ def gradients() -> dict[str, Any]:
         reports[f"{name} vector"] = report(own_gradient(share, (ROWS,)))
         reports[f"{name} cubes"] = report(own_gradient(share, (ROWS, 2, 3)))
         reports[f"{name} on one rank"] = report(own_gradient(share if rank == 1 else 0.0))
-        wrong = own_gradient(share)
-        wrong._values()[-1] = torch.nan if rank == 1 else torch.inf if rank == 0 else 1.0
-        reports[f"{name} not finite"] = report(wrong)
+        invalid = own_gradient(share)
+        invalid._values()[-1] = torch.nan if rank == 1 else torch.inf if rank == 0 else 1.0
+        reports[f"{name} not finite"] = report(invalid)
     reports["no rows"] = report(own_gradient(0.0))
     return reports
 
@@ -128,9 +128,9 @@ def sums_of_halves() -> bool:
 def refused() -> list[str]:
     """Gradients that cannot be exchanged as rows."""
     errors = []
-    for wrong in (torch.eye(3).to_sparse(), torch.ones(3, 2, dtype=torch.int32).to_sparse(1)):
+    for tensor in (torch.eye(3).to_sparse(), torch.ones(3, 2, dtype=torch.int32).to_sparse(1)):
         try:
-            worker_of(accel.Settings()).average_sparse(wrong.to(DEVICE)).wait()
+            worker_of(accel.Settings()).average_sparse(tensor.to(DEVICE)).wait()
         except (UsageError, RuntimeError) as error:
             errors.append(str(error))
     return errors
@@ -234,9 +234,9 @@ def trainings() -> dict[str, Any]:
     # DDP's own exchange of sparse gradients, which the reference needs, is Gloo's alone
     if DEVICE.type == "cpu":
         results["sparse adam"] = (trained(plain, adam=True)[0], trained(None, adam=True)[0])
-    kept = sorted(attached.state_dict()["kept"]) if attached else []
+    state_names = sorted(attached.state_dict()["kept"]) if attached else []
     apart = {
         name: [digest(weights), float((weights - expected).abs().max())]
         for name, (weights, expected) in results.items()
     }
-    return {"apart": apart, "kept": kept}
+    return {"apart": apart, "kept": state_names}

@@ -226,6 +226,6 @@ def test_features_share_a_table_without_sharing_rows():
     ids = torch.tensor([0, 1, (1 << 48) - 1])
     prefixed_ids = torch.cat([prefixed(ids, feature) for feature in (0, 1, 32767)])
     assert len(prefixed_ids.unique()) == 9 and int(prefixed_ids.min()) == 0
-    for wrong, feature in ((ids, 32768), (ids, -1), (ids - 1, 0), (ids + 1, 0)):
+    for invalid_ids, feature in ((ids, 32768), (ids, -1), (ids - 1, 0), (ids + 1, 0)):
         with pytest.raises(UsageError):
-            prefixed(wrong, feature)
+            prefixed(invalid_ids, feature)

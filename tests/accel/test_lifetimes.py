@@ -82,11 +82,11 @@ def test_a_model_on_a_part_of_the_ranks_is_refused(job):
 
 
 def test_ranks_with_different_settings_all_fail(job):
-    for differing, wrong in (result["other_settings"] for result in job):
+    for differing, invalid in (result["other_settings"] for result in job):
         assert differing.startswith(
             "ranks 1 have other settings than rank 0: Settings(method='topk'"
         )
-        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
+        assert invalid.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
 
 
 def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):

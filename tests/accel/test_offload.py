@@ -384,14 +384,14 @@ def test_an_optimizer_that_is_dropped_with_its_model_ends_its_thread(stream_weig
         optimizer.step()
         optimizer.zero_grad()
     optimizer.ready()
-    thread, kept = (
+    thread, references = (
         optimizer.worker._thread,
         [weakref.ref(reference) for reference in (net, optimizer)],
     )
     del net, optimizer
     gc.collect()
     thread.join(30)
-    assert ([reference() for reference in kept], thread.is_alive()) == ([None, None], False)
+    assert ([reference() for reference in references], thread.is_alive()) == ([None, None], False)
 
 
 def test_zero_grad_drops_what_was_accumulated():

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.torch
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
     monkeypatch.setattr(schedule, "CERTAIN", 2)
     pair = Pair(max_norm=1e9)
-    for seed, early in enumerate((False, False, True)):
-        assert pair.optimizer.schedule.begins_early == early
+    for seed, begins_early in enumerate((False, False, True)):
+        assert pair.optimizer.schedule.begins_early == begins_early
         pair.step(seed)
     before = {name: weight.clone() for name, weight in pair.optimizer.weights().items()}
     handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
@@ -308,9 +308,9 @@ def test_states_are_not_copied_into_forked_processes():
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="pins memory")
 def test_memory_is_unpinned_before_it_is_unmapped():
     slab = host_memory.Slab(1 << 22, pinned=True)
-    kept = slab.take(8, torch.uint8)
+    tensor = slab.take(8, torch.uint8)
     del slab
-    assert int(torch.cuda.cudart().cudaHostUnregister(kept.data_ptr())) != 0
+    assert int(torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())) != 0
 
 
 def test_a_lane_forgets_copies_that_have_ended():

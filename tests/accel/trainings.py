@@ -72,10 +72,10 @@ def trained(
     lr, momentum = (0.2, 0.0) if words.get("momentum") else (0.1, 0.9)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
     losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
-    kept = list(attached.worker.memory.lists()) if attached else []
+    states = list(attached.worker.memory.lists()) if attached else []
     return {
         "digest": parameters(net),
-        "kept": [["basis" in state for state in codec_state.states] for codec_state in kept],
+        "kept": [["basis" in state for state in codec_state.states] for codec_state in states],
         "loss": sum(losses[-10:]) / 10,
         "first": losses[0],
         "early": losses[:FEW],
@@ -317,9 +317,13 @@ def fully_sharded() -> dict[str, Any]:
             [parameter.full_tensor().detach().flatten() for parameter in net.parameters()]
         )
         assert attached is None or attached.steps == FEW
-    kept = len(attached.state_dict()["kept"]) if attached else 0
+    state_count = len(attached.state_dict()["kept"]) if attached else 0
     apart = {
         name: float((weights[name] - weights["own"]).norm() / weights["own"].norm())
         for name in weights
     }
-    return {"digest": digest(torch.cat(list(weights.values()))), "apart": apart, "kept": kept}
+    return {
+        "digest": digest(torch.cat(list(weights.values()))),
+        "apart": apart,
+        "kept": state_count,
+    }

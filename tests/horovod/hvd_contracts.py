@@ -145,8 +145,8 @@ def operations_match_by_name_in_any_order():
 def asynchronous_operations_are_not_done_at_once():
     tensors = [torch.ones(200, 200) for _ in range(20)]
     handles = [hvd.allreduce_async(tensor, op=hvd.Sum) for tensor in tensors]
-    early = [hvd.poll(handle) for handle in handles]
-    assert not all(early)
+    polled = [hvd.poll(handle) for handle in handles]
+    assert not all(polled)
     while not all(hvd.poll(handle) for handle in handles):
         time.sleep(0.001)
     assert all((hvd.synchronize(handle) == hvd.size()).all() for handle in handles)

@@ -182,20 +182,20 @@ def steps_are_guarded():
 
 def arguments_of_the_optimizer_are_checked():
     model = net()
-    plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    named = list(model.named_parameters())
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    named_parameters = list(model.named_parameters())
     for words, arguments in {
         "sequence of tuples": {"named_parameters": model.parameters()},
-        "not unique: 0.weight": {"named_parameters": [*named, named[0]]},
-        "3 of the optimizer's 4": {"named_parameters": named[:1]},
+        "not unique: 0.weight": {"named_parameters": [*named_parameters, named_parameters[0]]},
+        "3 of the optimizer's 4": {"named_parameters": named_parameters[:1]},
         "requires op=Average": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
         "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
         "groups is -1": {"groups": -1},
         "not tensors": {"groups": [["a"]]},
-        "in groups twice": {"groups": [[named[0][1]], [named[0][1]]]},
+        "in groups twice": {"groups": [[named_parameters[0][1]], [named_parameters[0][1]]]},
     }.items():
         with fails(words, ValueError):
-            hvd.DistributedOptimizer(plain, **arguments)
+            hvd.DistributedOptimizer(sgd, **arguments)
 
 
 def parameters_without_gradient_count_as_zeros():

@@ -96,7 +96,7 @@ def timelines_are_chrome_traces():
     if hvd.rank() == 0:
         assert path.stat().st_mode & 0o777 == 0o600
         events = json.loads(path.read_text())
-        assert not trace_events.faults(events)
+        assert not trace_events.find_violations(events)
         (process,) = [
             event["pid"] for event in events if event.get("args") == {"name": "allreduce.traced"}
         ]

@@ -230,11 +230,11 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
     answer.write_text("localhost:2\n")
     script = launcher.Script(f"cat '{answer}'", 1)
     output = ""
-    for wrong in (b"\xff\xfe\n", b"h2:2\n", None):
-        if wrong is None:
+    for invalid_output in (b"\xff\xfe\n", b"h2:2\n", None):
+        if invalid_output is None:
             answer.unlink()
         else:
-            answer.write_bytes(wrong)
+            answer.write_bytes(invalid_output)
         end_s = time.monotonic() + LIMIT_S
         while not (more := capsys.readouterr().err) and time.monotonic() < end_s:
             time.sleep(0.02)

@@ -78,11 +78,11 @@ def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
     started: list[peers.Peer] = []
 
     def start(
-        on: rails.Rails, version: int = 11, **variables: Any
+        emulated: rails.Rails, version: int = 11, **variables: Any
     ) -> tuple[peers.Peer, peers.Peer]:
         a, b = (
             peers.Peer(plugin_library, version, host.inside, host.addresses[0], **variables)
-            for host in on.hosts
+            for host in emulated.hosts
         )
         started.extend((a, b))
         for peer in (a, b):

@@ -91,9 +91,9 @@ class Paths:
         """Streams from host 1 to `connections` listeners on host 2, `streams_each` to one, whose
         source ports the kernel chose.
         """
-        here, there = self.hosts
+        source, destination = self.hosts
         return streams.of_kernel(
-            here.inside, there.inside, there.addresses[0], connections, streams_each
+            source.inside, destination.inside, destination.addresses[0], connections, streams_each
         )
 
 

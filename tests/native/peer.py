@@ -66,10 +66,10 @@ class Peer:
         def connect(text: str) -> int | None:
             # The plugin may keep its state in these bytes between calls, so they are one object per
             # handle.
-            kept = self.handles.setdefault(
+            handle_buffer = self.handles.setdefault(
                 text, (c_char * HANDLE_BYTES).from_buffer_copy(bytes.fromhex(text))
             )
-            return self.net.connect(device, kept)
+            return self.net.connect(device, handle_buffer)
 
         return _in_turn(connect, handles, limit_s)
 

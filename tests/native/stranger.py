@@ -57,7 +57,7 @@ def main() -> None:
         _connect(address, int(port), waits=kind != "crowd")
         for _ in range(CROWD if kind == "crowd" else 8)
     ]
-    back = b""
+    received = b""
     for connection in held if kind != "crowd" else []:
         connection.settimeout(3)
         try:
@@ -66,10 +66,10 @@ def main() -> None:
             continue
     if kind in ("right token", "wrong token"):
         try:
-            back = held[0].recv(64)
+            received = held[0].recv(64)
         except OSError:
-            back = b""
-    print(json.dumps({"back": back.hex()}), flush=True)
+            received = b""
+    print(json.dumps({"back": received.hex()}), flush=True)
     sys.stdin.read()
 
 

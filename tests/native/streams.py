@@ -88,22 +88,22 @@ def _end(text: str) -> tuple[str, int]:
 
 
 def of_kernel(
-    here: list[str], there: list[str], target: str, connections: int, streams: int
+    source: list[str], destination: list[str], target: str, connections: int, streams: int
 ) -> list[list[Stream]]:
     """`streams` to each of `connections` listeners on a host, with source ports that the kernel
     chose, in the order of opening.
 
-    `here` and `there` are the command prefixes that enter the hosts. subprocess.CalledProcessError
-    if there is no route.
+    `source` and `destination` are the command prefixes that enter the hosts.
+    subprocess.CalledProcessError if there is no route.
     """
     with subprocess.Popen(
-        _program(there, "serve", target, connections),
+        _program(destination, "serve", target, connections),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
         assert server.stdin and server.stdout
-        connect = _program(here, "connect", target, streams, server.stdout.readline())
+        connect = _program(source, "connect", target, streams, server.stdout.readline())
         done = subprocess.run(connect, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         server.stdin.close()
     return [[Stream(*stream) for stream in group] for group in json.loads(done.stdout)]
@@ -170,13 +170,13 @@ def _connect(address: str, count: str, ports: str) -> None:
 
 def _watch(prefix: str) -> None:
     """Capture all packets until the input ends; the first of a stream has SYN and no ACK."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as heard:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as capture:
         # all that comes while this has no core
-        heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        capture.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         print(flush=True)
         packets = []
-        while heard in select.select([heard, sys.stdin], [], [])[0]:
-            packet, (name, _, kind, *_) = heard.recvfrom(128)
+        while capture in select.select([capture, sys.stdin], [], [])[0]:
+            packet, (name, _, kind, *_) = capture.recvfrom(128)
             if kind == PACKET_OUTGOING and name.startswith(prefix) and (stream := _opened(packet)):
                 packets.append((name, *stream))
     print(json.dumps(packets))

@@ -92,7 +92,7 @@ def test_messages_sent_before_a_close_still_arrive(job, rail):
 
 def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     a, b = job(rail)
-    (sender, _), back = link(a, b)[0], link(b, a)[0]
+    (sender, _), reverse_pair = link(a, b)[0], link(b, a)[0]
     a.call(
         "traffic",
         flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}],
@@ -100,13 +100,13 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     )
     a.call(
         "traffic",
-        flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        flows=[{"comm": reverse_pair[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
         until_posted=True,
     )
     b.process.send_signal(signal.SIGSTOP)
     try:
         assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
-        assert a.call("close", way="recv", comm=back[1])["seconds"] < CLOSE_S
+        assert a.call("close", way="recv", comm=reverse_pair[1])["seconds"] < CLOSE_S
     finally:
         b.process.send_signal(signal.SIGCONT)
 

@@ -84,10 +84,10 @@ def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     count = begin(a, b, 5, 500)
     time.sleep(STARTED_S + 1.5)
     rails.cut(3)
-    lost = time.monotonic()
+    lost_at = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     assert_complete(sent, received, messages=count)
-    four = mbit_s(received, received["times"][0] + STARTED_S, lost)
-    three = mbit_s(received, lost + GOES_ON_S, received["ended"])
+    four = mbit_s(received, received["times"][0] + STARTED_S, lost_at)
+    three = mbit_s(received, lost_at + GOES_ON_S, received["ended"])
     assert 0.9 * 500 <= four <= OVERSHOOT * 500 * payload(9000)
     assert 0.9 * 375 <= three <= OVERSHOOT * 375 * payload(9000)

@@ -80,9 +80,9 @@ def test_connect_and_accept_in_either_order_never_block(job, family, version, fi
     a, b = job(family, version)
     listening = b.call("listen")
     if first == "accept":
-        early = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
-        assert early["comms"] == [None], "no peer has connected yet"
-        assert early["calls"] > 1 and early["slowest_s"] < AT_ONCE_S
+        silent_accept = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
+        assert silent_accept["comms"] == [None], "no peer has connected yet"
+        assert silent_accept["calls"] > 1 and silent_accept["slowest_s"] < AT_ONCE_S
     a.start("connect", handles=[listening["handle"]], limit_s=5)
     if first == "connect":
         time.sleep(0.3)
@@ -167,11 +167,13 @@ def test_a_forged_handle_is_refused(job, rail, version):
     a, b = job(rail, version)
     handle = bytes.fromhex(b.call("listen")["handle"])
     drawn = random.Random(4)
-    strange = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
+    invalid_handles = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
     # The first bytes identify a handle and its version.
-    strange += [handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)]
+    invalid_handles += [
+        handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)
+    ]
     outcomes = set()
-    for handle_bytes in strange:
+    for handle_bytes in invalid_handles:
         try:
             outcomes.update(a.call("connect", handles=[handle_bytes.hex()])["comms"])
         except Raised as raised:

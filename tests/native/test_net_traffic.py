@@ -81,7 +81,7 @@ def test_a_posted_buffer_may_be_larger_than_its_message(job, rail, version):
 
 def test_eight_requests_in_flight_each_way(job, family, version):
     a, b = job(family, version)
-    there, back = link(a, b)[0], link(b, a)[0]
+    forward_pair, reverse_pair = link(a, b)[0], link(b, a)[0]
     one_way, other_way = (
         messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2)
     )
@@ -89,15 +89,15 @@ def test_eight_requests_in_flight_each_way(job, family, version):
         a,
         {
             "flows": [
-                {"comm": there[0], "way": "send", "messages": one_way},
-                {"comm": back[1], "way": "recv", "messages": other_way},
+                {"comm": forward_pair[0], "way": "send", "messages": one_way},
+                {"comm": reverse_pair[1], "way": "recv", "messages": other_way},
             ]
         },
         b,
         {
             "flows": [
-                {"comm": back[0], "way": "send", "messages": other_way},
-                {"comm": there[1], "way": "recv", "messages": one_way},
+                {"comm": reverse_pair[0], "way": "send", "messages": other_way},
+                {"comm": forward_pair[1], "way": "recv", "messages": one_way},
             ]
         },
     )
@@ -149,12 +149,15 @@ def test_a_deferred_send_succeeds_on_retry(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     # more than sockets hold
-    many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": many, "window": 300}])
+    small_messages = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])
+    a.start(
+        "traffic",
+        flows=[{"comm": sender, "way": "send", "messages": small_messages, "window": 300}],
+    )
     time.sleep(0.5)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": many}])[
-        "flows"
-    ][0]
+    received = b.call(
+        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": small_messages}]
+    )["flows"][0]
     sent = a.result()["flows"][0]
     assert_complete(sent, received, messages=300)
     assert sent["refused"] > 0, "requests of a connection are bounded"

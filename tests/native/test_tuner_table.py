@@ -41,7 +41,7 @@ def called(request: pytest.FixtureRequest) -> list[str]:
 
 def program_lines(plugin_library: Path, called: list[str], **variables: str) -> list[str]:
     """The lines of the program; the table that NCCL took is the exported one."""
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("NCCL_", "BUSBW_"))
@@ -52,7 +52,7 @@ def program_lines(plugin_library: Path, called: list[str], **variables: str) -> 
         "NCCL_NET": "Socket",
         "NCCL_SOCKET_IFNAME": "lo",
     }
-    environment = {**kept, **own, "PYTHONPATH": str(SOURCE), **variables}
+    environment = {**inherited, **own, "PYTHONPATH": str(SOURCE), **variables}
     done = subprocess.run(
         [sys.executable, PROGRAM, *called],
         env=environment,
