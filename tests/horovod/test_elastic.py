@@ -1,5 +1,5 @@
-"""A training goes on from its last commit when ranks are killed, with new ranks that get the
-state of the others.
+"""A training continues from its last commit when ranks are killed, with new ranks that get
+the state of the others.
 """
 
 import os

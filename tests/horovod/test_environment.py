@@ -117,11 +117,13 @@ def test_settings():
     assert (options.stall_warn_s, options.cycle_s, options.timeline) == (math.inf, 2.5e-3, "")
 
 
-@pytest.mark.parametrize("name", [one.name for one in environment.SETTINGS if one.read is not str])
+@pytest.mark.parametrize(
+    "name", [setting.name for setting in environment.SETTINGS if setting.read is not str]
+)
 def test_invalid_values_are_refused(name):
-    with pytest.raises(Refused, match=f"{name}=much is invalid") as caught:
+    with pytest.raises(Refused, match=f"{name}=much is invalid") as raised:
         environment.options({name: "much"})
-    assert caught.value.hint.startswith("give ")
+    assert raised.value.hint.startswith("give ")
 
 
 def test_variables_without_effect_are_named():

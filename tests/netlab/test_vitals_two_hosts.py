@@ -53,7 +53,7 @@ for _ in range(2):
 
 
 def drop(host: Any) -> None:
-    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses what does not fit."""
+    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses the packets beyond."""
     words = [
         "tc",
         "-n",
@@ -144,7 +144,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
     ]
     world = World([Device(rank, 1, f"h{rank + 1}", 0, "", "CPU") for rank in range(2)], 2)
     result = Result(SweepSpec(collective="all_reduce"), world=world, rows=rows)
-    found = {one.id: one for one in apply(RULES, Run(result, result.topology))}
-    assert found["machine"].message.startswith("24 MiB took ")
-    assert f"; at the same time h1 {name}: " in found["machine"].message
-    assert "RetransSegs" in found["machine"].message
+    findings = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
+    assert findings["machine"].message.startswith("24 MiB took ")
+    assert f"; at the same time h1 {name}: " in findings["machine"].message
+    assert "RetransSegs" in findings["machine"].message
