@@ -225,7 +225,7 @@ class _Job:
         held a call.
         """
         for error in unrecognized:
-            self._collector.problem(error.message)
+            self._collector.add_problem(error.message)
         if not self._collector.call_count:
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""

@@ -116,7 +116,7 @@ class Source:
                 number += 1
                 yield number, line
         except (EOFError, OSError, zlib.error) as error:
-            collector.problem(f"{self.name}: line {number + 1}: {error}")
+            collector.add_problem(f"{self.name}: line {number + 1}: {error}")
 
     def read_all(self, collector: Collector) -> bytes:
         """The content, as far as it can be read; UsageError above WHOLE_LIMIT."""
@@ -130,7 +130,7 @@ class Source:
                 if size > WHOLE_LIMIT:
                     raise UsageError(f"{self.name}: {limit}", "trim it")
         except (EOFError, OSError, zlib.error) as error:
-            collector.problem(f"{self.name}: byte {size}: {error}")
+            collector.add_problem(f"{self.name}: byte {size}: {error}")
         return b"".join(pieces)
 
 

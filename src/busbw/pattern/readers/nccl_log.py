@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 from busbw.pattern import merge
-from busbw.pattern.collector import Choice, Collector
+from busbw.pattern.collector import AlgorithmChoice, Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.source import Source
 
@@ -80,11 +80,11 @@ class Comms:
         process = (*start.process[:2], start.device) if start.device else start.process
         if start.identity:
             self._known[name] = (start.identity, process)
-            self._collector.comm(
+            self._collector.add_comm(
                 start.identity, start.ranks, process=process, rank=start.rank, hosts=start.hosts
             )
         elif name in self._known:
-            self._collector.comm(self._known[name][0], hosts=start.hosts)
+            self._collector.add_comm(self._known[name][0], hosts=start.hosts)
         else:
             self._started[name] = start
 
@@ -131,14 +131,14 @@ class Comms:
         if len(joined.processes) == ranks:
             self._open.remove(joined)
         hosts = start.hosts if start else 0
-        self._collector.comm(joined.key, ranks, process=process, rank=rank, hosts=hosts)
+        self._collector.add_comm(joined.key, ranks, process=process, rank=rank, hosts=hosts)
         self._guessed = self._guessed or ranks > 1
         return joined.key
 
     def end(self) -> None:
         """Note that communicators were guessed, if so."""
         if self._guessed:
-            self._collector.note(
+            self._collector.add_note(
                 "the log does not name communicators: ranks were joined by their calls; add INIT to"
                 " NCCL_DEBUG_SUBSYS"
             )
@@ -214,7 +214,7 @@ class _Reader:
                 self._comms.init(_start(self._process(prefix), init))
 
     def _problem(self, number: int, kind: str, text: bytes) -> None:
-        self._collector.problem(
+        self._collector.add_problem(
             f"{self._source.name}: line {number}: {kind} that cannot be read: {_shorten(text)}"
         )
 
@@ -249,9 +249,9 @@ class _Reader:
                 call.root = int(root)
             self._waiting.setdefault(process[:2], deque(maxlen=_WAITING)).append(call)
         self._mark_group(process, call, op_count)
-        self._collector.process(process, None if world_rank is None else int(world_rank))
-        self._collector.host(process[0].decode(errors="replace"))
-        self._collector.call(process, call)
+        self._collector.add_process(process, None if world_rank is None else int(world_rank))
+        self._collector.add_host(process[0].decode(errors="replace"))
+        self._collector.add_call(process, call)
         return True
 
     def _mark_group(self, process: Hashable, call: Observed, op_count: bytes) -> None:
@@ -278,25 +278,25 @@ class _Reader:
             return False
         call = fitting[0]
         waiting.remove(call)
-        choice = Choice(
+        choice = AlgorithmChoice(
             merge.algorithm(algorithm.decode()),
             merge.protocol(protocol.decode()),
             None if low is None else int(high) - int(low) + 1,
             None if time is None else float(time),
         )
-        self._collector.chose(call, choice)
+        self._collector.add_choice(call, choice)
         return True
 
     def end(self) -> None:
         """Note what could not be joined."""
         self._comms.end()
         if self._nameless:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the"
                 " file is taken for one process"
             )
         if self._orphans:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are"
                 " not in the log: set NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING"
             )

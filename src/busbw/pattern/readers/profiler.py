@@ -32,7 +32,7 @@ def read(source: Source, collector: Collector) -> None:
     try:
         process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:
-        collector.problem(str(error))
+        collector.add_problem(str(error))
         return
     add(process_file, source.name, collector)
 
@@ -46,14 +46,14 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     # A process that drives several GPUs is several ranks, which the launcher has not numbered.
     for comm in comms.values():
         comm.process = (name, comm.rank) if several else name
-        collector.process(comm.process, None if several else process_file.rank)
-    collector.host(process_file.facts.get("host", ""))
+        collector.add_process(comm.process, None if several else process_file.rank)
+    collector.add_host(process_file.facts.get("host", ""))
     header.world = max(header.world, process_file.world)
     nccl = process_file.nccl
     if nccl:
         header.nccl = f"{nccl // 10000}.{nccl // 100 % 100}.{nccl % 100}"
     for comm in comms.values():
-        collector.comm(
+        collector.add_comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
     calls, unknown, shifted = profiler_calls.calls_of(process_file)
@@ -64,7 +64,7 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     for called in calls:
         if called.comm in comms:
             comm = comms[called.comm]
-            collector.call(comm.process, _call(called, comm, process_file, ahead_ns))
+            collector.add_call(comm.process, _call(called, comm, process_file, ahead_ns))
         else:
             unknown += 1
     _add_remarks(collector, process_file, calls, unknown, shifted)
@@ -137,30 +137,30 @@ def _add_remarks(
 ) -> None:
     who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
     if unknown:
-        collector.problem(
+        collector.add_problem(
             f"{who}: {counted(unknown, 'call')} of an unknown function or communicator"
         )
     if process_file.broken:
-        collector.problem(f"{who}: the last {process_file.broken} bytes are no whole record")
+        collector.add_problem(f"{who}: the last {process_file.broken} bytes are no whole record")
     if process_file.dropped:
         collector.header.dropped += process_file.dropped
         why = f", because the disk gave error {process_file.errno}" if process_file.errno else ""
-        collector.note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
+        collector.add_note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
     if process_file.facts.get("mode") == CAPTURE.timed and process_file.untimed:
-        collector.note(
+        collector.add_note(
             f"{who}: {counted(process_file.untimed, 'call')} whose end the GPU reported too late or"
             " not at all"
         )
     if shifted:
-        collector.note(_SHIFTED)
+        collector.add_note(_SHIFTED)
     if process_file.interface == 2:
-        collector.note(
+        collector.add_note(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and"
             " reduce_scatter are those of one rank"
         )
     captured = sum(call.captured for call in calls)
     if captured:
-        collector.note(
+        collector.add_note(
             f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if"
             " they use a network"
         )
