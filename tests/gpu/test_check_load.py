@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from busbw.check.load import CALL, Load, Loaded
-from busbw.check.load_run import load
+from busbw.check.load import Loaded
+from busbw.check.load.gpu_copies import CALL, Load
+from busbw.check.load.gpu_copies_run import measure_gpus
 from busbw.check.machine import Machine
 from busbw.check.registry import find
 from busbw.core.errors import BusbwError
@@ -66,12 +67,14 @@ def test_checks_tell_something_of_every_gpu(gpus: int, loaded: Loaded) -> None:
 def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
     loaded.call(CALL, str)
     assert not [
-        one for one in find("gpu-memory-in-use").run(Machine(loaded)) if "load_run" in one.message
+        one
+        for one in find("gpu-memory-in-use").run(Machine(loaded))
+        if "gpu_copies_run" in one.message
     ]
 
 
 def test_load_in_this_process_ends_too(gpus: int) -> None:
-    found: Load = load(0.2)
+    found: Load = measure_gpus(0.2)
     assert len(found.gpus) == gpus and not found.reason
 
 

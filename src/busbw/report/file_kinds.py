@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
-from busbw.check import command_text, error_growth_types, launch_text
 from busbw.check import text as check_text
-from busbw.check.error_growth_types import TrendReport
+from busbw.check.command import text as command_text
+from busbw.check.doctor import text as launch_text
+from busbw.check.trend import text as trend_text
+from busbw.check.trend.types import TrendReport
 from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core import json_codec, pattern, tuner_table
 from busbw.core.comparison import SCHEMA as COMPARISON
@@ -71,7 +73,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Check of a command line", CommandReport, command_text.text),
     Kind("Check of a launch", Diagnosis, launch_text.text),
     Kind("Check of a job", JobReport, job_text.text),
-    Kind("Trend of errors", TrendReport, error_growth_types.text),
+    Kind("Trend of errors", TrendReport, trend_text.text),
     Kind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
     Kind("Ideal", Ideals, ideal_text.text),

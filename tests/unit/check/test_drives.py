@@ -11,7 +11,7 @@ from healthy_pcie import DEVICES, NVME
 from looking import found, of
 from tree import Tree
 
-from busbw.check.facts import snapshot
+from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host import mounts as room
 from busbw.host.mounts import SILENT, file_systems

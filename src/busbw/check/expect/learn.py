@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.spec import (
     Cpus,
     Expectations,
@@ -113,7 +113,7 @@ def _smallest(values: Sequence[int | None]) -> int | None:
 
 
 def _gpus(machine: Machine) -> Gpus:
-    gpus = [gpu for gpu in seen.gpus(machine) if not gpu.error]
+    gpus = [gpu for gpu in inventory.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
         return Gpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
@@ -147,20 +147,20 @@ def _ports(machine: Machine) -> list[Ports]:
     """Groups of ports alike. Of ports that are down, it learns only that they are there."""
 
     def traits(port: Port) -> tuple[object, ...]:
-        return port.layer, port.active, seen.port_rate(machine, port)
+        return port.layer, port.active, inventory.port_rate(machine, port)
 
-    return [_port_group(machine, group) for group in _group_by(seen.ports(machine), traits)]
+    return [_port_group(machine, group) for group in _group_by(inventory.ports(machine), traits)]
 
 
 def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
-    links = [seen.port_link(machine, port) for port in ports]
+    links = [inventory.port_link(machine, port) for port in ports]
     active = ports[0].active
     return Ports(
         count=len(ports),
         names=[port.name for port in ports],
         link_layer=ports[0].layer or None,
-        state=seen.port_state(machine, ports[0]) if active else None,
-        rate_gbit_s=seen.port_rate(machine, ports[0]),
+        state=inventory.port_state(machine, ports[0]) if active else None,
+        rate_gbit_s=inventory.port_rate(machine, ports[0]),
         pcie_gt_s=_common_value(link.speed for link in links) if active else None,
         pcie_width=_common_value(link.width for link in links) if active else None,
     )
@@ -170,43 +170,49 @@ def _interfaces(machine: Machine) -> list[Interfaces]:
     """Groups of interfaces alike, only those that are up."""
 
     def traits(interface: Interface) -> tuple[object, ...]:
-        return seen.interface_rate(interface), interface.mtu
+        return inventory.interface_rate(interface), interface.mtu
 
     groups = _group_by(
-        [interface for interface in seen.interfaces(machine) if interface.up], traits
+        [interface for interface in inventory.interfaces(machine) if interface.up], traits
     )
     expected = []
     for group in groups:
         names = [interface.name for interface in group]
-        rate, mtu = seen.interface_rate(group[0]), group[0].mtu
+        rate, mtu = inventory.interface_rate(group[0]), group[0].mtu
         expected.append(Interfaces(count=len(group), names=names, rate_gbit_s=rate, mtu=mtu))
     return expected
 
 
 def _cpus(machine: Machine) -> Cpus:
     return Cpus(
-        sockets=seen.sockets(machine),
-        online=seen.online(machine),
-        numa_nodes=seen.numa_nodes(machine),
+        sockets=inventory.sockets(machine),
+        online=inventory.online(machine),
+        numa_nodes=inventory.numa_nodes(machine),
     )
 
 
 def _memory(machine: Machine) -> Memory:
-    return Memory(ram_bytes=seen.ram_bytes(machine), hugepages=seen.hugepages(machine) or None)
+    return Memory(
+        ram_bytes=inventory.ram_bytes(machine), hugepages=inventory.hugepages(machine) or None
+    )
 
 
 def _storage(machine: Machine) -> Storage:
-    return Storage(nvme=len(seen.nvme(machine) or ()) or None)
+    return Storage(nvme=len(inventory.nvme(machine) or ()) or None)
 
 
 def _versions(machine: Machine) -> Versions:
-    system, driver, kernel = seen.os_release(machine), seen.driver(machine), seen.kernel(machine)
+    system, driver, kernel = (
+        inventory.os_release(machine),
+        inventory.driver(machine),
+        inventory.kernel(machine),
+    )
     version = system.get("VERSION_ID")
     return Versions(
-        driver_min=driver if driver and seen.version(driver) else None,
-        kernel_min=kernel if kernel and seen.version(kernel) else None,
+        driver_min=driver if driver and inventory.version(driver) else None,
+        kernel_min=kernel if kernel and inventory.version(kernel) else None,
         os=system.get("ID") or None,
-        os_min=version if version and seen.version(version) else None,
+        os_min=version if version and inventory.version(version) else None,
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, skipped, unknown, warned
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.base import Comparison, Target, expectation, hidden
 from busbw.check.machine import Port
 from busbw.check.shell_words import word
@@ -186,7 +186,7 @@ def expect_ports(target: Target) -> Iterator[Finding]:
     if not target.node.ports:
         yield skipped("the file expects no RDMA port")
         return
-    if not target.machine.ports and not seen.has_sysfs(target.machine):
+    if not target.machine.ports and not inventory.has_sysfs(target.machine):
         yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
         return
     for filled in port_groups(target):
@@ -197,7 +197,9 @@ def expect_ports(target: Target) -> Iterator[Finding]:
 
 def port_groups(target: Target) -> list[Filled[Port]]:
     """The groups of the file with the ports that stand for them."""
-    return assign(seen.ports(target.machine), target.node.ports, partial(_compare_port, target))
+    return assign(
+        inventory.ports(target.machine), target.node.ports, partial(_compare_port, target)
+    )
 
 
 def _compare_port(target: Target, port: Port, number: int) -> Comparison:
@@ -208,7 +210,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
         f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch"
         " port",
     )
-    state = seen.port_state(machine, port)
+    state = inventory.port_state(machine, port)
 
     def key(name: str) -> tuple[str | int, ...]:
         return "ports", number, name
@@ -222,7 +224,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
     )
     compared.same("state", state, group.state, key("state"), f"{port.path}/state")
     if port.active:
-        rate = seen.port_rate(machine, port)
+        rate = inventory.port_rate(machine, port)
         compared.least(
             "rate", rate, group.rate_gbit_s, key("rate_gbit_s"), f"{port.path}/rate", unit=gbit
         )
@@ -278,8 +280,8 @@ def expect_interfaces(target: Target) -> Iterator[Finding]:
     if not target.node.interfaces:
         yield skipped("the file expects no interface without RDMA")
         return
-    have = seen.interfaces(target.machine)
-    if not have and not seen.has_sysfs(target.machine):
+    have = inventory.interfaces(target.machine)
+    if not have and not inventory.has_sysfs(target.machine):
         yield unknown("", "the interfaces cannot be read: /sys/class is empty")
         return
     for filled in assign(have, target.node.interfaces, partial(_compare_interface, target)):
@@ -305,7 +307,7 @@ def _compare_interface(target: Target, interface: Interface, number: int) -> Com
             f"{NET}/{interface.name}/operstate",
         )
     else:
-        rate, key = seen.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
+        rate, key = inventory.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
         compared.least(
             "rate", rate, group.rate_gbit_s, key, f"{NET}/{interface.name}/speed", unit=gbit
         )

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
-from busbw.check.load import GpuLoad, under_load
+from busbw.check.load.gpu_copies import GpuLoad
+from busbw.check.load.judge import under_load
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer

@@ -7,9 +7,10 @@ from itertools import pairwise
 import msgspec
 
 from busbw.check.base import check, failed, judged, not_offered, skipped, unknown
-from busbw.check.load import COMMAND, Copies, GpuLoad, under_load
+from busbw.check.load.gpu_copies import Copies, GpuLoad
+from busbw.check.load.judge import COMMAND, under_load
+from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
 from busbw.check.machine import Machine, Port
-from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
 from busbw.check.shell_words import filled

@@ -1,4 +1,4 @@
-"""What a node has, for learning and comparing. A value that cannot be read is None."""
+"""The inventory of a node, for learning and comparing. A value that cannot be read is None."""
 
 import re
 from collections.abc import Iterator
