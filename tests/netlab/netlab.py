@@ -123,7 +123,7 @@ def lab(
         gpus=0,
         share_cores=True,
     )
-    with library.made(spec) as made:
+    with library.temporary_lab(spec) as made:
         yield Lab(made)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange
 from busbw.model.machine_findings import RULES
@@ -129,7 +129,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
     clean, lossy = changes
     seconds = [clean.seconds / 4, clean.seconds / 2, lossy.seconds, clean.seconds * 2]
     rows = [
-        Row(
+        ResultRow(
             size,
             size,
             "float",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from busbw.check.machine import Machine
-from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.counters import Counter, CounterKind, Owner
 from busbw.core.sizes import span
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME
@@ -66,7 +66,7 @@ def risen(name: str, before: int, now: int) -> int | None:
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", Kind.LOSS, "")
+    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", CounterKind.LOSS, "")
     if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
         return now - before if now >= before else now
     by = increase(row, before, now)

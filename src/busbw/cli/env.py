@@ -8,7 +8,8 @@ import click
 
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.streams import answer, talk
-from busbw.core.networks import THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.networks import THREADS_VARIABLE, blocks, channels
+from busbw.core.networks import is_network_chosen as chosen
 from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces

@@ -78,7 +78,7 @@ def channels(rate: float | None) -> int:
     return MAX_CHANNELS
 
 
-def chosen(environ: Mapping[str, str]) -> bool:
+def is_network_chosen(environ: Mapping[str, str]) -> bool:
     """Whether the user has chosen channels."""
     return any(environ.get(name) for name in CHANNEL_VARIABLES)
 

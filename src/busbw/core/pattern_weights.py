@@ -81,7 +81,7 @@ def _scaled_row(row: PatternRow, recorded: int, ranks: int, rule: str) -> Patter
 
 
 @dataclass(frozen=True)
-class Step:
+class RepeatedStep:
     """The last `calls` calls are one step of a job, which came `times` times in a row; 0 calls if
     no step repeats.
     """
@@ -90,7 +90,7 @@ class Step:
     times: int = 0
 
 
-def step(rows: Sequence[int]) -> Step:
+def step(rows: Sequence[int]) -> RepeatedStep:
     """The shortest period of the end of the sequence that comes LEAST_PERIODS times or more.
 
     `rows` has the row of each call. The beginning may differ, because a job's first steps set up,
@@ -99,7 +99,7 @@ def step(rows: Sequence[int]) -> Step:
     backward = rows[::-1]
     # the failure function of Knuth, Morris and Pratt: the longest border of each prefix
     borders = [0] * len(backward)
-    repeated, border = Step(), 0
+    repeated, border = RepeatedStep(), 0
     for end in range(1, len(backward)):
         while border and backward[end] != backward[border]:
             border = borders[border - 1]
@@ -107,7 +107,7 @@ def step(rows: Sequence[int]) -> Step:
         borders[end] = border
         length, calls = end + 1, end + 1 - border
         if calls <= length // LEAST_PERIODS and 2 * length > len(backward):
-            repeated = Step(calls, length // calls)
+            repeated = RepeatedStep(calls, length // calls)
     return repeated
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-from busbw.core.counters import BY_NAME, Counter, Kind
+from busbw.core.counters import BY_NAME, Counter, CounterKind
 
 
 class Severity(Enum):
@@ -283,7 +283,7 @@ def _moved(increases: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def _is_event(name: str) -> bool:
-    return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
+    return BY_NAME[name].kind not in (CounterKind.TRAFFIC, CounterKind.THROTTLE)
 
 
 def _throttled(
@@ -295,7 +295,7 @@ def _throttled(
     policies: dict[str, float | None] = {
         name: by / 1e9
         for name, by in increases.items()
-        if by and BY_NAME[name].kind is Kind.THROTTLE
+        if by and BY_NAME[name].kind is CounterKind.THROTTLE
     }
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
     return policies | {

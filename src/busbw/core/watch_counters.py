@@ -5,7 +5,7 @@ Sources as there, and drivers/infiniband/hw/mlx5/counters.c, drivers/infiniband/
 """
 
 from busbw.core.counters import BY_NAME as MEASURED
-from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.counters import Counter, CounterKind, Owner
 
 PRIORITIES = range(8)  # of IEEE 802.1Q
 DIRECTIONS = {"tx": "sent", "rx": "received"}
@@ -15,7 +15,7 @@ ETHTOOL = "ethtool -S"
 def _rdma(
     folder: str,
     name: str,
-    kind: Kind,
+    kind: CounterKind,
     meaning: str,
     *,
     unit: str = "events",
@@ -27,23 +27,23 @@ def _rdma(
     )
 
 
-def _port(name: str, kind: Kind, meaning: str, bits: int) -> Counter:
+def _port(name: str, kind: CounterKind, meaning: str, bits: int) -> Counter:
     return _rdma("counters", name, kind, meaning, bits=bits, saturates=True)
 
 
 def _packets(name: str, meaning: str) -> Counter:
-    return _rdma("counters", name, Kind.TRAFFIC, meaning, unit="packets")
+    return _rdma("counters", name, CounterKind.TRAFFIC, meaning, unit="packets")
 
 
-def _queue(name: str, kind: Kind, meaning: str) -> Counter:
+def _queue(name: str, kind: CounterKind, meaning: str) -> Counter:
     return _rdma("hw_counters", name, kind, meaning, bits=32)
 
 
-def _wide(name: str, kind: Kind, meaning: str, unit: str = "events") -> Counter:
+def _wide(name: str, kind: CounterKind, meaning: str, unit: str = "events") -> Counter:
     return _rdma("hw_counters", name, kind, meaning, unit=unit)
 
 
-def _phy(name: str, kind: Kind, meaning: str, unit: str = "events") -> Counter:
+def _phy(name: str, kind: CounterKind, meaning: str, unit: str = "events") -> Counter:
     return Counter(name, Owner.INTERFACE, ETHTOOL, kind, meaning, unit)
 
 
@@ -56,72 +56,93 @@ _PORT = (
     _packets("multicast_rcv_packets", "multicast packets received"),
     _port(
         "port_rcv_remote_physical_errors",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets that the sender or a switch marked as broken",
         16,
     ),
-    _port("port_rcv_switch_relay_errors", Kind.LOSS, "packets that a switch could not forward", 16),
+    _port(
+        "port_rcv_switch_relay_errors",
+        CounterKind.LOSS,
+        "packets that a switch could not forward",
+        16,
+    ),
     _port(
         "port_xmit_constraint_errors",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets not sent because of a partition or raw filter",
         8,
     ),
     _port(
         "port_rcv_constraint_errors",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets discarded because of a partition or raw filter",
         8,
     ),
-    _port("VL15_dropped", Kind.LOSS, "management packets dropped for lack of buffers", 16),
+    _port("VL15_dropped", CounterKind.LOSS, "management packets dropped for lack of buffers", 16),
 )
 _QUEUES = (
-    _queue("rx_write_requests", Kind.TRAFFIC, "writes received"),
-    _queue("rx_read_requests", Kind.TRAFFIC, "reads received"),
-    _queue("rx_atomic_requests", Kind.TRAFFIC, "atomic operations received"),
+    _queue("rx_write_requests", CounterKind.TRAFFIC, "writes received"),
+    _queue("rx_read_requests", CounterKind.TRAFFIC, "reads received"),
+    _queue("rx_atomic_requests", CounterKind.TRAFFIC, "atomic operations received"),
     _queue(
-        "rx_dct_connect", Kind.TRAFFIC, "connections to dynamically connected transport received"
+        "rx_dct_connect",
+        CounterKind.TRAFFIC,
+        "connections to dynamically connected transport received",
     ),
-    _queue("duplicate_request", Kind.LOSS, "requests received again"),
-    _queue("resp_local_length_error", Kind.FAULT, "a received message had a wrong length"),
-    _queue("resp_cqe_error", Kind.FAULT, "operations of the responder that ended with an error"),
-    _queue("req_cqe_error", Kind.FAULT, "operations of the requester that ended with an error"),
-    _queue("req_remote_invalid_request", Kind.FAULT, "requests that the remote end called invalid"),
+    _queue("duplicate_request", CounterKind.LOSS, "requests received again"),
+    _queue("resp_local_length_error", CounterKind.FAULT, "a received message had a wrong length"),
     _queue(
-        "req_remote_access_errors", Kind.FAULT, "requests to memory that the remote end protects"
+        "resp_cqe_error", CounterKind.FAULT, "operations of the responder that ended with an error"
     ),
-    _queue("resp_remote_access_errors", Kind.FAULT, "requests of others to protected memory"),
-    _queue("resp_cqe_flush_error", Kind.FAULT, "receives flushed from a queue that is in error"),
-    _queue("req_cqe_flush_error", Kind.FAULT, "sends flushed from a queue that is in error"),
+    _queue(
+        "req_cqe_error", CounterKind.FAULT, "operations of the requester that ended with an error"
+    ),
+    _queue(
+        "req_remote_invalid_request",
+        CounterKind.FAULT,
+        "requests that the remote end called invalid",
+    ),
+    _queue(
+        "req_remote_access_errors",
+        CounterKind.FAULT,
+        "requests to memory that the remote end protects",
+    ),
+    _queue(
+        "resp_remote_access_errors", CounterKind.FAULT, "requests of others to protected memory"
+    ),
+    _queue(
+        "resp_cqe_flush_error", CounterKind.FAULT, "receives flushed from a queue that is in error"
+    ),
+    _queue("req_cqe_flush_error", CounterKind.FAULT, "sends flushed from a queue that is in error"),
     _queue(
         "roce_slow_restart_cnps",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "congestion notifications generated by slow restart",
     ),
-    _queue("roce_slow_restart_trans", Kind.LOSS, "changes to the state slow restart"),
+    _queue("roce_slow_restart_trans", CounterKind.LOSS, "changes to the state slow restart"),
 )
 # They are off unless `rdma statistic set link` switches them on.
 _OPTIONAL = (
-    _wide("cc_rx_ce_pkts", Kind.CONGESTION, "packets arrived with a congestion mark"),
-    _wide("cc_rx_cnp_pkts", Kind.CONGESTION, "congestion notifications received"),
-    _wide("cc_tx_cnp_pkts", Kind.CONGESTION, "congestion notifications sent"),
+    _wide("cc_rx_ce_pkts", CounterKind.CONGESTION, "packets arrived with a congestion mark"),
+    _wide("cc_rx_cnp_pkts", CounterKind.CONGESTION, "congestion notifications received"),
+    _wide("cc_tx_cnp_pkts", CounterKind.CONGESTION, "congestion notifications sent"),
 )
 # AWS's Elastic Fabric Adapter.
 _EFA = (
-    _wide("tx_bytes", Kind.TRAFFIC, "data sent", "bytes"),
-    _wide("rx_bytes", Kind.TRAFFIC, "data received", "bytes"),
-    _wide("tx_pkts", Kind.TRAFFIC, "packets sent", "packets"),
-    _wide("rx_pkts", Kind.TRAFFIC, "packets received", "packets"),
-    _wide("rx_drops", Kind.LOSS, "packets received and dropped"),
-    _wide("send_bytes", Kind.TRAFFIC, "data of sends", "bytes"),
-    _wide("recv_bytes", Kind.TRAFFIC, "data of receives", "bytes"),
-    _wide("rdma_read_bytes", Kind.TRAFFIC, "data of reads", "bytes"),
-    _wide("rdma_write_bytes", Kind.TRAFFIC, "data of writes", "bytes"),
-    _wide("rdma_read_wr_err", Kind.FAULT, "reads that ended with an error"),
-    _wide("retrans_bytes", Kind.LOSS, "data resent", "bytes"),
-    _wide("retrans_pkts", Kind.LOSS, "packets resent"),
-    _wide("retrans_timeout_events", Kind.LOSS, "packets resent after a timeout"),
-    _wide("unresponsive_remote_events", Kind.FAULT, "a remote end did not answer"),
+    _wide("tx_bytes", CounterKind.TRAFFIC, "data sent", "bytes"),
+    _wide("rx_bytes", CounterKind.TRAFFIC, "data received", "bytes"),
+    _wide("tx_pkts", CounterKind.TRAFFIC, "packets sent", "packets"),
+    _wide("rx_pkts", CounterKind.TRAFFIC, "packets received", "packets"),
+    _wide("rx_drops", CounterKind.LOSS, "packets received and dropped"),
+    _wide("send_bytes", CounterKind.TRAFFIC, "data of sends", "bytes"),
+    _wide("recv_bytes", CounterKind.TRAFFIC, "data of receives", "bytes"),
+    _wide("rdma_read_bytes", CounterKind.TRAFFIC, "data of reads", "bytes"),
+    _wide("rdma_write_bytes", CounterKind.TRAFFIC, "data of writes", "bytes"),
+    _wide("rdma_read_wr_err", CounterKind.FAULT, "reads that ended with an error"),
+    _wide("retrans_bytes", CounterKind.LOSS, "data resent", "bytes"),
+    _wide("retrans_pkts", CounterKind.LOSS, "packets resent"),
+    _wide("retrans_timeout_events", CounterKind.LOSS, "packets resent after a timeout"),
+    _wide("unresponsive_remote_events", CounterKind.FAULT, "a remote end did not answer"),
 )
 
 
@@ -136,18 +157,18 @@ def _priority(number: int) -> tuple[Counter, ...]:
         base = f"{direction}_prio{number}"
         paused = f"time paused by frames {verb} for priority {number}"
         rows += [
-            _phy(f"{base}_bytes", Kind.TRAFFIC, f"data {of_priority} {verb}", "bytes"),
-            _phy(f"{base}_pause", Kind.CONGESTION, f"pause frames {of_priority} {verb}"),
-            _phy(f"{base}_pause_duration", Kind.CONGESTION, paused, "us"),
+            _phy(f"{base}_bytes", CounterKind.TRAFFIC, f"data {of_priority} {verb}", "bytes"),
+            _phy(f"{base}_pause", CounterKind.CONGESTION, f"pause frames {of_priority} {verb}"),
+            _phy(f"{base}_pause_duration", CounterKind.CONGESTION, paused, "us"),
         ]
     for name, meaning in (
         ("buf_discard", "packets dropped for lack of buffers"),
         ("cong_discard", "packets dropped by congestion"),
         ("discards", "packets dropped"),
     ):
-        rows.append(_phy(f"rx_prio{number}_{name}", Kind.LOSS, f"{meaning} {of_priority}"))
+        rows.append(_phy(f"rx_prio{number}_{name}", CounterKind.LOSS, f"{meaning} {of_priority}"))
     marked = f"packets {of_priority} marked for congestion"
-    rows.append(_phy(f"rx_prio{number}_marked", Kind.CONGESTION, marked))
+    rows.append(_phy(f"rx_prio{number}_marked", CounterKind.CONGESTION, marked))
     return tuple(rows)
 
 
@@ -159,61 +180,81 @@ def _in_direction(direction: str, verb: str) -> tuple[Counter, ...]:
     paused = f"time paused by frames {verb} for the whole link"
     rdma = f"{direction}_vport_rdma_unicast"
     return (
-        _phy(f"{direction}_bytes_phy", Kind.TRAFFIC, data, "bytes"),
-        _phy(f"{direction}_packets_phy", Kind.TRAFFIC, f"packets {verb} on the wire", "packets"),
-        _phy(f"{direction}_discards_phy", Kind.LOSS, discards),
-        _phy(f"{direction}_pause_ctrl_phy", Kind.CONGESTION, f"pause frames {verb}"),
+        _phy(f"{direction}_bytes_phy", CounterKind.TRAFFIC, data, "bytes"),
         _phy(
-            f"{direction}_global_pause", Kind.CONGESTION, f"pause frames for the whole link {verb}"
+            f"{direction}_packets_phy",
+            CounterKind.TRAFFIC,
+            f"packets {verb} on the wire",
+            "packets",
         ),
-        _phy(f"{direction}_global_pause_duration", Kind.CONGESTION, paused, "us"),
-        _phy(f"{rdma}_bytes", Kind.TRAFFIC, f"RDMA data {verb}", "bytes"),
-        _phy(f"{rdma}_packets", Kind.TRAFFIC, f"RDMA packets {verb}", "packets"),
-        _phy(f"{direction}_pci_signal_integrity", Kind.LOSS, f"PCIe errors of data {verb}"),
+        _phy(f"{direction}_discards_phy", CounterKind.LOSS, discards),
+        _phy(f"{direction}_pause_ctrl_phy", CounterKind.CONGESTION, f"pause frames {verb}"),
+        _phy(
+            f"{direction}_global_pause",
+            CounterKind.CONGESTION,
+            f"pause frames for the whole link {verb}",
+        ),
+        _phy(f"{direction}_global_pause_duration", CounterKind.CONGESTION, paused, "us"),
+        _phy(f"{rdma}_bytes", CounterKind.TRAFFIC, f"RDMA data {verb}", "bytes"),
+        _phy(f"{rdma}_packets", CounterKind.TRAFFIC, f"RDMA packets {verb}", "packets"),
+        _phy(f"{direction}_pci_signal_integrity", CounterKind.LOSS, f"PCIe errors of data {verb}"),
     )
 
 
 _PHY = (
     *(row for direction, verb in DIRECTIONS.items() for row in _in_direction(direction, verb)),
     *(row for number in PRIORITIES for row in _priority(number)),
-    _phy("tx_pause_storm_warning_events", Kind.FAULT, "this port sent pauses for a long time"),
+    _phy(
+        "tx_pause_storm_warning_events", CounterKind.FAULT, "this port sent pauses for a long time"
+    ),
     _phy(
         "tx_pause_storm_error_events",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "this port sent pauses until it was kept from it, and may have dropped packets then",
     ),
-    _phy("rx_bits_phy", Kind.TRAFFIC, "bits received, the measure of corrected ones", "bits"),
     _phy(
-        "rx_corrected_bits_phy", Kind.TRAFFIC, "bits corrected by forward error correction", "bits"
-    ),
-    _phy("rx_crc_errors_phy", Kind.LOSS, "packets with a checksum error"),
-    _phy("rx_symbol_err_phy", Kind.LOSS, "symbol errors: cable or optics"),
-    _phy(
-        "rx_pcs_symbol_err_phy", Kind.LOSS, "symbol errors that were not corrected: cable or optics"
-    ),
-    _phy("rx_oversize_pkts_phy", Kind.LOSS, "packets dropped because they exceed the MTU"),
-    _phy("link_down_events_phy", Kind.FAULT, "the link went down"),
-    _phy(
-        "outbound_pci_stalled_rd_events", Kind.CONGESTION, "events of stalled reads of host memory"
+        "rx_bits_phy", CounterKind.TRAFFIC, "bits received, the measure of corrected ones", "bits"
     ),
     _phy(
-        "outbound_pci_stalled_wr_events", Kind.CONGESTION, "events of stalled writes to host memory"
+        "rx_corrected_bits_phy",
+        CounterKind.TRAFFIC,
+        "bits corrected by forward error correction",
+        "bits",
+    ),
+    _phy("rx_crc_errors_phy", CounterKind.LOSS, "packets with a checksum error"),
+    _phy("rx_symbol_err_phy", CounterKind.LOSS, "symbol errors: cable or optics"),
+    _phy(
+        "rx_pcs_symbol_err_phy",
+        CounterKind.LOSS,
+        "symbol errors that were not corrected: cable or optics",
+    ),
+    _phy("rx_oversize_pkts_phy", CounterKind.LOSS, "packets dropped because they exceed the MTU"),
+    _phy("link_down_events_phy", CounterKind.FAULT, "the link went down"),
+    _phy(
+        "outbound_pci_stalled_rd_events",
+        CounterKind.CONGESTION,
+        "events of stalled reads of host memory",
+    ),
+    _phy(
+        "outbound_pci_stalled_wr_events",
+        CounterKind.CONGESTION,
+        "events of stalled writes to host memory",
     ),
     _phy(
         "outbound_pci_buffer_overflow",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets dropped because PCIe could not take them",
     ),
-    _phy("module_high_temp", Kind.FAULT, "the optical module was too hot"),
-    _phy("module_bus_stuck", Kind.FAULT, "the bus of the optical module was stuck"),
-    _phy("module_bad_shorted", Kind.FAULT, "the cable of the module was shorted"),
+    _phy("module_high_temp", CounterKind.FAULT, "the optical module was too hot"),
+    _phy("module_bus_stuck", CounterKind.FAULT, "the bus of the optical module was stuck"),
+    _phy("module_bad_shorted", CounterKind.FAULT, "the cable of the module was shorted"),
 )
 _GPU = (
     Counter(
         "nvlink_tx",
         Owner.GPU,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
-        Kind.TRAFFIC,
+        CounterKind.TRAFFIC,
         "data sent over all links",
         "bytes",
         scale=1024,
@@ -222,13 +263,13 @@ _GPU = (
         "nvlink_rx",
         Owner.GPU,
         "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
-        Kind.TRAFFIC,
+        CounterKind.TRAFFIC,
         "data received over all links",
         "bytes",
         scale=1024,
     ),
 )
-_SEGMENTS = Counter("OutSegs", Owner.TCP, "/proc/net/snmp", Kind.TRAFFIC, "segments sent")
+_SEGMENTS = Counter("OutSegs", Owner.TCP, "/proc/net/snmp", CounterKind.TRAFFIC, "segments sent")
 
 # Values that are not counters: only the last reading matters.
 LEVELS: dict[str, str] = {

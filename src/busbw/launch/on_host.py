@@ -25,7 +25,7 @@ LEAST_FREE = 1 << 20  # bytes; with less, a file system is full
 LEAST_SHARED = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
 
 
-class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request about the job with `marker`, whose mpirun is process `launcher` on `node`.
 
     `pids` are ranks whose state is asked for too. With `end` the job's processes are killed, and
@@ -41,7 +41,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     limit_s: int = 10
 
 
-class Running(msgspec.Struct, frozen=True):
+class JobProcess(msgspec.Struct, frozen=True):
     """A process of the job: its name and state letter, and its rank (-1 if it is no rank)."""
 
     pid: int
@@ -50,7 +50,7 @@ class Running(msgspec.Struct, frozen=True):
     rank: int = -1
 
 
-class HostAnswer(msgspec.Struct, omit_defaults=True):
+class HostJobState(msgspec.Struct, omit_defaults=True):
     """The answer of a host called `node`.
 
     `states` has the state letters of the requested pids, `full` the file systems without room.
@@ -59,19 +59,21 @@ class HostAnswer(msgspec.Struct, omit_defaults=True):
     """
 
     node: str
-    running: list[Running] = []
+    running: list[JobProcess] = []
     states: dict[int, str] = {}
     full: list[str] = []
     oom_kills: int = kernel_log.UNKNOWN
     killed: list[int] = []
 
 
-def examine(request: Ask) -> HostAnswer:
+def examine(request: JobRequest) -> HostJobState:
     """The answer of this host. The job is ended if the request asks for that."""
     job = Cleanup(request.marker, request.launcher, request.node)
-    answer = HostAnswer(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
+    answer = HostJobState(
+        os.uname().nodename, oom_kills=kernel_log.count(), full=list_full_file_systems()
+    )
     answer.running = [
-        Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
+        JobProcess(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
     ]
     answer.states = {pid: process.state(pid) for pid in request.pids}
     ended = [pid for pid, state in answer.states.items() if state in process.ENDED]
@@ -83,7 +85,7 @@ def examine(request: Ask) -> HostAnswer:
     return answer
 
 
-def full() -> list[str]:
+def list_full_file_systems() -> list[str]:
     """A sentence on each file system that ranks need and that has no room."""
     messages = []
     for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
@@ -110,7 +112,7 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, HostAnswer | None]:
+def ask(requests: Mapping[str, JobRequest], limit_s: float) -> dict[str, HostJobState | None]:
     """The answers of hosts by name, all within `limit_s` seconds.
 
     None for a host that does not answer or that ssh cannot reach. A host that answers something
@@ -118,13 +120,13 @@ def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, HostAnswer | N
     """
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
-    answers: dict[str, HostAnswer | None] = {}
+    answers: dict[str, HostJobState | None] = {}
     for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
         if done.code in (None, SSH_FAILED):
             answers[done.host] = None
             continue
         try:
-            answers[done.host] = done.answer(HostAnswer)
+            answers[done.host] = done.answer(HostJobState)
         except ValueError:
             continue
     return answers
@@ -137,7 +139,7 @@ def remote_hosts(hosts: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Answer the request on stdin."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=JobRequest)
     signal.alarm(request.limit_s)  # the agent may be gone without this process
     sys.stdout.write(msgspec.json.encode(examine(request)).decode() + "\n")
 

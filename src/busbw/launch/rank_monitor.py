@@ -118,7 +118,7 @@ class RankMonitor:
 
     def __post_init__(self) -> None:
         """Record the links that exist before the job."""
-        self.linked = link_state.linked(interfaces.selected(self.ifname))
+        self.linked = link_state.interfaces_with_link(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
         """Record a line of stderr if it is a report, and return whether it is."""
@@ -357,7 +357,7 @@ class RankMonitor:
 
     def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
-        lost = link_state.lost(self.linked, interfaces.selected(self.ifname))
+        lost = link_state.lost_links(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:

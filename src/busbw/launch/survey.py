@@ -11,7 +11,7 @@ from busbw.host import process
 from busbw.launch import on_host
 from busbw.launch.cleanup import DAEMONS, Cleanup
 from busbw.launch.diagnosis import Helper
-from busbw.launch.on_host import Ask, HostAnswer
+from busbw.launch.on_host import HostJobState, JobRequest
 
 MAX_ASKED = 256  # hosts; one agent process each
 _SHOWN = {"prterun": "mpirun"}  # the name of the program that the user knows
@@ -88,11 +88,11 @@ def begin(
     return future
 
 
-def _request(job: Cleanup, pids: Iterable[int]) -> Ask:
-    return Ask(job.marker, job.launcher, job.node, list(pids))
+def _request(job: Cleanup, pids: Iterable[int]) -> JobRequest:
+    return JobRequest(job.marker, job.launcher, job.node, list(pids))
 
 
-def _add(result: Survey, answer: HostAnswer, here: Mapping[int, Here]) -> None:
+def _add(result: Survey, answer: HostJobState, here: Mapping[int, Here]) -> None:
     """Add the answer of a host to `result`; `here` are the ranks that reported their start."""
     for running in answer.running:
         rank, pid = running.rank, running.pid
@@ -123,7 +123,7 @@ def end(
         if rank < len(hosts) and hosts[rank] in folders and report.folder:
             folders[hosts[rank]].add(report.folder)
     requests = {
-        name: Ask(job.marker, job.launcher, job.node, end=True, folders=sorted(of_host))
+        name: JobRequest(job.marker, job.launcher, job.node, end=True, folders=sorted(of_host))
         for name, of_host in folders.items()
     }
     on_host.ask(requests, limit_s)
@@ -134,9 +134,9 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
 
     `host` is the user's name of its host.
     """
-    request = Ask(marker="none", pids=[rank.pid])
+    request = JobRequest(marker="none", pids=[rank.pid])
     if rank.host == os.uname().nodename:
-        answer: HostAnswer | None = on_host.examine(request)
+        answer: HostJobState | None = on_host.examine(request)
     else:
         answer = on_host.ask({host: request}, limit_s).get(host) if host else None
     if answer is None:

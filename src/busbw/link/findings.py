@@ -6,7 +6,7 @@ The increases of counters during the transfers are evidence for the cause of a l
 
 from collections.abc import Collection, Iterable, Sequence
 
-from busbw.core.counters import BY_NAME, Kind
+from busbw.core.counters import BY_NAME, CounterKind
 from busbw.core.finding import Finding, Verdict
 from busbw.link import schedule
 from busbw.link.slow_endpoints import End, Measured, Solution, solve
@@ -16,7 +16,7 @@ Key = tuple[str, str, str]  # host, port or "tcp", counter
 SHOWN = 6
 
 
-def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
+def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int]:
     """The increases of counters of these kinds, added up over all flows."""
     increases: dict[Key, int] = {}
     for flow in flows:
@@ -32,7 +32,7 @@ def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
 
 def evidence(flows: Iterable[Flow]) -> str:
     """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
-    increases = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
+    increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
     times = {key: increase / BY_NAME[key[2]].notable for key, increase in increases.items()}
     notable = [key for key in times if times[key] >= 1]
     if not notable:
@@ -215,7 +215,7 @@ class _Rail:
                 f"{host} {port} during the test on {self.name}: {name} +{increase}"
                 f" ({BY_NAME[name].meaning})",
             )
-            for (host, port, name), increase in sums(self.flows, {Kind.FAULT}).items()
+            for (host, port, name), increase in sums(self.flows, {CounterKind.FAULT}).items()
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:

@@ -19,7 +19,7 @@ from busbw.link.text import (
 )
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
 from busbw.ui.html.element import findings, framed, section, tag
-from busbw.ui.number_formats import known, local_time, time_text
+from busbw.ui.number_formats import local_time, text_or_unknown, time_text
 
 CELL = 20  # units of the drawing
 LARGEST = 32  # pixels of a cell on the page
@@ -111,7 +111,9 @@ def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Elem
 
     Cross and dot are legible without color.
     """
-    description = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
+    description = (
+        "not measured" if flow is None else flow.error or text_or_unknown(flow.rate, bits_text)
+    )
     cell = tag("g", tag("title", f"{pair}: {description}"), transform=f"translate({x:g} {y:g})")
     part = share(flow, full) if flow else None
     if flow is None:
@@ -174,10 +176,10 @@ def _line(line: PortLine, titles: Sequence[str]) -> Element:
     texts = [
         line.host,
         line.port,
-        *(known(rate, bits_text) for rate in medians),
-        known(min(line.sent + line.received, default=None), bits_text),
+        *(text_or_unknown(rate, bits_text) for rate in medians),
+        text_or_unknown(min(line.sent + line.received, default=None), bits_text),
     ]
-    texts += [known(line.median_s, time_text), known(line.resent, str)]
+    texts += [text_or_unknown(line.median_s, time_text), text_or_unknown(line.resent, str)]
     cells = (
         tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False)
     )

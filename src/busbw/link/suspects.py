@@ -94,7 +94,7 @@ GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SlowHosts:
     """A slow host, or two that are slow only together.
 
     `share` is their share of the usual rate; None if their runs failed.
@@ -105,7 +105,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class UndecidedHosts:
     """Hosts that were slow in some runs, but not beyond chance. `share` is as in `Found`."""
 
     hosts: tuple[int, ...]
@@ -121,9 +121,9 @@ class Outcome:
     one; None if unknown.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[SlowHosts, ...]
     usual: float | None
-    left_open: tuple[Open, ...] = ()
+    left_open: tuple[UndecidedHosts, ...] = ()
     spread: float | None = None
 
     @property
@@ -141,8 +141,8 @@ class _Search:
     size: int = 2
     usual: float = 0.0
     fast: list[int] = field(default_factory=list)
-    confirmed: list[Found] = field(default_factory=list)
-    left_open: list[Open] = field(default_factory=list)
+    confirmed: list[SlowHosts] = field(default_factory=list)
+    left_open: list[UndecidedHosts] = field(default_factory=list)
 
     def filled(self, group: Sequence[int], without: Sequence[int] = ()) -> list[int]:
         """The group, filled up to the common size with fast hosts other than those in `without`."""
@@ -172,9 +172,9 @@ class _Search:
             suspect_count,
         )
         if comparison.slow:
-            self.confirmed.append(Found(hosts, comparison.share or None))
+            self.confirmed.append(SlowHosts(hosts, comparison.share or None))
         elif comparison.slow is None:
-            self.left_open.append(Open(hosts, comparison.share))
+            self.left_open.append(UndecidedHosts(hosts, comparison.share))
 
     def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
         """The outcome, with the spread of groups that were run repeatedly.
@@ -186,7 +186,7 @@ class _Search:
         left_open = list(self.left_open)
         for slow in self.confirmed:
             if slow.share is not None and typical is not None and 1 - slow.share <= typical:
-                left_open.append(Open(slow.hosts, slow.share))
+                left_open.append(UndecidedHosts(slow.hosts, slow.share))
             else:
                 confirmed.append(slow)
         return Outcome(tuple(confirmed), self.usual, tuple(left_open), typical)
@@ -279,7 +279,7 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
     solved = solve(measured)
     failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
-        return Outcome(tuple(Found(pair, None) for pair in failed), None)
+        return Outcome(tuple(SlowHosts(pair, None) for pair in failed), None)
     search.usual = solved.usual
     accused = list(dict.fromkeys(level.end.host for level in solved.ends))
     search.fast = [host for host in range(count) if host not in accused]
@@ -294,5 +294,5 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
         search.decide([host], suspect_count)
     for pair in slow_pairs:
         search.decide(pair, suspect_count)
-    search.confirmed += [Found(pair, None) for pair in failed]
+    search.confirmed += [SlowHosts(pair, None) for pair in failed]
     return search.outcome(list(repeated_rates.values()))

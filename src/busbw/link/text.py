@@ -12,7 +12,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import BARS, finding_text, known, time_text
+from busbw.ui.number_formats import BARS, finding_text, text_or_unknown, time_text
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
@@ -214,18 +214,23 @@ def _columns(report: LinkReport) -> list[Column]:
         Column(title="receives", value=lambda line: _median_text(line.received)),
         Column(
             title="least",
-            value=lambda line: known(min(line.sent + line.received, default=None), bits_text),
+            value=lambda line: text_or_unknown(
+                min(line.sent + line.received, default=None), bits_text
+            ),
         ),
-        Column(title=latency_title(report), value=lambda line: known(line.median_s, time_text)),
-        Column(title="99 %", value=lambda line: known(line.p99_s, time_text)),
+        Column(
+            title=latency_title(report),
+            value=lambda line: text_or_unknown(line.median_s, time_text),
+        ),
+        Column(title="99 %", value=lambda line: text_or_unknown(line.p99_s, time_text)),
     ]
     if report.spec.method == TCP:
-        columns.append(Column(title="resent", value=lambda line: known(line.resent, str)))
+        columns.append(Column(title="resent", value=lambda line: text_or_unknown(line.resent, str)))
     return columns
 
 
 def _median_text(rates: Sequence[float]) -> str:
-    return known(statistics.median(rates) if rates else None, bits_text)
+    return text_or_unknown(statistics.median(rates) if rates else None, bits_text)
 
 
 def render_suspects(report: SuspectReport, width: int | None = None) -> str:
@@ -234,7 +239,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     head = f"# {report.collective}, {format_size(report.size_bytes)}: {runs}\n"
     columns = [
         Column(title="hosts", value=lambda run: ",".join(run.hosts), left=True),
-        Column(title="busbw", value=lambda run: known(run.rate, bits_text)),
+        Column(title="busbw", value=lambda run: text_or_unknown(run.rate, bits_text)),
         Column(title="", value=lambda run: run.error, left=True),
     ]
     result = "".join(_suspect_line(suspect) for suspect in report.suspects)

@@ -105,7 +105,7 @@ WARM_S, MAX_WARM = 1e-3, 8
 
 
 @dataclass(slots=True)
-class Taken:
+class BatchTimes:
     """One batch in seconds.
 
     `durations_s[k][i]`: operation i on local rank k. `late_s[k][i]`: its start after that of the
@@ -135,7 +135,7 @@ class Batches(Protocol):
     def untimed(self, estimate_s: float) -> int:
         """How many operations of this duration a batch runs before the timed ones."""
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """Run and time the launches in step with all processes.
 
         `estimate_s` is the expected duration of one, the same on all processes.
@@ -190,14 +190,14 @@ class HeldBatches:
         """See Batches."""
         return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
-        taken = Taken([[] for _ in self._engine.ranks])
+        taken = BatchTimes([[] for _ in self._engine.ranks])
         for start in range(0, len(launches), self._max_held):
             self._take_held(launches[start : start + self._max_held], estimate_s, taken)
         return taken
 
-    def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
+    def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: BatchTimes) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
         lead_in = self.untimed(estimate_s)
         with engine.held():
@@ -246,7 +246,7 @@ class HostClockBatches:
         """See Batches."""
         return min(int(WARM_S / self.each_s(estimate_s)), MAX_WARM)
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
@@ -275,7 +275,7 @@ class HostClockBatches:
         common_starts = [start + ahead for start in starts[warm:]]
         earliest = self._control.reduce_all(common_starts, "min")
         late = [start - first for start, first in zip(common_starts, earliest, strict=True)]
-        return Taken([durations], [late])
+        return BatchTimes([durations], [late])
 
 
 def _until(moment: float) -> None:

@@ -79,7 +79,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Kind:
+class RunKind:
     """One kind of run.
 
     `perform` is the module and function of a rank's part; `events` are those that other kinds do
@@ -108,10 +108,10 @@ class Kind:
         return getattr(import_module(module), function)
 
 
-SWEEP = Kind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
+SWEEP = RunKind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
 
 
-def kind_of(job: Job) -> Kind:
+def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
     return _kind_by_tag(str(job.__struct_config__.tag))
 
@@ -122,7 +122,7 @@ def decode_job(text: str) -> Job:
     return msgspec.json.decode(text, type=_kind_by_tag(tag).job)
 
 
-def _kind_by_tag(tag: str) -> Kind:
+def _kind_by_tag(tag: str) -> RunKind:
     module, name = KINDS[tag]
-    kind: Kind = getattr(import_module(module), name)
+    kind: RunKind = getattr(import_module(module), name)
     return kind

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.link_samples import NVLINK, PCIE
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.telemetry import USED, Carried
 
 NETWORK = "network"
@@ -34,7 +34,7 @@ class Load(msgspec.Struct, frozen=True):
     packets, pauses or notifications.
     """
 
-    row: Row
+    row: ResultRow
     host: str
     kind: str
     links: int
@@ -53,7 +53,7 @@ def loads(result: Result) -> list[Load]:
     return every_load
 
 
-def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
+def least_sent(result: Result, row: ResultRow, kind: str = NETWORK) -> int | None:
     """Bytes that the operations of a row must send over links of a kind, without reduction in the
     network: of NETWORK from each host, of NVLINK from all GPUs of one host.
 
@@ -104,7 +104,7 @@ def _kind(link: Carried) -> str:
     return link.kind if link.kind in (NVLINK, PCIE) else NETWORK
 
 
-def _row_loads(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Load]:
+def _row_loads(result: Result, row: ResultRow, used: set[tuple[str, str]]) -> Iterator[Load]:
     """The loads of one row; `used` has host and name of the links."""
     for change in row.machine or []:
         groups: dict[str, list[Carried]] = {}

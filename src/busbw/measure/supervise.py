@@ -12,7 +12,14 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
+from busbw.launch.failures import (
+    SHARED_HINT,
+    aborting_host,
+    killed_rank,
+    known_error,
+    put_cause_first,
+    reports_rank_death,
+)
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
@@ -83,7 +90,7 @@ class Follower:
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._error_of(status)
-        if self.hosts and self.monitor.here and (error or known("\n".join(self._tail))):
+        if self.hosts and self.monitor.here and (error or known_error("\n".join(self._tail))):
             with job.signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
@@ -130,15 +137,15 @@ class Follower:
 
     def _error_of(self, status: int) -> BusbwError | None:
         """The error of a job whose launcher exited with `status`; None if it succeeded."""
-        text = in_order("\n".join(self._tail), self.monitor.gone)
+        text = put_cause_first("\n".join(self._tail), self.monitor.gone)
         result = self.sink.record.result
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
         # The death of a rank causes errors on others, and one of them may abort before the launcher
         # has seen the death.
-        death = known(text, self.hosts, kills=True)
-        if death is None and died(text):
-            death = job.explain(status, text, self.hosts)
+        death = known_error(text, self.hosts, kills=True)
+        if death is None and reports_rank_death(text):
+            death = job.launcher_error(status, text, self.hosts)
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.death(aborting_host(text))
         if death is None and self._failures:
@@ -149,7 +156,12 @@ class Follower:
         # The upper limit is because Open MPI 4 exits with 255 after a rank that gave up.
         if SIGNALLED < status < SIGNALLED + signal.NSIG:
             killed = self.monitor.killed_by(status - SIGNALLED)
-        error = death or known(text, self.hosts) or killed or job.explain(status, text, self.hosts)
+        error = (
+            death
+            or known_error(text, self.hosts)
+            or killed
+            or job.launcher_error(status, text, self.hosts)
+        )
         error = self._out_of_room(error, status, text) or error
         error.add(self._rows_reached())
         return error
@@ -162,8 +174,8 @@ class Follower:
         if rank is not None and self.monitor.memory_ran_out(rank):
             message = f"{error.message}: out of memory, so the kernel of that host killed it"
             return NoMeasurement(message, MEMORY_HINT, error.options)
-        unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
-        full = on_host.full() if unexplained else []
+        unexplained = known_error(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
+        full = on_host.list_full_file_systems() if unexplained else []
         if full:
             message = f"{error.message}; on this host {' and '.join(full)}"
             hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from busbw.core.cells import Figure
-from busbw.core.counters import BY_NAME, Kind, Owner
-from busbw.core.result import Result, Row
+from busbw.core.counters import BY_NAME, CounterKind, Owner
+from busbw.core.result import Result, ResultRow
 from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange, Severity
 from busbw.model.series import Series, series, where_text
 from busbw.model.used_ports import UsedPorts
@@ -33,7 +33,7 @@ class Slow:
     message: str
 
 
-def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
+def slow_rows(result: Result, unusual: Callable[[ResultRow], bool]) -> list[Slow]:
     """The bad figures among unusual rows, the worst first.
 
     Only rows that are not unusual count as neighbors.
@@ -48,7 +48,7 @@ def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
     return sorted(slow_figures, key=lambda slow: -slow.ratio)
 
 
-def _judge(figures: Series, index: int, unusual: Callable[[Row], bool]) -> Slow | None:
+def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> Slow | None:
     figure = figures[index]
     expected = expected_s(figures, index, unusual)
     ratio = figure.cell.time_s / expected if expected else 0.0
@@ -66,7 +66,7 @@ def _judge(figures: Series, index: int, unusual: Callable[[Row], bool]) -> Slow 
     return Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")
 
 
-def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> float | None:
+def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> float | None:
     """Seconds that the nearest usual rows suggest for a figure; None without any.
 
     Between two rows: interpolated over logarithms. After the last: at its busbw. Before the first:
@@ -91,7 +91,7 @@ def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> f
 UNUSUAL = 3.0  # times the median rate over all rows of the run
 LEAST_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
 _MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
-_ORDER = (Kind.FAULT, Kind.THROTTLE, Kind.LOSS, Kind.CONGESTION)
+_ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind.CONGESTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Sign:
     host: str
     subject: str
     name: str
-    kind: Kind
+    kind: CounterKind
     amount: float
     rate: float
     where: str
@@ -121,7 +121,7 @@ class Sign:
         """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may
         vary.
         """
-        return self.host, self.subject, "" if self.kind is Kind.THROTTLE else self.name
+        return self.host, self.subject, "" if self.kind is CounterKind.THROTTLE else self.name
 
     @property
     def order(self) -> int:
@@ -158,15 +158,15 @@ class Signs:
             ]
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
-    def of(self, row: Row) -> list[Sign]:
+    def of(self, row: ResultRow) -> list[Sign]:
         """All signs of a row, the most serious first."""
         return self._of[id(row)]
 
-    def unusual(self, row: Row) -> list[Sign]:
+    def unusual(self, row: ResultRow) -> list[Sign]:
         """The signs of a row that are unusual for the run."""
         return [sign for sign in self.of(row) if sign.unusual]
 
-    def unread(self, row: Row) -> list[str]:
+    def unread(self, row: ResultRow) -> list[str]:
         """Why signs of a row may be missing: what could not be read."""
         return self._unread[id(row)]
 
@@ -218,7 +218,7 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
         change.host,
         f"{bus} {severity.value}",
         names,
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         share,
         share,
         _gpu(result, change.host, bus),

@@ -11,7 +11,7 @@ from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.replay.text import ROWS, more
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import known, peers_text, percent_text, time_text
+from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
 NARROWED = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
@@ -88,7 +88,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="calls", value=lambda line: line.row.calls),
     Column(
         title="predicted",
-        value=lambda line: known(line.row.predicted_us, lambda time: time_text(time * 1e-6)),
+        value=lambda line: text_or_unknown(
+            line.row.predicted_us, lambda time: time_text(time * 1e-6)
+        ),
     ),
     Column(title="least", value=_time("least")),
     Column(title="median", value=_time("median")),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.measure.formats import (
     log_lines,
     read_nccl_tests_json,
@@ -48,7 +48,7 @@ def check(result: AnyResult) -> None:
         _check_plan(result.plan)
 
 
-def _check_row(row: Row, number: int) -> None:
+def _check_row(row: ResultRow, number: int) -> None:
     for name, value in (
         ("size", row.size_bytes),
         ("count", row.count),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import Figure, all_figures, figures
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
 from busbw.ui.columns import Column
@@ -182,7 +182,7 @@ def _title(result: Result, column: Column) -> Element:
     return add(title, " ", tag("small", unit)) if unit else title
 
 
-def _body(result: Result, row: Row, of_row: list[Column], of_cell: list[Column]) -> Element:
+def _body(result: Result, row: ResultRow, of_row: list[Column], of_cell: list[Column]) -> Element:
     """A line for each placement; the columns of the row span all of them."""
     body, figures_of_row = tag("tbody"), figures(row)
     for number, figure in enumerate(figures_of_row):

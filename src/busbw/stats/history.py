@@ -17,7 +17,7 @@ from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, ma
 from busbw.core.result import Result
 from busbw.stats.judging import RELEVANT
 from busbw.stats.rank_tests import ROUNDING, fewest_chance, level, sweep_test
-from busbw.stats.rounds import quantile, tail
+from busbw.stats.rounds import t_quantile, t_tail
 
 # standard deviation over median absolute deviation of a normal distribution
 STDEV_OVER_MAD = 1.4826
@@ -47,7 +47,7 @@ def distances(
     standard deviations. A cell with a spread of 0 has nothing to judge by: all its runs are near.
     """
     runs = len(logs[0]) - 1
-    scale = quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
+    scale = t_quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
     signs = []
     for log, spread in zip(logs, spreads, strict=True):
         middle = statistics.median(log[:-1])
@@ -199,7 +199,7 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
     benchmarks/history_rates_202611 has the rates with and without such tails.
     """
     runs, family = len(next(iter(logs.values()))) - 1, len(logs)
-    limit = quantile(rate / family, runs - 1)
+    limit = t_quantile(rate / family, runs - 1)
     scale = math.sqrt(1 + 1 / runs)
     deviations = {key: statistics.stdev(log[:-1]) for key, log in logs.items()}
     spreads = _widened(deviations)
@@ -209,7 +209,7 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
             judged.append((1.0, None))
             continue
         excess = log[-1] - statistics.fmean(log[:-1])
-        p = min(1.0, family * tail(excess / (scale * spreads[key]), runs - 1))
+        p = min(1.0, family * t_tail(excess / (scale * spreads[key]), runs - 1))
         largest_log = excess + limit * scale * deviations[key]
         judged.append((p, math.exp(min(largest_log, LARGEST_LOG))))
     return judged

@@ -14,7 +14,7 @@ from busbw.core.comparison import ComparedCell, Verdict
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, holm, level, shift, sweep_test
-from busbw.stats.rounds import tail
+from busbw.stats.rounds import t_tail
 
 # Large operations differ by up to 1.7 % between runs on one machine
 # (benchmarks/all_reduce_2xh200_202611).
@@ -180,7 +180,7 @@ def _p_of_runs(a: Cell, b: Cell, apart: float) -> float:
     if not spread:
         return 0.0
     distance = abs(statistics.median(b_logs) - statistics.median(a_logs))
-    return 2 * tail(distance / spread, len(a_logs) + len(b_logs) - 2)
+    return 2 * t_tail(distance / spread, len(a_logs) + len(b_logs) - 2)
 
 
 def _logs(cell: Cell) -> list[float]:

@@ -24,7 +24,7 @@ from busbw.accel.ddp import Attachment, attach
 from busbw.host.counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
-from busbw.train.loop import Loop, scaler_for, set_matmul_precision
+from busbw.train.loop import TrainingLoop, scaler_for, set_matmul_precision
 from busbw.train.methods import Method
 from busbw.train.models import Model
 from busbw.train.replay import Hook, unchanged
@@ -204,24 +204,24 @@ class Bench:
         """Run one round of each rank alone."""
         return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
-    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
+    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> TrainingLoop:
         """The training loop of `net`, which may be wrapped."""
         scaler = scaler or scaler_for(self.spec.precision, self.device)
-        return Loop(self.spec, self.model, net, self.device, scaler)
+        return TrainingLoop(self.spec, self.model, net, self.device, scaler)
 
     def _measure(
         self,
         name: str,
         number: int,
-        loop: Loop,
+        loop: TrainingLoop,
         wrapped: Wrapped | None,
         report: Report,
         enter_phase: EnterPhase,
     ) -> TrainRun:
         spec = self.spec
         enter_phase("warm-up", name)
-        loop.timed(spec.warmup)
-        loop.rest()
+        loop.time_steps(spec.warmup)
+        loop.synchronize()
         self.control.barrier()
         sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
         steps: list[float] = []
@@ -229,7 +229,7 @@ class Bench:
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            steps_s = loop.timed(spec.batches)
+            steps_s = loop.time_steps(spec.batches)
             took = time.perf_counter() - begun
             sent_bytes += _out_bytes() - before  # excludes messages between iterations
             *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
@@ -244,18 +244,18 @@ class Bench:
             run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
-    def _run_silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
+    def _run_silent(self, name: str, loop: TrainingLoop, enter_phase: EnterPhase) -> list[float]:
         """Run steps without an exchange. Returns the seconds of each on the slowest rank.
 
         Gradients are wrong, so parameters are not updated.
         """
         enter_phase("warm-up", f"{name}, over a perfect network")
-        with loop.frozen():
-            loop.timed(SETTLES)
-            loop.rest()
+        with loop.frozen_parameters():
+            loop.time_steps(SETTLES)
+            loop.synchronize()
             self.control.barrier()
             enter_phase("training", f"{name}, over a perfect network")
-            return self.control.reduce_all(loop.timed(self.spec.batches), "max")
+            return self.control.reduce_all(loop.time_steps(self.spec.batches), "max")
 
     def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""

@@ -5,7 +5,7 @@ Jobs, results, and what rank 0 reports.
 
 from busbw.core.result import Outcome
 from busbw.measure.events import Event
-from busbw.measure.job import Job, Kind
+from busbw.measure.job import Job, RunKind
 from busbw.train.plan_types import Plan, PlanSpec
 from busbw.train.types import Training, TrainRun, TrainSpec
 
@@ -95,5 +95,5 @@ class Surveyed(Event, tag="surveyed"):
 
 
 PERFORM = ("busbw.train.job", "train")
-TRAIN = Kind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
-PLAN = Kind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))
+TRAIN = RunKind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
+PLAN = RunKind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))

@@ -16,7 +16,7 @@ SEED = 1
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Loop:
+class TrainingLoop:
     """Training of a model on one device. `net` is the model, possibly wrapped."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Loop:
         self.scaler.update()
 
     @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen_parameters(self) -> Iterator[None]:
         """Run whole steps without changing parameters."""
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
@@ -57,17 +57,17 @@ class Loop:
         kind = _TYPES.get(self.spec.precision)
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
-    def timed(self, steps: int) -> list[float]:
+    def time_steps(self, steps: int) -> list[float]:
         """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
-        return timed(self.step, self.device, steps)
+        return time_steps(self.step, self.device, steps)
 
-    def rest(self) -> None:
+    def synchronize(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-def timed(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:
+def time_steps(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:
     """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
     if device.type != "cuda":
         times = [time.perf_counter()]

@@ -119,15 +119,15 @@ class Survey:
         net.register_comm_hook(recorder, Recorder.hook)
         net.register_forward_pre_hook(recorder.begin)
         loop, count = bench.loop(net), bench.spec.iters * bench.spec.batches
-        loop.timed(max(SETTLES, bench.spec.warmup))
+        loop.time_steps(max(SETTLES, bench.spec.warmup))
         recorder.keep = True
-        loop.timed(1)
+        loop.time_steps(1)
         recorder.keep = False
         sizes = [bucket.nbytes for bucket in recorder.buckets]
         layout = next((layout for layout in layouts if layout.bucket_mb == bucket_mb), None)
         if layout is None and sizes in map(_bucket_sizes, layouts):
             return
-        steps = loop.timed(count)
+        steps = loop.time_steps(count)
         readies = recorder.ready_s(count)
         self._replayed[bucket_mb] = recorder.buckets
         # The slowest rank of each step counts, as for a step alone.

@@ -19,7 +19,7 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
 from busbw.core.tuning import Choice
 from busbw.measure.events import Event
-from busbw.measure.job import Kind, SweepJob
+from busbw.measure.job import RunKind, SweepJob
 from busbw.stats.judging import RELEVANT, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift, holm, shift
 
@@ -165,7 +165,7 @@ class Tried(Event, tag="tried"):
     trial: Trial
 
 
-TUNE = Kind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
+TUNE = RunKind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
 Candidate = TypeVar("Candidate")
 ALIKE = 1.01  # candidates whose times differ by less are taken for equally fast
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from busbw.core.errors import UsageError
-from busbw.core.networks import CHANNEL_VARIABLES, chosen
+from busbw.core.networks import CHANNEL_VARIABLES, is_network_chosen
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops, sizes
 from busbw.core.tuning import TUNED
 
@@ -66,7 +66,7 @@ def candidates(network: str, environment: Mapping[str, str] = os.environ) -> lis
     set.
     """
     set_by_user = {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
-    if chosen(environment):
+    if is_network_chosen(environment):
         set_by_user.add(MIN_CHANNELS)
     settings = OF_NETWORK.get(network, OTHERS)
     return [setting for setting in settings if not set_by_user & setting.keys()]

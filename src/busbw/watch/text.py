@@ -15,7 +15,7 @@ import msgspec
 from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, WatchInterval, per_second
 from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known, percent_text
+from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
 HOME = "\x1b[H"  # the cursor goes to the corner
 REST = "\x1b[J"  # what is below it goes away
@@ -28,18 +28,38 @@ def columns() -> list[Column]:
     """The columns of the table, whose values are functions of a Flow."""
     return [
         Column(title="link", value=lambda flow: flow.name, left=True),
-        Column(title="rate", unit="GB/s", value=lambda flow: known(flow.rate, bandwidth_text)),
-        Column(title="sent", unit="GB/s", value=lambda flow: known(flow.tx, bandwidth_text)),
+        Column(
+            title="rate", unit="GB/s", value=lambda flow: text_or_unknown(flow.rate, bandwidth_text)
+        ),
+        Column(
+            title="sent", unit="GB/s", value=lambda flow: text_or_unknown(flow.tx, bandwidth_text)
+        ),
         Column(title="%", value=lambda flow: _percent(flow.tx, flow.rate)),
-        Column(title="received", unit="GB/s", value=lambda flow: known(flow.rx, bandwidth_text)),
+        Column(
+            title="received",
+            unit="GB/s",
+            value=lambda flow: text_or_unknown(flow.rx, bandwidth_text),
+        ),
         Column(title="%", value=lambda flow: _percent(flow.rx, flow.rate)),
         Column(title="pause in", unit="%", value=lambda flow: _percent(flow.rx_pause, 1)),
         Column(title="pause out", unit="%", value=lambda flow: _percent(flow.tx_pause, 1)),
-        Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, per_second)),
-        Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, per_second)),
-        Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, per_second)),
-        Column(title="lost", unit="/s", value=lambda flow: known(flow.lost, per_second)),
-        Column(title="drops", unit="/s", value=lambda flow: known(flow.dropped, per_second)),
+        Column(
+            title="CNP in",
+            unit="/s",
+            value=lambda flow: text_or_unknown(flow.cnp_handled, per_second),
+        ),
+        Column(
+            title="CNP out",
+            unit="/s",
+            value=lambda flow: text_or_unknown(flow.cnp_sent, per_second),
+        ),
+        Column(
+            title="ECN", unit="/s", value=lambda flow: text_or_unknown(flow.ecn_marked, per_second)
+        ),
+        Column(title="lost", unit="/s", value=lambda flow: text_or_unknown(flow.lost, per_second)),
+        Column(
+            title="drops", unit="/s", value=lambda flow: text_or_unknown(flow.dropped, per_second)
+        ),
         Column(title="state", value=lambda flow: flow.state or "", left=True),
     ]
 

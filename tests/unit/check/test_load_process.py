@@ -12,7 +12,7 @@ import pytest
 
 from busbw.check.load import Loaded, gpu_copies, rdma_loopback
 from busbw.check.load.gpu_copies import Load
-from busbw.check.load.rdma_loopback import Loop, Loopback
+from busbw.check.load.rdma_loopback import Loopback, PortLoopback
 
 Program = Callable[[str], None]
 
@@ -39,7 +39,7 @@ exit 0""")
         reason="no GPU"
     )
     said = msgspec.json.decode(machine.call(rdma_loopback.CALL, str).data, type=Loopback)
-    assert said == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
+    assert said == Loopback((PortLoopback(port="p", gpu=0),), "PCI_BUS_ID")
     assert machine.call("another", lambda: "asked").text == "asked"
 
 
@@ -72,10 +72,10 @@ def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
 
 
 def test_results_are_not_changed():
-    for one in (Load(), Loopback(), Loop(port="p", gpu=0)):
+    for one in (Load(), Loopback(), PortLoopback(port="p", gpu=0)):
         with pytest.raises(AttributeError):
             one.reason = "another"
-    assert json.loads(msgspec.json.encode(Loop(port="p", gpu=0))) == {
+    assert json.loads(msgspec.json.encode(PortLoopback(port="p", gpu=0))) == {
         "port": "p",
         "gpu": 0,
         "bytes_per_s": None,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Header, Pattern, PatternRow, Times, algbw_bytes
-from busbw.core.pattern_weights import Step, ranks_of, scaled, step
+from busbw.core.pattern_weights import RepeatedStep, ranks_of, scaled, step
 from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.types import Replayed
 
@@ -80,13 +80,13 @@ def test_a_step_and_its_repeats_are_counted(calls, times, start):
 
 
 def test_calls_at_the_start_are_no_steps():
-    assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == Step(2, 9)
-    assert step([2] + [1, 2] * 9) == Step(2, 9), "the end of an earlier step is none"
+    assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == RepeatedStep(2, 9)
+    assert step([2] + [1, 2] * 9) == RepeatedStep(2, 9), "the end of an earlier step is none"
 
 
 @pytest.mark.parametrize("rows", [[], [1], [1, 2, 3, 4], [1, 2, 1, 2]])
 def test_too_few_repetitions_have_no_step(rows):
-    assert step(rows) == Step()
+    assert step(rows) == RepeatedStep()
 
 
 def test_a_steps_time_is_that_of_its_own_calls() -> None:

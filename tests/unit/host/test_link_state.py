@@ -43,7 +43,7 @@ print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.
 
 
 def test_loopback_has_a_link() -> None:
-    assert "lo" in link_state.linked()
+    assert "lo" in link_state.interfaces_with_link()
 
 
 def test_foreign_and_removed_links_are_not_reported() -> None:

@@ -202,17 +202,20 @@ def test_links_that_carry_data_are_watched(veth):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
     while (
-        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        len(link_state.interfaces_with_link((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
         and time.monotonic() < end
     ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
-        "the second has no address"
-    )
-    assert f"{veth}p" in link_state.linked((f"{veth}p",))
-    assert link_state.lost({veth}) == []
+    assert (
+        veth in link_state.interfaces_with_link()
+        and f"{veth}p" not in link_state.interfaces_with_link()
+    ), "the second has no address"
+    assert f"{veth}p" in link_state.interfaces_with_link((f"{veth}p",))
+    assert link_state.lost_links({veth}) == []
     ip("link", "set", veth, "down")
-    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
+    assert link_state.lost_links({veth}) == [veth] and veth not in link_state.interfaces_with_link(
+        (veth,)
+    )
 
 
 def test_addresses_of_interfaces():
@@ -233,7 +236,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert link_state.lost(before, selected) == lost
+    assert link_state.lost_links(before, selected) == lost
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from busbw.core.cells import CellKey, cells
 from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.run_keys import alike, digest, stored
 from busbw.stats.history import _nearest, check, needed
@@ -36,7 +36,7 @@ def run(
     rows = []
     for i in range(sizes):
         time_s = 1e-4 * 2.718281828 ** (drift + draw.gauss(0, spread)) * (slower or {}).get(i, 1.0)
-        rows.append(Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
+        rows.append(ResultRow(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
     return Result(SweepSpec(collective="all_reduce"), rows=rows, complete=True)
 
 

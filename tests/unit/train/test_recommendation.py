@@ -153,7 +153,7 @@ def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     plan = in_rounds(none, alone_s=(1.6, 1.5, 1.7, 1.6))
     stills = ["a step on a perfect network", "a step on a perfect network with 4 MB buckets"]
-    assert [(one.figure.what, one.limit.what) for one in recommendation.contradictions(plan)] == [
+    assert [(one.figure.name, one.limit.name) for one in recommendation.contradictions(plan)] == [
         ("a step alone", still) for still in stills
     ]
     assert recommended(plan) is None
@@ -175,7 +175,7 @@ def test_a_training_run_can_contradict_too() -> None:
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     none.checks, none.checked_s = [CheckRound(0.3, 0.12), CheckRound(0.31, 0.12)], 0.12
     (found,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
-    assert (found.figure.what, found.limit.what) == ("a step alone", "a step with none")
+    assert (found.figure.name, found.limit.name) == ("a step alone", "a step with none")
     old = planned(taking("none", 0, 0.01, 0.01, 0.001))
     old.alone_s = 0.12
     assert recommendation.contradictions(old) == [], (

@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
@@ -219,7 +219,7 @@ def result(
 ) -> Result:
     """Two sizes, of which 16 has no cell out of place."""
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",

@@ -67,7 +67,7 @@ def layout(settings: TableSettings, dim: int) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpdateStep:
     """The numbers of one update.
 
     `step` counts the updates of the table from 1. It corrects the bias of moments, as in
@@ -94,7 +94,7 @@ class Step:
         return 1 / math.sqrt(1 - self.settings.betas[1] ** self.step)
 
 
-def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: Step) -> None:
+def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: UpdateStep) -> None:
     """Apply the optimizer's rule to records [n, width], in place. `gradient`: [n, dim]."""
     settings, states, weight = step.settings, form.split(records), records[:, : form.dim]
     weight.mul_(step.decay)

@@ -15,7 +15,7 @@ import torch
 from busbw.accel.embedding import counters as counted
 from busbw.accel.embedding import optimizers
 from busbw.accel.embedding.index import EMPTY, Index, probe, slots_for
-from busbw.accel.embedding.optimizers import Layout, Step, initial
+from busbw.accel.embedding.optimizers import Layout, UpdateStep, initial
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store, Tier
 from busbw.core.errors import NoMeasurement
@@ -70,7 +70,7 @@ class Steps(Protocol):
     def peek(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
         """The rows of ids, [n, dim]. Changes nothing but counters."""
 
-    def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: Step) -> None:
+    def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: UpdateStep) -> None:
         """Sum the gradients of each row, and apply the optimizer's rule."""
 
     def read(self, store: Store, rows: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,7 @@ def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Ten
     return result
 
 
-def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
+def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep) -> None:
     total = gradients.new_zeros(len(batch.ids), parts.form.dim).index_add_(
         0, batch.inverse, gradients
     )

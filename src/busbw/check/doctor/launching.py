@@ -32,7 +32,7 @@ from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
-from busbw.launch.failures import known
+from busbw.launch.failures import known_error
 from busbw.launch.hosts import Host
 from busbw.launch.remote_ps import SSH_FAILED
 
@@ -70,7 +70,7 @@ def start(context: LaunchContext) -> Stage:
             " this host"
         )
         return failed("mpirun", message, " ".join(line), fix=OPEN)
-    cause = failures.explain(code, error_text, context.names)
+    cause = failures.launcher_error(code, error_text, context.names)
     evidence = (error_text.strip()[-300:], " ".join(line))
     return failed("mpirun", cause.message, *evidence, fix=cause.hint)
 
@@ -176,7 +176,7 @@ def ssh(context: LaunchContext) -> Stage:
             )
             return failed("ssh", message, done.error.strip()[-300:], fix=LARGER_THAN)
         if done.code == SSH_FAILED or done.code is None or done.code == 127:
-            cause = known(done.error, [done.host])
+            cause = known_error(done.error, [done.host])
             fix = cause.hint if cause else filled(LOG_IN, host=done.host)
             message = f"{done.host} cannot be logged into: {done.problem}"
             return failed("ssh", message, done.error.strip()[-300:], fix=fix)

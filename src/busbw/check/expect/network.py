@@ -98,7 +98,7 @@ def assign(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PartTable:
     """The parts of one table of the file: what one is called, and where the machine lists them.
 
     `fix` is for a part that is missing.
@@ -110,7 +110,7 @@ class Kind:
     fix: str
 
 
-def missing(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
+def missing(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
     """A failure for each missing part, by its name where the file has names.
 
     If no part is missing, a warning for each expected name that none has.
@@ -134,20 +134,20 @@ def missing(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Findin
         yield failed("", text, evidence, fix=kind.fix)
 
 
-def _judge_renamed(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
+def _judge_renamed(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
     for name in filled.absent:
         message = f"no {kind.noun} is called {name}, though all {filled.expected_count} are there"
         fix = "if nodes name them differently, delete `names` from the file"
         yield warned(name, message, _evidence(target, filled, kind), fix=fix)
 
 
-def _evidence(target: Target, filled: Filled[Part], kind: Kind) -> Evidence:
+def _evidence(target: Target, filled: Filled[Part], kind: PartTable) -> Evidence:
     key = "names" if filled.group.count is None else "count"
     expected = target.expected(str(filled.expected_count), kind.table, filled.number, key)
     return Evidence(kind.where, ", ".join(part.name for part in filled.parts) or "none", expected)
 
 
-PORT_KIND = Kind(
+PORT_TABLE = PartTable(
     table="ports",
     noun="RDMA port",
     where=RDMA,
@@ -190,7 +190,7 @@ def expect_ports(target: Target) -> Iterator[Finding]:
         yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
         return
     for filled in port_groups(target):
-        yield from missing(target, filled, PORT_KIND)
+        yield from missing(target, filled, PORT_TABLE)
         for port in filled.parts:
             yield from _compare_port(target, port, filled.number).findings("it is there")
 
@@ -244,7 +244,7 @@ def gbit(rate: float) -> str:
     return f"{rate:g} Gbit/s"
 
 
-INTERFACE_KIND = Kind(
+INTERFACE_TABLE = PartTable(
     table="interfaces",
     noun="interface",
     where=NET,
@@ -285,7 +285,7 @@ def expect_interfaces(target: Target) -> Iterator[Finding]:
         yield unknown("", "the interfaces cannot be read: /sys/class is empty")
         return
     for filled in assign(have, target.node.interfaces, partial(_compare_interface, target)):
-        yield from missing(target, filled, INTERFACE_KIND)
+        yield from missing(target, filled, INTERFACE_TABLE)
         for interface in filled.parts:
             yield from _compare_interface(target, interface, filled.number).findings("it is there")
 

@@ -16,7 +16,7 @@ NOT_INSTALLED = "ib_write_bw of perftest is not installed"
 WITHOUT_CUDA = f"ib_write_bw is built without CUDA (no --use_cuda); {perftest.BUILD}"
 
 
-class Loop(msgspec.Struct, frozen=True, kw_only=True):
+class PortLoopback(msgspec.Struct, frozen=True, kw_only=True):
     """One port and the GPU whose memory it read and wrote: a rate, or why there is none."""
 
     port: str
@@ -28,7 +28,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 class Loopback(msgspec.Struct, frozen=True):
     """All ports that have a GPU; `reason` says why none was tried."""
 
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[PortLoopback, ...] = ()
     reason: str = ""
 
 

@@ -15,8 +15,8 @@ from busbw.check.load.rdma_loopback import (
     MAX_PORTS,
     NOT_INSTALLED,
     WITHOUT_CUDA,
-    Loop,
     Loopback,
+    PortLoopback,
 )
 from busbw.check.machine import Machine, Part, Port, gpus, rdma_nics
 from busbw.check.nic.links import own_ports
@@ -55,7 +55,7 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
             yield port, numbers[cards[port.device].device.bdf]
 
 
-def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
+def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> PortLoopback:
     gids = []
     if port.roce:
         of_port = read_gids(machine, port.path)
@@ -79,9 +79,9 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
         result = perftest.bandwidth(output, MESSAGE_BYTES)
         if result is None:
             raise perftest.unreadable(output)
-        return Loop(port=port.name, gpu=gpu, bytes_per_s=result.rate)
+        return PortLoopback(port=port.name, gpu=gpu, bytes_per_s=result.rate)
     except NoMeasurement as error:
-        return Loop(port=port.name, gpu=gpu, error=str(error))
+        return PortLoopback(port=port.name, gpu=gpu, error=str(error))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from busbw.host.source import Reading
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class DeviceErrors:
     """Errors that a device or bridge reported since boot."""
 
     part: Part
@@ -44,7 +44,7 @@ class Errors:
     """The counts of all parts; `unread` is the reading of a file, if none could be read."""
 
     parts: list[Part]
-    read: list[Counts] = field(default_factory=list)
+    read: list[DeviceErrors] = field(default_factory=list)
     unread: Reading | None = None
 
 
@@ -60,14 +60,14 @@ def aer_counts(machine: Machine, kind: str) -> Errors:
     return Errors(parts, [], machine.read(f"{parts[0].path}/aer_dev_{kind}"))
 
 
-def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[Counts]:
+def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[DeviceErrors]:
     read_bridges: set[str] = set()
     for part in parts:
         for bdf in (part.device.bdf, *reversed(part.device.above or ())):
             path = f"{at(bdf)}/aer_dev_{kind}"
             text = machine.text(path)
             if bdf not in read_bridges and text is not None:
-                yield Counts(part, bdf, path, errors(text))
+                yield DeviceErrors(part, bdf, path, errors(text))
             read_bridges.add(bdf)
 
 
@@ -122,7 +122,7 @@ def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Finding:
+def _judge_uncorrectable(counts: DeviceErrors, *, fatal: bool) -> Finding:
     errors = counted(counts.total, "fatal error" if fatal else "nonfatal error")
     message = f"{errors} since boot"
     if counts.bdf != counts.part.device.bdf:
@@ -179,7 +179,7 @@ def check_aer_correctable(machine: Machine) -> Iterator[Finding]:
         yield from _judge_aer_correctable(machine, counts.read)
 
 
-def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Finding]:
+def _judge_aer_correctable(machine: Machine, read: list[DeviceErrors]) -> Iterator[Finding]:
     seconds = interval_s(machine)
     before = {}
     if machine.earlier:
@@ -208,7 +208,7 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fin
         )
 
 
-def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Finding:
+def _judge_rise(counts: DeviceErrors, rise: int, seconds: float, limit: float) -> Finding:
     text = (
         f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot"
         f" ({counts.bdf})"
@@ -226,7 +226,7 @@ def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Find
     return passed(counts.part.name, text, evidence)
 
 
-def _judge_total(counts: Counts, text: str, limit: float) -> Finding:
+def _judge_total(counts: DeviceErrors, text: str, limit: float) -> Finding:
     evidence = Evidence(
         counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows"
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, warned
 from busbw.check.machine import NONE, Machine, Part, nics, slots, with_cpu
-from busbw.check.pcie.upstream import Step, no_link, upstream
+from busbw.check.pcie.upstream import UpstreamLink, no_link, upstream
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -61,7 +61,7 @@ def check_width(machine: Machine) -> Iterator[Finding]:
         yield skipped(NONE)
 
 
-def _expected_lanes(step: Step) -> int:
+def _expected_lanes(step: UpstreamLink) -> int:
     """Lanes that a link should have.
 
     A switch cannot be moved to another slot, so it needs only what both ends support.
@@ -74,7 +74,7 @@ def _expected_lanes(step: Step) -> int:
     return min(width, (step.above.width_max if step.above else None) or width)
 
 
-def _judge_narrow(step: Step, width: int) -> Finding:
+def _judge_narrow(step: UpstreamLink, width: int) -> Finding:
     best = _expected_lanes(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
@@ -147,7 +147,7 @@ def check_speed(machine: Machine) -> Iterator[Finding]:
         yield skipped(NONE)
 
 
-def _expected_speed(step: Step) -> float:
+def _expected_speed(step: UpstreamLink) -> float:
     """GT/s that both ends support; 0 if unknown."""
     speed = step.below.speed_max
     if speed is None:
@@ -155,7 +155,7 @@ def _expected_speed(step: Step) -> float:
     return min(speed, (step.above.speed_max if step.above else None) or speed)
 
 
-def _judge_full(part: Part, step: Step) -> Finding:
+def _judge_full(part: Part, step: UpstreamLink) -> Finding:
     evidence = Evidence(
         f"{part.path}/current_link_speed",
         f"{step.below.speed:g} GT/s",
@@ -168,7 +168,7 @@ def _judge_full(part: Part, step: Step) -> Finding:
     )
 
 
-def _judge_slow(step: Step, speed: float, *, idle: bool) -> Finding:
+def _judge_slow(step: UpstreamLink, speed: float, *, idle: bool) -> Finding:
     evidence = Evidence(
         f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s"
     )

@@ -9,7 +9,7 @@ import msgspec
 from busbw.check.base import check, failed, judged, not_offered, skipped, unknown
 from busbw.check.load.gpu_copies import Copies, GpuLoad
 from busbw.check.load.judge import COMMAND, under_load
-from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
+from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loopback, PortLoopback
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
@@ -234,7 +234,7 @@ def check_gpudirect_loopback(machine: Machine) -> Iterator[Finding]:
         yield _judge_loop(machine, loop)
 
 
-def _judge_loop(machine: Machine, loop: Loop) -> Finding:
+def _judge_loop(machine: Machine, loop: PortLoopback) -> Finding:
     port = next((port for port in machine.ports if port.name == loop.port), None)
     fix = filled(GPUDIRECT_LOOPBACK.fix, device=port.device if port else loop.port, gpu=loop.gpu)
     where = f"ib_write_bw --use_cuda={loop.gpu}, {loop.port}"

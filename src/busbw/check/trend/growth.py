@@ -16,7 +16,7 @@ from busbw.check.registry import HOSTNAME
 from busbw.check.trend.outliers import find_outliers
 from busbw.check.trend.types import Growth, OutlierLink, TrendReport
 from busbw.core.counters import Counter as Row
-from busbw.core.counters import Kind, Owner
+from busbw.core.counters import CounterKind, Owner
 from busbw.core.errors import UsageError
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME
@@ -168,7 +168,7 @@ def _growth_between(
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", Kind.LOSS, "")
+    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", CounterKind.LOSS, "")
     was, now = before.counts[key], after.counts[key]
     if before.boot != after.boot:
         return now, True

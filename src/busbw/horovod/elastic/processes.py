@@ -192,12 +192,12 @@ class _Launcher:
 _launcher: _Launcher | None = None
 
 
-def elastic() -> bool:
+def is_elastic() -> bool:
     """Whether `busbw horovodrun` started this process as a worker of an elastic job."""
     return _connection() is not None
 
 
-def join() -> World | None:
+def join_world() -> World | None:
     """Wait until the launcher has formed a world, and set the variables of this rank.
 
     None: the job is not elastic.
@@ -218,7 +218,7 @@ def join() -> World | None:
     return world
 
 
-def changed() -> bool:
+def has_new_world() -> bool:
     """Whether the launcher has asked for a new world. It only asks rank 0."""
     launcher = _connection()
     return launcher is not None and launcher.changed.is_set()

@@ -100,7 +100,7 @@ def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
     return None
 
 
-def options(environ: Mapping[str, str]) -> Options:
+def read_options(environ: Mapping[str, str]) -> Options:
     """The settings that the variables select.
 
     Raises:
@@ -129,7 +129,7 @@ def options(environ: Mapping[str, str]) -> Options:
     )
 
 
-def unsupported(environ: Mapping[str, str]) -> list[str]:
+def unsupported_variables(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
     requested = [

@@ -65,7 +65,7 @@ Key = tuple[int, str]
 Shape = tuple[int, ...]
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     """The kinds of operations."""
 
     ALLREDUCE = "allreduce"
@@ -80,16 +80,16 @@ class Kind(StrEnum):
 
 
 # Ranks that have joined take part only in these.
-WITH_JOINED = (Kind.ALLREDUCE, Kind.BARRIER)
-_FIRST_DIMENSION_FREE = (Kind.ALLGATHER, Kind.ALLTOALL)
-_NEEDS_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
+WITH_JOINED = (OperationKind.ALLREDUCE, OperationKind.BARRIER)
+_FIRST_DIMENSION_FREE = (OperationKind.ALLGATHER, OperationKind.ALLTOALL)
+_NEEDS_ROWS = (OperationKind.ALLGATHER, OperationKind.ALLTOALL, OperationKind.REDUCESCATTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One operation on one tensor or a group of tensors, as it is sent to other ranks."""
 
-    kind: Kind
+    kind: OperationKind
     name: str
     set_id: int = 0
     shapes: tuple[Shape, ...] = ()
@@ -138,7 +138,7 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
             return (
                 f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
             )
-    if first.kind == Kind.BROADCAST and first.root not in members:
+    if first.kind == OperationKind.BROADCAST and first.root not in members:
         return f"{first.name}: root rank {first.root} is not one of the ranks {list(members)}"
     return ""
 
@@ -165,18 +165,18 @@ def _common(request: Request) -> dict[str, object]:
 
 
 def _text_of(value: object) -> str:
-    if isinstance(value, Kind):
+    if isinstance(value, OperationKind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)
 
 
 _KINDS = (
-    Kind.ALLREDUCE,
-    Kind.ALLGATHER,
-    Kind.BROADCAST,
-    Kind.ALLTOALL,
-    Kind.REDUCESCATTER,
-    Kind.BARRIER,
+    OperationKind.ALLREDUCE,
+    OperationKind.ALLGATHER,
+    OperationKind.BROADCAST,
+    OperationKind.ALLTOALL,
+    OperationKind.REDUCESCATTER,
+    OperationKind.BARRIER,
 )
 # Generated names, which are used only once.
 _ONCE = ".noname."
@@ -266,7 +266,7 @@ class Stalled:
     missing: tuple[int, ...]
 
 
-class Table:
+class RequestTable:
     """Pending requests of all ranks."""
 
     def __init__(self) -> None:
@@ -303,7 +303,7 @@ class Table:
             return Response(key, entry.requests, f"{key[1]}: process set {key[0]} no longer exists")
         missing = set(ranks) - set(entry.requests)
         kinds = {request.kind for request in entry.requests.values()}
-        if missing and (Kind.JOIN in kinds or not missing <= self.joined):
+        if missing and (OperationKind.JOIN in kinds or not missing <= self.joined):
             return None
         error = disagreement(entry.requests, ranks)
         if missing and not error and not kinds <= set(WITH_JOINED):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.measure.formats import reading
 from busbw.measure.formats.nccl_tests_rows import MODERN, Columns, Read
 
@@ -208,7 +208,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _parts(rows: Sequence[Row]) -> int | None:
+def _parts(rows: Sequence[ResultRow]) -> int | None:
     sizes = {row.name: row.itemsize for row in DTYPES}
     quotients = set()
     for row in rows:
@@ -219,7 +219,7 @@ def _parts(rows: Sequence[Row]) -> int | None:
     return int(parts) if parts >= 1 and parts == int(parts) else None
 
 
-def _ratio(rows: Sequence[Row]) -> tuple[float, float] | None:
+def _ratio(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
     """The ratios that all cells allow, from the narrowest bounds on; None where no cell has any."""
     bounds = []
     for row in rows:

@@ -11,7 +11,7 @@ import math
 import msgspec
 
 from busbw.core.cells import figures
-from busbw.core.result import Cell, Device, Result, Row
+from busbw.core.result import Cell, Device, Result, ResultRow
 from busbw.stats.intervals import summary
 from busbw.ui.number_formats import local_time, minimum_gb_s, op_column, printed_time_s
 
@@ -208,7 +208,7 @@ def _device(device: Device) -> dict[str, object]:
     }
 
 
-def _row(result: Result, row: Row) -> dict[str, object]:
+def _row(result: Result, row: ResultRow) -> dict[str, object]:
     op = op_column(result.spec.row, row)
     document: dict[str, object] = {
         "size": row.size_bytes,

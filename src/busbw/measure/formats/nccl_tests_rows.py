@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
 
@@ -166,7 +166,7 @@ class Read:
     `Cell.wrong` does not say that where the table has deviations.
     """
 
-    row: Row
+    row: ResultRow
     checked: tuple[bool, ...]
     deviates: bool  # a deviation above 0, which only sums have
 
@@ -225,7 +225,7 @@ def _row(
     in_place = cells[-1] if sides == 2 or only_in_place else None
     # A redop column that the row leaves blank is '' like one that does not exist;
     # log_collective.evidence_of asks the titles.
-    row = Row(
+    row = ResultRow(
         _integer(facts["size"]),
         _integer(facts.get("count", "0")),
         facts.get("type", ""),
@@ -260,7 +260,7 @@ def _timestamp(line: str, titles: Columns) -> str:
     return " ".join(words[len(words) - len(after) - 2 : len(words) - len(after)])
 
 
-def finish(row: Row, collective: Collective, iters: int, ranks: int) -> Row:
+def finish(row: ResultRow, collective: Collective, iters: int, ranks: int) -> ResultRow:
     """The row in busbw's terms.
 
     Where the table shows the time of the CPU, the cells get the full time of an operation.

@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 from busbw.measure import profiler_calls, profiler_file
-from busbw.measure.profiler_calls import Called
+from busbw.measure.profiler_calls import ProfiledCall
 from busbw.measure.profiler_file import MAGIC, ProcessFile
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import Observed
@@ -56,15 +56,13 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
         collector.add_comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
-    calls, unknown, shifted = profiler_calls.calls_of(process_file)
-    delays_ns = [
-        called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured
-    ]
+    calls, unknown, shifted = profiler_calls.read_calls(process_file)
+    delays_ns = [call.gpu_ns[0] - call.at_ns for call in calls if call.gpu_ns and not call.captured]
     ahead_ns = min(delays_ns, default=0)
-    for called in calls:
-        if called.comm in comms:
-            comm = comms[called.comm]
-            collector.add_call(comm.process, _call(called, comm, process_file, ahead_ns))
+    for call in calls:
+        if call.comm in comms:
+            comm = comms[call.comm]
+            collector.add_call(comm.process, _call(call, comm, process_file, ahead_ns))
         else:
             unknown += 1
     _add_remarks(collector, process_file, calls, unknown, shifted)
@@ -104,36 +102,40 @@ def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
     return comms
 
 
-def _call(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
+def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
     """The call as the collector takes it.
 
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
     """
-    dtype, function = called.dtype, called.function
+    dtype, function = call.dtype, call.function
     # Without a type, NCCL has counted bytes.
-    size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)
-    gpu_at_us = process_file.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
+    size = algbw_bytes(function, call.count, dtype or "uint8", comm.ranks or 1)
+    gpu_at_us = process_file.time_us(call.gpu_ns[0] - ahead_ns) if call.gpu_ns else None
     return Observed(
         comm.key,
         function,
         size,
-        called.count if dtype else None,
+        call.count if dtype else None,
         dtype,
-        root=called.root,
-        peer=called.peer,
-        algorithm=called.algorithm,
-        protocol=called.protocol,
-        channels=called.channels,
-        at_us=process_file.time_us(called.at_ns),
-        gpu_us=called.gpu_us,
+        root=call.root,
+        peer=call.peer,
+        algorithm=call.algorithm,
+        protocol=call.protocol,
+        channels=call.channels,
+        at_us=process_file.time_us(call.at_ns),
+        gpu_us=call.gpu_us,
         gpu_at_us=gpu_at_us,
-        stream=called.stream,
-        group=called.group,
+        stream=call.stream,
+        group=call.group,
     )
 
 
 def _add_remarks(
-    collector: Collector, process_file: ProcessFile, calls: list[Called], unknown: int, shifted: int
+    collector: Collector,
+    process_file: ProcessFile,
+    calls: list[ProfiledCall],
+    unknown: int,
+    shifted: int,
 ) -> None:
     who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
     if unknown:
