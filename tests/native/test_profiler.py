@@ -113,7 +113,7 @@ def test_every_call_is_found_in_order(
     assert {
         call.dtype
         for call in calls
-        if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE
+        if version == 5 or call.function not in profiler_calls.UNTYPED_FUNCTIONS
     } == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
     comms = [(record.id, name) for record, name in profiler_file.names(found)]

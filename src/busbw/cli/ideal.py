@@ -16,7 +16,7 @@ from busbw.measure.alltoallv import Matrices
 from busbw.model import explanation_text, ideal_text
 from busbw.model.nccl.constants import release
 from busbw.model.predict import check, ideals
-from busbw.model.systems import MOST_HOSTS
+from busbw.model.systems import MAX_HOSTS as MOST_HOSTS
 
 
 @click.command("ideal", context_settings={"help_option_names": ["-h", "--help"]})

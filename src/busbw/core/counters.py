@@ -10,6 +10,8 @@ Documentation/networking/snmp_counter.rst; nvml.h.
 from dataclasses import dataclass
 from enum import Enum
 
+NOTABLE_PER_BYTE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
+
 
 class CounterKind(Enum):
     """What an increase of a counter means."""
@@ -52,9 +54,6 @@ class Counter:
     notable_per_byte: float = 0.0
 
 
-SPARSE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
-
-
 def _gpu(
     name: str, constant: str, kind: CounterKind, meaning: str, unit: str = "events"
 ) -> Counter:
@@ -79,7 +78,7 @@ def _tcp(
         kind,
         meaning,
         notable=notable,
-        notable_per_byte=SPARSE if notable > 1 else 0.0,
+        notable_per_byte=NOTABLE_PER_BYTE if notable > 1 else 0.0,
     )
 
 

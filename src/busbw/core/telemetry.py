@@ -12,6 +12,15 @@ import msgspec
 
 from busbw.core.counters import BY_NAME, Counter, CounterKind
 
+# At most so many of each are kept in a HostChange.
+PORTS_KEPT = 16  # those with the most traffic
+MOVED_KEPT = 40  # GPUs, TCP, then ports
+EVENTS_KEPT = 16
+UNREAD_KEPT = 6
+# Of the busiest port's bytes: a port with less carried none of the measured data
+MIN_USED_SHARE = 0.01
+TCP = "tcp"  # the subject of counters of the whole network namespace
+
 
 class Severity(Enum):
     """How serious a clocks event reason is."""
@@ -76,15 +85,6 @@ def clock_reasons(bits: int) -> list[str]:
     names = [reason.name for reason in CLOCK_REASONS if bits & reason.bit]
     unnamed = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
     return names + [f"{1 << bit:#x}" for bit in range(unnamed.bit_length()) if unnamed >> bit & 1]
-
-
-# At most so many of each are kept in a HostChange.
-PORTS_KEPT = 16  # those with the most traffic
-MOVED_KEPT = 40  # GPUs, TCP, then ports
-EVENTS_KEPT = 16
-UNREAD_KEPT = 6
-USED = 0.01  # of the busiest port's bytes: a port with less carried none of the measured data
-TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
 class GpuReading(msgspec.Struct, frozen=True):

@@ -10,6 +10,45 @@ from busbw.core.counters import Counter, CounterKind, Owner
 PRIORITIES = range(8)  # of IEEE 802.1Q
 DIRECTIONS = {"tx": "sent", "rx": "received"}
 ETHTOOL = "ethtool -S"
+_GPU = (
+    Counter(
+        "nvlink_tx",
+        Owner.GPU,
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
+        CounterKind.TRAFFIC,
+        "data sent over all links",
+        "bytes",
+        scale=1024,
+    ),
+    Counter(
+        "nvlink_rx",
+        Owner.GPU,
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
+        CounterKind.TRAFFIC,
+        "data received over all links",
+        "bytes",
+        scale=1024,
+    ),
+)
+_SEGMENTS = Counter("OutSegs", Owner.TCP, "/proc/net/snmp", CounterKind.TRAFFIC, "segments sent")
+# Values that are not counters: only the last reading matters.
+LEVELS: dict[str, str] = {
+    "outbound_pci_stalled_rd": "percent of the last second in which reads of host memory stalled",
+    "outbound_pci_stalled_wr": "percent of the last second in which writes to host memory stalled",
+    "state": "state of the port (1: down, 2: initializing, 3: armed, 4: active)",
+    "phys_state": (
+        "physical state of the port (2: polling, 3: disabled, 5: link up, 6: error recovery)"
+    ),
+    "num_of_qp": "queue pairs of the device",
+    "operational": "1 if the interface is up",
+    "pcie_gen": "current PCIe generation",
+    "pcie_width": "current PCIe lanes",
+    "pcie_tx": "bytes per second that the GPU sends over PCIe",
+    "pcie_rx": "bytes per second that the GPU receives over PCIe",
+    "cpu_busy": "thousandths of all CPUs' time in which they were busy, since the reading before",
+    "mem_free": "bytes of free memory",
+}
+BY_NVML: tuple[Counter, ...] = _GPU
 
 
 def _rdma(
@@ -249,45 +288,7 @@ _PHY = (
     _phy("module_bus_stuck", CounterKind.FAULT, "the bus of the optical module was stuck"),
     _phy("module_bad_shorted", CounterKind.FAULT, "the cable of the module was shorted"),
 )
-_GPU = (
-    Counter(
-        "nvlink_tx",
-        Owner.GPU,
-        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
-        CounterKind.TRAFFIC,
-        "data sent over all links",
-        "bytes",
-        scale=1024,
-    ),
-    Counter(
-        "nvlink_rx",
-        Owner.GPU,
-        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX",
-        CounterKind.TRAFFIC,
-        "data received over all links",
-        "bytes",
-        scale=1024,
-    ),
-)
-_SEGMENTS = Counter("OutSegs", Owner.TCP, "/proc/net/snmp", CounterKind.TRAFFIC, "segments sent")
 
-# Values that are not counters: only the last reading matters.
-LEVELS: dict[str, str] = {
-    "outbound_pci_stalled_rd": "percent of the last second in which reads of host memory stalled",
-    "outbound_pci_stalled_wr": "percent of the last second in which writes to host memory stalled",
-    "state": "state of the port (1: down, 2: initializing, 3: armed, 4: active)",
-    "phys_state": (
-        "physical state of the port (2: polling, 3: disabled, 5: link up, 6: error recovery)"
-    ),
-    "num_of_qp": "queue pairs of the device",
-    "operational": "1 if the interface is up",
-    "pcie_gen": "current PCIe generation",
-    "pcie_width": "current PCIe lanes",
-    "pcie_tx": "bytes per second that the GPU sends over PCIe",
-    "pcie_rx": "bytes per second that the GPU receives over PCIe",
-    "cpu_busy": "thousandths of all CPUs' time in which they were busy, since the reading before",
-    "mem_free": "bytes of free memory",
-}
 ON_PORT: tuple[Counter, ...] = (
     *(row for row in MEASURED.values() if row.owner is Owner.RDMA),
     *_PORT,
@@ -298,7 +299,6 @@ ON_PORT: tuple[Counter, ...] = (
 BY_ETHTOOL: frozenset[str] = frozenset(
     {row.name for row in _PHY} | {"outbound_pci_stalled_rd", "outbound_pci_stalled_wr"}
 )
-BY_NVML: tuple[Counter, ...] = _GPU
 BY_NAME: dict[str, Counter] = {
     row.name: row for row in (*ON_PORT, *_PHY, *_GPU, _SEGMENTS)
 } | MEASURED

@@ -31,6 +31,9 @@ _XID = re.compile(
     r"(?!\d|, (?:Severity \d|Data \{|SOE HALT data))([^\n]*)",
     re.ASCII,
 )
+UNKNOWN = -1
+VMSTAT = Path("/proc/vmstat")
+_KILL_RECORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,6 @@ def records(descriptor: int, limit: int) -> Iterator[bytes]:
         if not record:
             return
         yield record
-
-
-UNKNOWN = -1
-VMSTAT = Path("/proc/vmstat")
-_KILL_RECORDS = 200_000
 
 
 def count() -> int:

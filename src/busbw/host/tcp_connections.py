@@ -14,6 +14,14 @@ from pathlib import Path
 from busbw.core.rank_messages import Connection
 from busbw.host.addresses import local
 
+MAX_RESENT_SHARE = 0.02  # of the segments sent; a healthy network of a cluster loses none
+MIN_RESENT = 2  # resent segments that are no coincidence
+_INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
+# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
+# 4.1), tcpi_data_segs_out (4.6).
+_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
+_BYTES = 232
+
 
 def has_data(connection: socket.socket) -> bool:
     """Whether something waits to be read, or the other end was closed."""
@@ -26,14 +34,6 @@ def has_data(connection: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
-FEWEST = 2  # resent segments that are no coincidence
-_INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
-
-# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
-# 4.1), tcpi_data_segs_out (4.6).
-_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
-_BYTES = 232
 Ends = tuple[str, int, str, int]  # local address and port, the peer's address and port
 
 
@@ -88,14 +88,15 @@ def received(connection: socket.socket) -> int:
 def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[Connection]:
     """The connections that wait after a timeout, or have lost packets since `before`.
 
-    Packets are lost if more than LOSSY of the segments, and at least FEWEST, were resent.
+    Packets are lost if more than MAX_RESENT_SHARE of the segments, and at least MIN_RESENT, were
+    resent.
     """
     interfaces = {str(address.ip): name for name, address in local().items() if address}
     connections = []
     for ends, now in read().items():
         then = before.get(ends, ConnectionCounts(0, 0, 0))
         resent, sent = now.resent - then.resent, now.sent - then.sent
-        if now.timeouts or (resent >= FEWEST and resent > LOSSY * sent):
+        if now.timeouts or (resent >= MIN_RESENT and resent > MAX_RESENT_SHARE * sent):
             address, _, peer, _ = ends
             interface = interfaces.get(address, "")
             connections.append(Connection(address, peer, interface, now.timeouts, resent, sent))

@@ -15,14 +15,14 @@ from busbw.core.link_samples import LinkFinding
 from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
-from busbw.job.ras_report import LEFT
+from busbw.job.ras_report import LEFT_PROBLEM
 from busbw.job.types import CommStatus, HostStatus, JobReport, RankStatus, RasReport
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
-MOVES = "the job makes progress"
+PROGRESS_MESSAGE = "the job makes progress"
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def conclude(job: JobData, report: JobReport) -> None:
         report.fix = _fix(job, stall)
     elif job.has_moved():
         report.verdict = Verdict.PASS
-        report.message = f"{MOVES}: ranks launched collectives within {job.seconds:g} s"
+        report.message = f"{PROGRESS_MESSAGE}: ranks launched collectives within {job.seconds:g} s"
     else:
         report.verdict = Verdict.UNKNOWN
         report.message = _why_unknown(job)
@@ -114,7 +114,7 @@ def conclude(job: JobData, report: JobReport) -> None:
 def _broken(job: JobData) -> Stall | None:
     """Ranks that NCCL does not reach, whose process is stopped or gone, or that report an error."""
     for comm in job.after.comms:
-        ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT]
+        ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT_PROBLEM]
         if not ranks:
             continue
         message = f"{_named(job, ranks)} {ranks[0].problem}"

@@ -10,8 +10,8 @@ from typing import Any
 
 from busbw.job.types import CommStatus, RankStatus, RasReport
 
-SILENT, DEAD = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
-LEFT = "has left the communicator"
+SILENT_PROBLEM, DEAD_PROBLEM = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
+LEFT_PROBLEM = "has left the communicator"
 ERRORS = {
     1: "unhandled CUDA error",
     2: "system error",
@@ -87,8 +87,8 @@ def _problem(status: dict[str, Any]) -> str:
     """What NCCL says is wrong with a rank, '' if nothing is."""
     if "considered_dead" in status:  # a missing rank
         if status["considered_dead"]:
-            return DEAD
-        return SILENT if status["unresponsive"] else LEFT
+            return DEAD_PROBLEM
+        return SILENT_PROBLEM if status["unresponsive"] else LEFT_PROBLEM
     for key in ("init_state", "async_error"):
         code = status.get(key, 0)
         if code in ERRORS:
@@ -147,7 +147,7 @@ class _Text:
         if match["error"]:
             rank.problem = f"reported: {match['error']}"
         elif self._kind == "INCOMPLETE":
-            rank.problem = DEAD if (host, int(pid)) in self._dead else SILENT
+            rank.problem = DEAD_PROBLEM if (host, int(pid)) in self._dead else SILENT_PROBLEM
         elif self._function:
             if match["count"] or match["none"]:
                 self._launched(int(match["count"] or 0))

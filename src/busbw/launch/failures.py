@@ -9,6 +9,22 @@ from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
+MPIRUN_RANK_DEATH = (
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
+    r" (?P<signal>\d+)"
+)
+KILLED, ABORTED = "Killed", "Aborted"
+SRUN_RANK_DEATH = (
+    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
+    r" error|Aborted|Illegal instruction)"
+)
+_PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
+DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
+SHARED_HINT = (
+    "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left"
+    " over)"
+)
+_REMOTE_HOST = re.compile(r"Remote host: (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +42,6 @@ class Failure:
     transient: bool = False
     kills: bool = False
 
-
-MPIRUN_RANK_DEATH = (
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
-    r" (?P<signal>\d+)"
-)
-KILLED, ABORTED = "Killed", "Aborted"
-SRUN_RANK_DEATH = (
-    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
-    r" error|Aborted|Illegal instruction)"
-)
-_PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
-
-DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
-SHARED_HINT = (
-    "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left"
-    " over)"
-)
 
 # The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from
 # them.
@@ -235,8 +234,6 @@ FAILURES: tuple[Failure, ...] = (
         _PROBE + "   (a firewall or a wrong interface: --ifname 10.1.0.0/16)",
     ),
 )
-
-_REMOTE_HOST = re.compile(r"Remote host: (\S+)")
 
 
 def launcher_error(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:

@@ -21,8 +21,8 @@ from busbw.launch.environment import detect
 from busbw.launch.remote_ps import SSH_FAILED
 
 RANK_PROGRAM = "busbw.measure.rank"
-LEAST_FREE = 1 << 20  # bytes; with less, a file system is full
-LEAST_SHARED = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
+MIN_FREE_BYTES = 1 << 20  # bytes; with less, a file system is full
+MIN_SHARED_BYTES = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
 
 
 class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,7 +88,7 @@ def examine(request: JobRequest) -> HostJobState:
 def list_full_file_systems() -> list[str]:
     """A sentence on each file system that ranks need and that has no room."""
     messages = []
-    for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
+    for folder, needed in ((SHARED, MIN_SHARED_BYTES), (temporary(), MIN_FREE_BYTES)):
         try:
             space = process.answer(str(folder), partial(free_space, str(folder)))
         except OSError:
@@ -112,7 +112,7 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask(requests: Mapping[str, JobRequest], limit_s: float) -> dict[str, HostJobState | None]:
+def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> dict[str, HostJobState | None]:
     """The answers of hosts by name, all within `limit_s` seconds.
 
     None for a host that does not answer or that ssh cannot reach. A host that answers something

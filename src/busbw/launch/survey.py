@@ -51,7 +51,7 @@ def survey(
     pids: dict[str, list[int]] = {name: [] for name in names}
     for rank, name in host_of.items():
         pids[name].append(here[rank].pid)
-    answers = on_host.ask({name: _request(job, pids[name]) for name in names}, limit_s)
+    answers = on_host.ask_hosts({name: _request(job, pids[name]) for name in names}, limit_s)
     result = Survey(
         unreachable=frozenset(name for name, answer in answers.items() if answer is None)
     )
@@ -126,7 +126,7 @@ def end(
         name: JobRequest(job.marker, job.launcher, job.node, end=True, folders=sorted(of_host))
         for name, of_host in folders.items()
     }
-    on_host.ask(requests, limit_s)
+    on_host.ask_hosts(requests, limit_s)
 
 
 def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
@@ -138,7 +138,7 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
     if rank.host == os.uname().nodename:
         answer: HostJobState | None = on_host.examine(request)
     else:
-        answer = on_host.ask({host: request}, limit_s).get(host) if host else None
+        answer = on_host.ask_hosts({host: request}, limit_s).get(host) if host else None
     if answer is None:
         return False
     more_kills = rank.oom_kills >= 0 and answer.oom_kills > rank.oom_kills

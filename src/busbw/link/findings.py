@@ -13,7 +13,13 @@ from busbw.link.slow_endpoints import End, Measured, Solution, solve
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
 
 Key = tuple[str, str, str]  # host, port or "tcp", counter
-SHOWN = 6
+MAX_SHOWN = 6
+HOST = "link.host"  # the finding of a host that was not measured
+MAX_NAMED = 6  # of a list in a message
+FIX = (
+    "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
+    " -S {port}`, `busbw check`"
+)
 
 
 def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int]:
@@ -37,18 +43,10 @@ def evidence(flows: Iterable[Flow]) -> str:
     notable = [key for key in times if times[key] >= 1]
     if not notable:
         return ""
-    largest = sorted(notable, key=lambda key: -times[key])[:SHOWN]
+    largest = sorted(notable, key=lambda key: -times[key])[:MAX_SHOWN]
     return "meanwhile " + ", ".join(
         f"{host} {port} {name} +{increases[host, port, name]}" for host, port, name in largest
     )
-
-
-HOST = "link.host"  # the finding of a host that was not measured
-NAMED = 6  # of a list in a message
-FIX = (
-    "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
-    " -S {port}`, `busbw check`"
-)
 
 
 def findings(report: LinkReport) -> list[Finding]:
@@ -328,5 +326,5 @@ def _when(together: bool) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    text = ", ".join(names[:NAMED])
-    return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text
+    text = ", ".join(names[:MAX_NAMED])
+    return f"{text} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else text

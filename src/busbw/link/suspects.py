@@ -24,18 +24,19 @@ from busbw.stats.rank_tests import p_higher
 
 # Runs a collective over these hosts and returns its rate; None if it failed.
 RunOver = Callable[[Sequence[int]], float | None]
-SLOW = 0.85  # of the usual rate: hosts below that are slow
-REPEATS = 3  # runs of each of the groups whose spread is judged
+SLOW_SHARE = 0.85  # of the usual rate: hosts below that are slow
+RUNS_PER_GROUP = 3  # runs of each of the groups whose spread is judged
 # After so many runs of either side a comparison ends if they show no difference, or if all runs of
 # the suspects failed, which takes long.
-EARLY = 3
+FIRST_RUNS = 3
 # After so many runs of either side a difference is tested: that 6 runs are all slower than 6 others
 # has a chance of 1 in 924.
-LOOKS = (6, 9)
-CHANCE = 0.01  # that any of several equal suspects is called slow at one test
-# The largest typical difference between two runs over the same hosts: above it, a host at SLOW
-# would not be noticed.
-SPREAD = (1 - SLOW) / 2
+LATER_RUNS = (6, 9)
+FALSE_ALARM_CHANCE = 0.01  # that any of several equal suspects is called slow at one test
+# The largest typical difference between two runs over the same hosts: above it, a host at
+# SLOW_SHARE would not be noticed.
+MAX_SPREAD = (1 - SLOW_SHARE) / 2
+MAX_GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +61,28 @@ def compare(
     or clearly do not.
 
     `suspects` and `others` return the hosts of the next run. `suspect_count` is the number of
-    suspects that are compared; CHANCE is divided by it, so that it holds for all of them together
-    (Bonferroni).
+    suspects that are compared; FALSE_ALARM_CHANCE is divided by it, so that it holds for all of
+    them together (Bonferroni).
     """
     slower: list[float] = []
     usual: list[float] = []
     share = 1.0
-    for runs in (EARLY, *LOOKS):
+    for runs in (FIRST_RUNS, *LATER_RUNS):
         while len(slower) < runs:
             slower.append(run(suspects()) or 0.0)
             usual.append(run(others()) or 0.0)
         reference = statistics.median(usual)
         share = statistics.median(slower) / reference if reference else 1.0
-        if runs == EARLY and all(usual) and not any(slower):
+        if runs == FIRST_RUNS and all(usual) and not any(slower):
             return Comparison(0.0, slow=True)
-        if share > (1 + SLOW) / 2:
+        if share > (1 + SLOW_SHARE) / 2:
             return Comparison(share, slow=False)
-        if share < SLOW and p_higher(sorted(slower), sorted(usual)) <= CHANCE / suspect_count:
+        if (
+            share < SLOW_SHARE
+            and p_higher(sorted(slower), sorted(usual)) <= FALSE_ALARM_CHANCE / suspect_count
+        ):
             return Comparison(share, slow=True)
-    return Comparison(share, slow=None if share < SLOW else False)
+    return Comparison(share, slow=None if share < SLOW_SHARE else False)
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
@@ -88,9 +92,6 @@ def spread(groups: Sequence[Sequence[float]]) -> float | None:
     pairs = [pair for rates in groups for pair in itertools.combinations(rates, 2) if all(pair)]
     differences = [math.expm1(abs(math.log(a / b))) for a, b in pairs]
     return statistics.median(differences) if differences else None
-
-
-GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Outcome:
     @property
     def noisy(self) -> bool:
         """Whether the runs differ so much that a slow host may have been missed."""
-        return self.spread is None or self.spread > SPREAD
+        return self.spread is None or self.spread > MAX_SPREAD
 
 
 @dataclass
@@ -203,7 +204,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     search = _Search(run, random.Random(seed))
     order = list(range(count))
     search.draw.shuffle(order)
-    group_count = max(2, min(GROUPS, count // 2))
+    group_count = max(2, min(MAX_GROUPS, count // 2))
     groups = [tuple(order[at::group_count]) for at in range(group_count)]
     search.size = max(map(len, groups))
     rates = _run_in_turn(search, groups)
@@ -212,9 +213,9 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     if not search.usual:
         return Outcome((), None)
     search.fast = [
-        host for group in groups if medians[group] >= SLOW * search.usual for host in group
+        host for group in groups if medians[group] >= SLOW_SHARE * search.usual for host in group
     ]
-    slow = [group for group in groups if medians[group] < SLOW * search.usual]
+    slow = [group for group in groups if medians[group] < SLOW_SHARE * search.usual]
     suspects = [suspect for group in slow for suspect in _find_suspects(search, group)]
     for suspect in suspects:
         search.decide(suspect, len(suspects))
@@ -224,12 +225,12 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
 def _run_in_turn(
     search: _Search, groups: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], list[float]]:
-    """The rates of REPEATS runs over each group, in a new order each time.
+    """The rates of RUNS_PER_GROUP runs over each group, in a new order each time.
 
     A failed run, with rate 0, is the group's last.
     """
     rates: dict[tuple[int, ...], list[float]] = {group: [] for group in groups}
-    for _ in range(REPEATS):
+    for _ in range(RUNS_PER_GROUP):
         for group in search.draw.sample(list(groups), len(groups)):
             if all(rates[group]):
                 rates[group].append(search.run(group) or 0.0)
@@ -243,7 +244,7 @@ def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
     if len(group) == 1:
         return [list(group)]
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
-    slow = [part for part in parts if search.share(part) < SLOW]
+    slow = [part for part in parts if search.share(part) < SLOW_SHARE]
     if slow:
         suspects = [suspect for part in slow for suspect in _find_suspects(search, part)]
         for part in parts:
@@ -258,7 +259,7 @@ def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> lis
     for part, other in ((first, second), (second, first)):
         while len(part) > 1:
             half = part[: len(part) // 2]
-            keep = half if search.share([*half, *other]) < SLOW else part[len(part) // 2 :]
+            keep = half if search.share([*half, *other]) < SLOW_SHARE else part[len(part) // 2 :]
             part[:] = keep
     return sorted(first + second)
 
@@ -283,9 +284,9 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
     search.usual = solved.usual
     accused = list(dict.fromkeys(level.end.host for level in solved.ends))
     search.fast = [host for host in range(count) if host not in accused]
-    repeated = all_rounds[0][:GROUPS]
+    repeated = all_rounds[0][:MAX_GROUPS]
     repeated_rates = {pair: [rates[pair] or 0.0] for pair in repeated}
-    for _ in range(REPEATS - 1):
+    for _ in range(RUNS_PER_GROUP - 1):
         for pair in search.draw.sample(repeated, len(repeated)):
             repeated_rates[pair].append(run(pair) or 0.0)
     slow_pairs = dict.fromkeys((min(pair[:2]), max(pair[:2])) for pair in solved.pairs)

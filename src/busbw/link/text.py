@@ -24,6 +24,10 @@ SCALE: tuple[tuple[float, Color], ...] = (
     (0.85, (247, 183, 100)),
     (1.0, (226, 242, 233)),
 )
+DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
+FAILED, SELF, ABSENT = "x", ".", " "
+QUIETER_HINT = "run it while nothing else uses the hosts, or with a larger --size"
+LABEL = 5  # characters before a row of the matrix
 
 
 def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
@@ -76,12 +80,6 @@ def shade(part: float) -> Color:
             return red, green, blue
         below = above
     return SCALE[-1][1]
-
-
-DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
-FAILED, SELF, ABSENT = "x", ".", " "
-QUIETER = "run it while nothing else uses the hosts, or with a larger --size"
-LABEL = 5  # characters before a row of the matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +242,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     ]
     result = "".join(_suspect_line(suspect) for suspect in report.suspects)
     result += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
-    result += f"\nhint: {QUIETER}\n" if report.doubts else ""
+    result += f"\nhint: {QUIETER_HINT}\n" if report.doubts else ""
     if not result:
         result = "too few runs succeeded to judge\n"
         if report.usual:

@@ -16,6 +16,15 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import AUTO
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
 
+# The tag of a job, and the module and name of its kind. A rank imports only its own.
+KINDS = {
+    "sweep": ("busbw.measure.job", "SWEEP"),
+    "tune": ("busbw.tune.types", "TUNE"),
+    "train": ("busbw.train.kinds", "TRAIN"),
+    "plan": ("busbw.train.kinds", "PLAN"),
+    "replay": ("busbw.pattern.replay.kind", "REPLAY"),
+}
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """The fields of all jobs.
@@ -66,16 +75,6 @@ def encode(job: Job) -> str:
         sweep = fields["sweep"]
         fields["sweep"] = {name: value for name, value in sweep.items() if value != defaults[name]}
     return msgspec.json.encode(fields).decode()
-
-
-# The tag of a job, and the module and name of its kind. A rank imports only its own.
-KINDS = {
-    "sweep": ("busbw.measure.job", "SWEEP"),
-    "tune": ("busbw.tune.types", "TUNE"),
-    "train": ("busbw.train.kinds", "TRAIN"),
-    "plan": ("busbw.train.kinds", "PLAN"),
-    "replay": ("busbw.pattern.replay.kind", "REPLAY"),
-}
 
 
 @dataclass(frozen=True)

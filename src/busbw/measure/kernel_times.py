@@ -17,7 +17,7 @@ from busbw.measure import profiler_file
 from busbw.measure.profiler_calls import ProfiledCall, read_calls
 
 # The first NCCL that also reports the calls of the application, which distinguishes groups.
-SINCE = 22800
+KERNEL_TIMES_SINCE = 22800
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from busbw.core.telemetry import TCP, Carried
 from busbw.host.link_counters import LinkCounters
 from busbw.model.rates import flow, increases
 
-KEPT = 32  # links of a host: 16 ports and the NVLink and PCIe of 8 GPUs
+MAX_LINKS = 32  # links of a host: 16 ports and the NVLink and PCIe of 8 GPUs
 
 
 class LinkSampler:
@@ -41,7 +41,7 @@ class LinkSampler:
         self._before = now
         counted, seconds = increases(before, now), now.at_s - before.at_s
         links = [link for link in now.links if not link.bus or link.bus in self._buses]
-        carried = [_carried(flow(link, counted, seconds=seconds)) for link in links][:KEPT]
+        carried = [_carried(flow(link, counted, seconds=seconds)) for link in links][:MAX_LINKS]
         resent = counted.of(TCP).get("RetransSegs")
         return carried, None if resent is None else int(resent)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from busbw.core.link_samples import NVLINK, PCIE
 from busbw.core.result import Result, ResultRow
-from busbw.core.telemetry import USED, Carried
+from busbw.core.telemetry import MIN_USED_SHARE, Carried
 
 NETWORK = "network"
 
@@ -19,7 +19,7 @@ NETWORK = "network"
 PER_RANK = ("alltoall",)
 
 # Collectives whose data leaves a host once for all of its ranks.
-SHARED = ("all_reduce", "all_gather", "reduce_scatter")
+SHARED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 SUMMED = ("sent", "received", "cnp_in", "cnp_out", "ecn", "lost", "dropped")
 PAUSES = ("pause_in_s", "pause_out_s")
 TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
@@ -64,7 +64,10 @@ def least_sent(result: Result, row: ResultRow, kind: str = NETWORK) -> int | Non
     hosts, collective = len(ranks_by_host), result.spec.row
     if result.world.groups > 1 or not row.operations:
         return None
-    if len(set(ranks_by_host.values())) != 1 or collective.name not in (*SHARED, *PER_RANK):
+    if len(set(ranks_by_host.values())) != 1 or collective.name not in (
+        *SHARED_COLLECTIVES,
+        *PER_RANK,
+    ):
         return None
     ranks_per_host = next(iter(ranks_by_host.values()))
     if kind == NVLINK and hosts == 1:
@@ -91,7 +94,7 @@ def _used_links(result: Result) -> set[tuple[str, str]]:
     for (host, kind), bytes_by_link in moved.items():
         if one_host and kind == NETWORK:
             continue
-        least_bytes = USED * max(bytes_by_link.values())
+        least_bytes = MIN_USED_SHARE * max(bytes_by_link.values())
         used |= {
             (host, name)
             for name, moved_bytes in bytes_by_link.items()

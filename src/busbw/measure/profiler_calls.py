@@ -27,7 +27,25 @@ from busbw.measure.profiler_file import (
 )
 
 # The first NCCL that counts sends to the own rank, as the GPU does (ncclProfilerPostPlanWork).
-SELF_COUNTED = 23100
+SELF_SENDS_COUNTED_SINCE = 23100
+FUNCTIONS = (
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "sendrecv",
+    SEND,
+    RECV,
+    "alltoall",
+    "scatter",
+    "gather",
+)
+ROOTED_FUNCTIONS = ("broadcast", "reduce", "scatter", "gather")
+CAPTURED_FLAG = 1
+ALL_GATHERV_SINCE = 22900  # the first NCCL in which a broadcast may run without a task
+# Functions whose elements NCCL counts as bytes once they are enqueued.
+UNTYPED_FUNCTIONS = ("all_gather", "broadcast")
 
 
 class TimedCall(Protocol):
@@ -80,27 +98,6 @@ def drop_overwritten(calls: Sequence[TimedCall]) -> None:
             call.gpu_ns = None
         else:
             following[call.comm] = min(start, next_start) if same_kernel else start, call.group
-
-
-FUNCTIONS = (
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "sendrecv",
-    SEND,
-    RECV,
-    "alltoall",
-    "scatter",
-    "gather",
-)
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
-CAPTURED = 1
-ALL_GATHERV = 22900  # the first NCCL in which a broadcast may run without a task
-
-# Functions whose elements NCCL counts as bytes once they are enqueued.
-WITHOUT_TYPE = ("all_gather", "broadcast")
 
 
 @dataclass(slots=True)
@@ -191,7 +188,7 @@ def _read_records(file: ProcessFile) -> _Join:
 
 def _call_of_record(record: Record) -> ProfiledCall:
     function = FUNCTIONS[record.function]
-    untyped = record.kind == COLL and function in WITHOUT_TYPE
+    untyped = record.kind == COLL and function in UNTYPED_FUNCTIONS
     dtype = DTYPES[record.dtype].name if record.dtype < len(DTYPES) and not untyped else None
     call = ProfiledCall(
         record.comm,
@@ -199,12 +196,12 @@ def _call_of_record(record: Record) -> ProfiledCall:
         record.elements,
         dtype,
         record.time,
-        root=record.peer if function in ROOTED else None,
+        root=record.peer if function in ROOTED_FUNCTIONS else None,
     )
     if record.kind in (COLL_CALL, P2P_CALL):
         call.stream = record.a
         call.group = record.b or None
-        call.captured = bool(record.flags & CAPTURED)
+        call.captured = bool(record.flags & CAPTURED_FLAG)
     return call
 
 
@@ -231,7 +228,7 @@ def _with_tasks(
         return
     for task in tasks:
         _with_task(call, task, join)
-    call.uncounted |= call.function == "broadcast" and join.nccl >= ALL_GATHERV and not tasks
+    call.uncounted |= call.function == "broadcast" and join.nccl >= ALL_GATHERV_SINCE and not tasks
     if call.captured:
         call.gpu_ns = None  # its sends and receives are those of all replays
     yield call
@@ -244,7 +241,9 @@ def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
         call.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
     call.channels = max(call.channels or 0, task.channels) or None
     if task.kind == P2P:
-        call.uncounted |= join.nccl < SELF_COUNTED and task.peer == join.ranks.get(task.comm)
+        call.uncounted |= join.nccl < SELF_SENDS_COUNTED_SINCE and task.peer == join.ranks.get(
+            task.comm
+        )
         if call.function in (SEND, RECV):
             call.peer = task.peer
     span_ns = join.spans_ns.get(task.b)

@@ -11,6 +11,9 @@ from busbw.model.types import Described, Explanation, Judged, Load
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
+DROP_ORDER = ("model",)
+LOAD_DROP_ORDER = ("data",)
+
 
 def ranks_text(about: Described) -> str:
     """`2 hosts x 8 H100`."""
@@ -48,10 +51,6 @@ def notes(about: Described, more: list[str]) -> str:
 def json(answer: msgspec.Struct) -> str:
     """The whole answer, indented, with a newline at its end."""
     return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
-
-
-DROP_ORDER = ("model",)
-LOAD_DROP_ORDER = ("data",)
 
 
 def _off(judged: Judged) -> str:

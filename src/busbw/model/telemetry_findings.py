@@ -22,6 +22,10 @@ from busbw.model.used_ports import UsedPorts
 # A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10
 WIDE = 0.05  # half of the confidence interval, as a share of the time
+UNUSUAL_FACTOR = 3.0  # times the median rate over all rows of the run
+MIN_TRAFFIC_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
+_MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
+_ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind.CONGESTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,6 @@ def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]
     return float(before.cell.time_s ** (1 - share) * after.cell.time_s**share)
 
 
-UNUSUAL = 3.0  # times the median rate over all rows of the run
-LEAST_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
-_MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
-_ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind.CONGESTION)
-
-
 @dataclass(frozen=True, slots=True)
 class Sign:
     """One counter that moved, or reduced clocks of one GPU, during one row.
@@ -153,7 +151,7 @@ class Signs:
         self._of: dict[int, list[Sign]] = {}
         for row_id, signs in signs_of.items():
             judged = [
-                replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key])
+                replace(sign, unusual=sign.hard or sign.rate > UNUSUAL_FACTOR * normal[sign.key])
                 for sign in signs
             ]
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
@@ -265,7 +263,7 @@ def _counter_sign(
         return None
     rate = increase / (change.seconds or 1.0)
     if traffic:
-        rate = increase / max(traffic, LEAST_BYTES)
+        rate = increase / max(traffic, MIN_TRAFFIC_BYTES)
     if of_gpu:
         where = _gpu(result, change.host, subject)
     else:

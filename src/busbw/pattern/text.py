@@ -13,7 +13,7 @@ from busbw.pattern.replay.text import ROWS, more
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
-NARROWED = 80
+DEFAULT_WIDTH = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
 _OPTIONAL = {
     "type",
@@ -103,7 +103,7 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
 
     At most `width` characters wide, 80 without one.
     """
-    width = width or NARROWED
+    width = width or DEFAULT_WIDTH
     sort_kind = kind(pattern)
     lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if _is_shown(column, lines)]

@@ -30,6 +30,7 @@ from busbw.train.types import TrainRun
 LARGEST_COUNT = (1 << 63) - 1  # NCCL counts with 64 bits
 SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
+RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
 def check(result: AnyResult) -> None:
@@ -191,9 +192,6 @@ def _check_rounds(plan: Plan, exchange: Exchange, where: str) -> None:
                 reading.FORMATS,
             )
         _check_times([*bucket_s, *busy_s], where)
-
-
-RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
 def read(

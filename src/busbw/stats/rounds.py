@@ -18,7 +18,16 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean, stdev
 from typing import NamedTuple
 
-PRECISION = 1e-9
+QUANTILE_PRECISION = 1e-9
+CONFIDENCE = 0.95
+# The ends of a ratio's interval may differ by this factor; beyond it, the rounds do not say enough.
+MAX_END_RATIO = 2.0
+LARGEST_LOG = 700.0  # the exponential of more is no finite number
+CONTRADICTION_SHARE = 0.02  # of a step: smaller contradictions change no answer
+# Without an interval, noise can look like a smaller contradiction
+ONE_ROUND_CONTRADICTION_SHARE = 0.25
+# Probability that noise alone gives a contradiction, over all bounds of a result
+FALSE_ALARM_CHANCE = 0.05
 
 
 def t_tail(t: float, freedom: int) -> float:
@@ -41,19 +50,13 @@ def t_quantile(share: float, freedom: int) -> float:
     low, high = 0.0, 1.0
     while t_tail(high, freedom) > share:
         low, high = high, 2 * high
-    while high - low > PRECISION * high:
+    while high - low > QUANTILE_PRECISION * high:
         middle = (low + high) / 2
         if t_tail(middle, freedom) > share:
             low = middle
         else:
             high = middle
     return high
-
-
-CONFIDENCE = 0.95
-# The ends of a ratio's interval may differ by this factor; beyond it, the rounds do not say enough.
-UNCLEAR = 2.0
-LARGEST_LOG = 700.0  # the exponential of more is no finite number
 
 
 class Interval(NamedTuple):
@@ -84,12 +87,7 @@ def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> I
 
 def is_too_wide(ratio: Interval | None) -> bool:
     """Whether a ratio has an interval that is too wide to be of use."""
-    return ratio is not None and ratio.high > UNCLEAR * ratio.low
-
-
-SLACK = 0.02  # of a step: smaller contradictions change no answer
-SLACK_OF_ONE_ROUND = 0.25  # without an interval, noise can look like a smaller contradiction
-ERROR = 0.05  # probability that noise alone gives a contradiction, over all bounds of a result
+    return ratio is not None and ratio.high > MAX_END_RATIO * ratio.low
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +126,8 @@ class Bound:
     name: str = ""
 
     def is_broken(self, confidence: float) -> bool:
-        """Whether the figure is more than the limit, by more than SLACK and beyond the interval
-        of this confidence.
+        """Whether the figure is more than the limit, by more than CONTRADICTION_SHARE and beyond
+        the interval of this confidence.
         """
         pairs = list(zip(self.figure.values, self.limit.values, strict=False))
         if self.step_s:
@@ -141,8 +139,8 @@ class Bound:
             excess = geometric_mean(ratios) - 1
             interval, equal = ratio_interval(ratios, confidence), 1.0
         if interval is None:
-            return excess > SLACK_OF_ONE_ROUND
-        return excess > SLACK and interval.low > equal
+            return excess > ONE_ROUND_CONTRADICTION_SHARE
+        return excess > CONTRADICTION_SHARE and interval.low > equal
 
 
 def broken_bounds(bounds: Sequence[Bound]) -> list[Bound]:
@@ -150,4 +148,4 @@ def broken_bounds(bounds: Sequence[Bound]) -> list[Bound]:
 
     The confidence of each accounts for their number (Bonferroni).
     """
-    return [bound for bound in bounds if bound.is_broken(1 - 2 * ERROR / len(bounds))]
+    return [bound for bound in bounds if bound.is_broken(1 - 2 * FALSE_ALARM_CHANCE / len(bounds))]

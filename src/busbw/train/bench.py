@@ -31,9 +31,11 @@ from busbw.train.replay import Hook, unchanged
 from busbw.train.types import ALONE, DEFAULT_BUCKET_MB, Training, TrainRun, TrainSpec
 
 # The share of an fp32 gradient's bytes that torch's hooks send.
-SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
+SENT_SHARE_BY_HOOK = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
 POWERSGD_RANK, POWERSGD_START = 1, 2  # start: steps before it begins, at least 2
 ONE_BUCKET_MB = 1e6
+SEED = 7
+SETTLING_STEPS = 3  # steps until DDP has rebuilt its buckets and methods have started
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Wrapped:
         """
         if self.attached is not None:
             return (self.attached.traffic.across - before) / steps
-        share, ranks = SHARE.get(self.method.hook), dist.get_world_size()
+        share, ranks = SENT_SHARE_BY_HOOK.get(self.method.hook), dist.get_world_size()
         if share is None:
             return None
         # A ring leaves each host once; its ranks share those bytes.
@@ -145,8 +147,6 @@ def _hook_of_torch(
     return None, getattr(default_hooks, f"{name}_compress_hook")
 
 
-SEED = 7
-SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
 # Takes method, round, iteration, and samples per second and rank.
 Report = Callable[[str, int, int, float], None]
 
@@ -251,7 +251,7 @@ class Bench:
         """
         enter_phase("warm-up", f"{name}, over a perfect network")
         with loop.frozen_parameters():
-            loop.time_steps(SETTLES)
+            loop.time_steps(SETTLING_STEPS)
             loop.synchronize()
             self.control.barrier()
             enter_phase("training", f"{name}, over a perfect network")

@@ -9,6 +9,8 @@ from busbw.measure.job import Job, RunKind
 from busbw.train.plan_types import Plan, PlanSpec
 from busbw.train.types import Training, TrainRun, TrainSpec
 
+PERFORM = ("busbw.train.job", "train")
+
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
     """A training benchmark."""
@@ -94,6 +96,5 @@ class Surveyed(Event, tag="surveyed"):
         return True
 
 
-PERFORM = ("busbw.train.job", "train")
 TRAIN = RunKind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
 PLAN = RunKind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))

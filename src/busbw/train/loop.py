@@ -11,7 +11,7 @@ from torch import nn
 from busbw.train.models import Model
 from busbw.train.types import TrainSpec
 
-RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
+LEARNING_RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
 SEED = 1
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -30,7 +30,7 @@ class TrainingLoop:
         self.spec, self.device, self.net = spec, device, net
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.targets = (part.to(device) for part in samples)
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
         self.scaler = scaler
         self.loss = torch.zeros(())
 
@@ -51,7 +51,7 @@ class TrainingLoop:
             group["lr"] = 0.0
         yield
         for group in self.optimizer.param_groups:
-            group["lr"] = RATE
+            group["lr"] = LEARNING_RATE
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         kind = _TYPES.get(self.spec.precision)

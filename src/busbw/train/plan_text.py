@@ -219,7 +219,7 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
     difference = "no difference seen"
     if interval and interval.low > 1:
-        difference = f"less than {100 * recommendation.ALIKE:g} % faster"
+        difference = f"less than {100 * recommendation.EQUAL_STEP_SHARE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 

@@ -9,7 +9,7 @@ from busbw.stats import rounds
 from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
 from busbw.train.plan_types import AS_IS, CheckRound, Exchange, Layout, LayoutRound, Plan, PlanRun
 
-ALIKE = 0.02  # largest difference of two steps that is treated as none
+EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as none
 
 
 def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
@@ -45,11 +45,11 @@ def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interv
 
 
 def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
-    """Whether `exchange` is faster than `other`: by more than ALIKE, and beyond the interval if
-    there is one.
+    """Whether `exchange` is faster than `other`: by more than EQUAL_STEP_SHARE, and beyond the
+    interval if there is one.
     """
     ratio, interval = gain(plan, exchange, other)
-    return ratio > 1 + ALIKE and (interval is None or interval.low > 1)
+    return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
 
 
 def recommended(plan: Plan) -> Exchange | None:

@@ -7,7 +7,8 @@ from busbw.core.sizes import counted
 from busbw.stats.rounds import Bound, Figure, Interval, is_too_wide
 
 MS = 1e3
-LONG = 1e5  # from here on half intervals are in scientific notation: the figure is unknown
+# From here on half intervals are in scientific notation: the figure is unknown
+LARGE_HALF_WIDTH = 1e5
 NOTE = "+- is the 95 % interval over {rounds} rounds, by Student's t"
 
 
@@ -20,7 +21,7 @@ def plus_minus(value: float, interval: Interval | None, scale: float, decimals: 
     if interval is None:
         return text
     half = scale * max(interval.high - value, value - interval.low)
-    return f"{text} +-{half:.{decimals}f}" if half < LONG else f"{text} +-{half:.0e}"
+    return f"{text} +-{half:.{decimals}f}" if half < LARGE_HALF_WIDTH else f"{text} +-{half:.0e}"
 
 
 def percent_plus_minus(share: float, interval: Interval | None) -> str:

@@ -22,8 +22,8 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, library, machine, text_or_unknown
 
 MB = 1e6
-LEAST = "~0"
-LEAST_NOTE = f"{LEAST}: less than can be measured; steps vary by more\n"
+UNMEASURABLE = "~0"
+UNMEASURABLE_NOTE = f"{UNMEASURABLE}: less than can be measured; steps vary by more\n"
 DROP_ORDER = ("10 % - 90 %", "MB counted", "MB seen", "codec ms", "of alone", "exposed ms")
 
 
@@ -84,7 +84,7 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     training = result.training
     names = list(dict.fromkeys(run.method for run in training.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = LEAST_NOTE if LEAST in table else ""
+    text = UNMEASURABLE_NOTE if UNMEASURABLE in table else ""
     text += _below(training)
     text += contradiction(result) or _unclear(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
@@ -204,7 +204,8 @@ def _codec(training: Training, name: str) -> str:
 def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     """Milliseconds of a step, with the interval over rounds.
 
-    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as LEAST.
+    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as
+    UNMEASURABLE.
     """
     if seconds is None or name == ALONE:
         return "-"
@@ -212,7 +213,7 @@ def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     if 1e3 * seconds >= 0.005:
         return plus_minus(seconds, interval, 1e3, 2)
     if interval is None or interval.high >= 0:
-        return LEAST
+        return UNMEASURABLE
     return plus_minus(seconds, interval, 1e3, 2)
 
 

@@ -23,7 +23,7 @@ from busbw.host.process import die_with_parent
 ANSWER_S = 5.0  # for the counters of one link, or of all GPUs
 START_S = 30.0  # for NVML to start: 20 s on 8 GPUs without persistence mode
 TRIES = 3
-ENDED = "its process ended"
+PROCESS_ENDED = "its process ended"
 
 
 class LinkSelection(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ class Reader:
                 name = message
             self._give_up(name, f"did not answer within {limit_s:g} s")
         except (EOFError, ConnectionError):
-            self._give_up(name, ENDED)
+            self._give_up(name, PROCESS_ENDED)
         return None
 
     def _give_up(self, name: str, reason: str) -> None:

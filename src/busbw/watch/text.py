@@ -17,11 +17,26 @@ from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
-HOME = "\x1b[H"  # the cursor goes to the corner
-REST = "\x1b[J"  # what is below it goes away
-NEXT = "\x1b[K\n"  # the rest of a line, too
+CURSOR_HOME = "\x1b[H"  # the cursor goes to the corner
+CLEAR_BELOW = "\x1b[J"  # what is below it goes away
+CLEAR_LINE = "\x1b[K\n"  # the rest of a line, too
 ALWAYS = ("link", "sent", "received")  # other columns are shown if any link has a value
 DROP_ORDER = ("drops", "lost", "ECN", "CNP out", "CNP in", "rate", "pause out", "pause in")
+LINE = "------\n"
+PORTS = (IB, ROCE, RDMA, ETHERNET)
+DIRECTIONS = ("tx", "rx")
+# The name in the text, and the counter.
+COUNTS = {
+    "np_cnp_sent": "np_cnp_sent",
+    "rp_cnp_handled": "rp_cnp_handled",
+    "num_of_qp": "num_of_qp",
+    "np_ecn_marked": "np_ecn_marked_roce_packets",
+    "rp_cnp_ignored": "rp_cnp_ignored",
+    "out_of_buffer": "out_of_buffer",
+    "out_of_seq": "out_of_sequence",
+    "packet_seq_err": "packet_seq_err",
+}
+LEVEL = "num_of_qp"
 
 
 def columns() -> list[Column]:
@@ -106,7 +121,7 @@ def screen(watched: WatchInterval, width: int | None, height: int) -> str:
     if len(lines) >= height:
         hidden = len(lines) - height + 2
         lines[height - 2 :] = [f"... {hidden} more lines: a larger window shows them"]
-    return HOME + "".join(f"{line}{NEXT}" for line in lines) + REST
+    return CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}" for line in lines) + CLEAR_BELOW
 
 
 def line(watched: WatchInterval) -> bytes:
@@ -114,21 +129,6 @@ def line(watched: WatchInterval) -> bytes:
     return msgspec.json.encode(watched) + b"\n"
 
 
-LINE = "------\n"
-PORTS = (IB, ROCE, RDMA, ETHERNET)
-DIRECTIONS = ("tx", "rx")
-# The name in the text, and the counter.
-COUNTS = {
-    "np_cnp_sent": "np_cnp_sent",
-    "rp_cnp_handled": "rp_cnp_handled",
-    "num_of_qp": "num_of_qp",
-    "np_ecn_marked": "np_ecn_marked_roce_packets",
-    "rp_cnp_ignored": "rp_cnp_ignored",
-    "out_of_buffer": "out_of_buffer",
-    "out_of_seq": "out_of_sequence",
-    "packet_seq_err": "packet_seq_err",
-}
-LEVEL = "num_of_qp"
 Part = Flow | Slave
 
 

@@ -123,7 +123,7 @@ def failing(*labels, reason="no answer"):
             [FABRIC, DOCKER],
         ),
         (
-            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE),
+            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE_PACKETS_LOST),
             FAIL,
             "large packets are lost on 10.1.0.0/24,",
             [FABRIC, DOCKER],
@@ -197,7 +197,7 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     [
         (b"x" * 32, "another program answered"),
         (b"", "another program answered"),
-        (node._code(b"t", b"here"), node.LARGE),
+        (node._code(b"t", b"here"), node.LARGE_PACKETS_LOST),
     ],
 )
 def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
@@ -222,7 +222,7 @@ def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
             one.recv(32)
             one.sendall(reply)
             with contextlib.suppress(OSError):
-                while reason == node.LARGE and one.recv(1 << 16):
+                while reason == node.LARGE_PACKETS_LOST and one.recv(1 << 16):
                     pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:

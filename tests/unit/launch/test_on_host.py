@@ -114,11 +114,11 @@ def test_only_silence_or_ssh_failure_mean_unreachable(
     agent_does: Agent, script: str, expected: object, limit_s: float
 ) -> None:
     agent_does(script)
-    assert on_host.ask({"h1": JobRequest("none")}, limit_s) == expected
+    assert on_host.ask_hosts({"h1": JobRequest("none")}, limit_s) == expected
 
 
 def surveyed(hosts: list[str]) -> bool:
-    return all(on_host.ask({host: JobRequest("none") for host in hosts}, 30).values())
+    return all(on_host.ask_hosts({host: JobRequest("none") for host in hosts}, 30).values())
 
 
 def examined(hosts: list[str]) -> bool:
@@ -143,7 +143,7 @@ def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
 
 def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
-    assert on_host.ask({"h1": JobRequest("none")}, 30) == {}
+    assert on_host.ask_hosts({"h1": JobRequest("none")}, 30) == {}
 
 
 def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(

@@ -20,7 +20,14 @@ from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.report.read import read
 from busbw.stats.compare import Named, compare
-from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
+from busbw.stats.judging import (
+    MEANS_S,
+    MEANS_SHARE,
+    RELEVANT_DIFFERENCE,
+    Limits,
+    independent,
+    verdict,
+)
 from busbw.stats.rank_tests import Shift
 
 ROOT = Path(__file__).parents[3]
@@ -384,7 +391,7 @@ def test_the_rule(
     ratio: float, low: float | None, high: float | None, p: float, said: Verdict
 ) -> None:
     assert verdict(Shift(p, ratio, low, high), Limits()) is said
-    assert RELEVANT == 0.02
+    assert RELEVANT_DIFFERENCE == 0.02
 
 
 def test_neighbours_that_are_alike_count_as_fewer_samples() -> None:

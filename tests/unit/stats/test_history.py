@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
+from busbw.core.history import MIN_RUNS, Basis, Check, Standing, machine
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.run_keys import alike, digest, stored
@@ -73,7 +73,7 @@ def test_the_runs_needed_for_a_check_by_order(confidence: float, count: int) -> 
     found = checked(slow, count, confidence)
     assert (found.standing, found.basis) == (Standing.SLOWER, Basis.ORDER)
     fewer = checked(slow, count - 1, confidence)
-    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > EARLIEST else Basis.NONE, count)
+    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > MIN_RUNS else Basis.NONE, count)
 
 
 def test_three_runs_show_a_large_change_and_two_do_not() -> None:

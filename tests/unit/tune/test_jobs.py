@@ -16,7 +16,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Placement
 from busbw.tune import jobs as ab_check
-from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
+from busbw.tune.jobs import MAX_FAILURES, Jobs, Listener, system_of
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.types import Trial, TunedSystem, TuneJob
 
@@ -74,9 +74,7 @@ def test_a_search_goes_on_without_the_candidates_that_failed() -> None:
     assert jobs.system == HERE
 
 
-@pytest.mark.parametrize(
-    ("before", "ends"), [(MOST_FAILURES - 3, False), (MOST_FAILURES - 2, True)]
-)
+@pytest.mark.parametrize(("before", "ends"), [(MAX_FAILURES - 3, False), (MAX_FAILURES - 2, True)])
 def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
     jobs = started("dies_algo=0", dropped=[])
     jobs.dropped = {
@@ -87,7 +85,7 @@ def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
             jobs.search({}, lambda _: None)
     else:
         jobs.search({}, lambda _: None)
-    assert len(jobs.dropped) == MOST_FAILURES
+    assert len(jobs.dropped) == MAX_FAILURES
 
 
 def test_a_failure_of_nccls_own_choice_and_a_wrong_request_end_a_search() -> None:

@@ -21,6 +21,8 @@ from busbw.accel.embedding.settings import TableSettings
 MOMENT, SQUARE = "moment", "square"
 _STATES = {"sgd": (), "adam": (MOMENT, SQUARE), "rowwise_adam": (MOMENT,), "rowwise_adagrad": ()}
 _ROWWISE = {"rowwise_adam": (SQUARE,), "rowwise_adagrad": (SQUARE,)}
+GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_WORD = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,6 @@ def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: Up
             states[SQUARE].mul_(second).add_(square, alpha=1 - second)
             root = states[SQUARE].sqrt() * step.root + settings.eps
             weight.sub_(step.rate * states[MOMENT] / (root[:, None] if form.rowwise else root))
-
-
-GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_WORD = 1 << 64
 
 
 def signed(word: int) -> int:

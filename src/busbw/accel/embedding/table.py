@@ -199,7 +199,7 @@ class Table:
         capacity = self.settings.capacity
         length = max(1, len(ids))
         if self.settings.eviction != "none" and capacity is not None:
-            length = max(1, capacity // torch_steps.SHARE)
+            length = max(1, capacity // torch_steps.MIN_EVICTION_DIVISOR)
         for first in range(0, len(ids), length):
             part = slice(first, first + length)
             self._load(ids[part], {name: values[part] for name, values in chunk.items()})

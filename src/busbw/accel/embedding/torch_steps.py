@@ -21,6 +21,9 @@ from busbw.accel.embedding.store import Store, Tier
 from busbw.core.errors import NoMeasurement
 
 MOST_SIGHTINGS = 1 << 30
+EVICTED_SCORE = -1  # the score of a row that was evicted
+# An eviction frees at least 1/MIN_EVICTION_DIVISOR of the rows, since it scans the whole index.
+MIN_EVICTION_DIVISOR = 16
 
 
 @dataclass(slots=True)
@@ -254,11 +257,6 @@ def rebuild(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[
     return fresh, int((~keep & (lookups > 0)).sum())
 
 
-FREE = -1  # the score of a row that was evicted
-# An eviction frees at least 1/SHARE of the rows, since it scans the whole index.
-SHARE = 16
-
-
 def evict(parts: Parts, needed: int, epoch: int) -> None:
     """Free at least `needed` more rows, or as many as there are.
 
@@ -267,13 +265,13 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
     """
     index, store = parts.index, parts.store
     slots = ((index.rows >= 0) & (index.marks < epoch)).nonzero().flatten()
-    count = min(len(slots), max(needed, store.rows // SHARE))
+    count = min(len(slots), max(needed, store.rows // MIN_EVICTION_DIVISOR))
     if not count:
         return
     rows = index.rows[slots].long()
     chosen = _lowest(store.score[rows], index.ids[slots], count)
     index.rows[slots[chosen]] = -1
-    store.score[rows[chosen]] = FREE
+    store.score[rows[chosen]] = EVICTED_SCORE
     store.free.index_copy_(
         0, store.available + torch.arange(count, device=rows.device), rows[chosen].int()
     )

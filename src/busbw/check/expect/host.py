@@ -35,6 +35,7 @@ VERSIONS = CheckRow(
     reads=("NVML", KERNEL, inventory.OS_RELEASE),
     sources=("the file given with --expect", "os-release(5)"),
 )
+MEMINFO = "/proc/meminfo"
 
 
 @expectation(VERSIONS)
@@ -154,8 +155,6 @@ def expect_cpus(target: Target) -> Iterator[Finding]:
     )
     yield from compared.findings() or [skipped("the file expects nothing of the CPUs")]
 
-
-MEMINFO = "/proc/meminfo"
 
 MEMORY = CheckRow(
     id="BW296",

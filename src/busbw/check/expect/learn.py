@@ -32,11 +32,11 @@ from busbw.host.source import Source
 Table = TypeVar("Table", bound=msgspec.Struct)
 Part = TypeVar("Part")
 Value = TypeVar("Value")
-TOO_LARGE = 1 << 63  # for an integer of TOML
-ENOUGH = 0.95  # of this node's size: drives of one nominal size differ a little
+TOML_INTEGER_LIMIT = 1 << 63  # for an integer of TOML
+MIN_SIZE_SHARE = 0.95  # of this node's size: drives of one nominal size differ a little
 AUTOMATIC = "autofs"
 # Mounts that come and go: of containers, sessions and images.
-PASSING = (
+TEMPORARY_MOUNTS = (
     "/run/", "/media/", "/snap/", "/tmp/", "/var/lib/docker/", "/var/lib/containerd/",
     "/var/lib/containers/", "/var/lib/kubelet/",
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _is_allowed(value: object, kind: object) -> bool:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
-    return not isinstance(value, int) or value < TOO_LARGE
+    return not isinstance(value, int) or value < TOML_INTEGER_LIMIT
 
 
 def _common_value(values: Iterable[Value | None]) -> Value | None:
@@ -231,7 +231,7 @@ def _lasting_mounts(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
     kept: dict[str, Mounted] = {}
     for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
         is_whole = mount.root == "/" or mount.kind == "btrfs"
-        passing = f"{mount.path}/".startswith(PASSING + on_demand)
+        passing = f"{mount.path}/".startswith(TEMPORARY_MOUNTS + on_demand)
         if mount.keeps_data and is_whole and not passing and mount.path.startswith("/"):
             kept.setdefault(f"{mount.device} {mount.root}", mount)
     return kept
@@ -242,6 +242,6 @@ def _mount(machine: Machine, mounted: Mounted) -> Mount:
     return Mount(
         path=mounted.path,
         type=mounted.kind,
-        min_bytes=int(size * ENOUGH) if size else None,
+        min_bytes=int(size * MIN_SIZE_SHARE) if size else None,
         writable=mounted.writable or None,
     )

@@ -9,7 +9,7 @@ from itertools import chain
 
 from busbw.check.base import broken, check, failed, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import NONE, Machine, Part, gpus, nics, slots
-from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
+from busbw.check.rates import HOUR_S, RATE_UNKNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -17,6 +17,15 @@ from busbw.core.sizes import counted, span
 from busbw.host.nic import RDMA
 from busbw.host.pci import at, errors, read_link
 from busbw.host.source import Reading
+
+BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
+OF_FUNCTION = (
+    "vendor", "device", "class", "numa_node", "current_link_speed", "current_link_width",
+    "max_link_speed", "max_link_width", "aer_dev_fatal", "aer_dev_nonfatal", "aer_dev_correctable",
+)  # fmt: skip
+OF_DEVICE = ("fw_ver", "board_id", "hca_type")
+OF_PORT = ("state", "phys_state", "rate", "link_layer", "sm_lid")
+COUNTERS = ("counters", "hw_counters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +146,6 @@ def _judge_uncorrectable(counts: DeviceErrors, *, fatal: bool) -> Finding:
     )
 
 
-BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
-
 AER_CORRECTABLE = CheckRow(
     id="BW052",
     name="pcie-aer-correctable",
@@ -233,7 +240,7 @@ def _judge_total(counts: DeviceErrors, text: str, limit: float) -> Finding:
     if counts.total > limit * HOUR_S:
         return warned(
             counts.part.name,
-            f"{text}; {NOT_KNOWN}",
+            f"{text}; {RATE_UNKNOWN}",
             evidence,
             fix=filled(AER_CORRECTABLE.fix, bdf=counts.bdf),
             weight=counts.total,
@@ -249,14 +256,6 @@ def _allowed_per_s(machine: Machine, bdf: str) -> float | None:
     link = read_link(machine, bdf)
     return link.speed * 1e9 * link.width * BIT_ERRORS if link.speed and link.width else None
 
-
-OF_FUNCTION = (
-    "vendor", "device", "class", "numa_node", "current_link_speed", "current_link_width",
-    "max_link_speed", "max_link_width", "aer_dev_fatal", "aer_dev_nonfatal", "aer_dev_correctable",
-)  # fmt: skip
-OF_DEVICE = ("fw_ver", "board_id", "hca_type")
-OF_PORT = ("state", "phys_state", "rate", "link_layer", "sm_lid")
-COUNTERS = ("counters", "hw_counters")
 
 DEVICE_FILES = CheckRow(
     id="BW056",

@@ -28,6 +28,9 @@ WIDTH = CheckRow(
     reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
 )
+BUSY_PERCENT = 50  # percent of NVML's sample period
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+GBIT = 1e9 / 8
 
 
 @check(WIDTH)
@@ -91,8 +94,6 @@ def _judge_narrow(step: UpstreamLink, width: int) -> Finding:
     )
 
 
-BUSY = 50  # percent of NVML's sample period
-
 SPEED = CheckRow(
     id="BW041",
     name="pcie-speed",
@@ -124,7 +125,7 @@ SPEED = CheckRow(
 def check_speed(machine: Machine) -> Iterator[Finding]:
     """A finding for each slot, on its link and those of the switches above it."""
     none = True
-    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY}
+    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY_PERCENT}
     for part, steps in upstream(machine):
         none = False
         model = with_cpu(machine, part)
@@ -186,9 +187,6 @@ def _judge_slow(step: UpstreamLink, speed: float, *, idle: bool) -> Finding:
         weight=_expected_speed(step) - speed,
     )
 
-
-GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-GBIT = 1e9 / 8
 
 NIC_BANDWIDTH = CheckRow(
     id="BW042",

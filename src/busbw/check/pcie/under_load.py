@@ -54,6 +54,8 @@ LOAD_RATE = CheckRow(
         "PCI Express Base Specification, rates and encoding of each generation",
     ),
 )
+LOOPBACK_SHARE = 0.8  # of the port's rate or that of its PCIe link
+GBIT = 1e9 / 8
 
 
 @under_load(LOAD_RATE, over_pcie=True)
@@ -181,9 +183,6 @@ def check_load_transitions(gpu: GpuLoad) -> Iterator[Finding]:
             fix=filled(LOAD_TRANSITIONS.fix, bdf=gpu.bus_id),
         )
 
-
-LOOPBACK_SHARE = 0.8  # of the port's rate or that of its PCIe link
-GBIT = 1e9 / 8
 
 GPUDIRECT_LOOPBACK = CheckRow(
     id="BW265",

@@ -13,6 +13,7 @@ from busbw.host.source import Reading
 
 CONFIG = "/sys/bus/pci/devices/*/config"
 BRIDGES = "the target of /sys/bus/pci/devices/*"
+EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,6 @@ def no_link(machine: Machine, part: Part, quantity: str) -> Finding:
         shown,
         fix="lspci -vv; dmesg | tail",
     )
-
-
-EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 
 @dataclass

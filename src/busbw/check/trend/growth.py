@@ -11,7 +11,7 @@ import msgspec
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie.errors import aer_counts
-from busbw.check.rates import BOOT, TIME
+from busbw.check.rates import BOOT_ID_FILE, TIME_CALL
 from busbw.check.registry import HOSTNAME
 from busbw.check.trend.outliers import find_outliers
 from busbw.check.trend.types import Growth, OutlierLink, TrendReport
@@ -84,14 +84,14 @@ def read_counts(file: str) -> SnapshotCounts:
     """The counts of a snapshot; UsageError if it has no time."""
     machine = Machine(recorded(Path(file)))
     try:
-        at = datetime.fromisoformat(machine.call(TIME, str).text or "")
+        at = datetime.fromisoformat(machine.call(TIME_CALL, str).text or "")
     except ValueError as error:
         raise UsageError(
             f"{file}: the snapshot has no time", "busbw snapshot writes one with the time"
         ) from error
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return SnapshotCounts(
-        machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine)
+        machine.text(HOSTNAME) or file, at, machine.text(BOOT_ID_FILE) or "", error_counts(machine)
     )
 
 

@@ -31,7 +31,7 @@ from busbw.horovod.torch.timeline import Timeline
 _UNKNOWN, _LEAVE = 1, 2
 _LOST = "busbw.horovod/lost"
 # Without a pause the thread would hold the GIL and slow the training.
-_LEAST_PAUSE_S = 1e-4
+_MIN_PAUSE_S = 1e-4
 _LEAVE_LIMIT = timedelta(seconds=10)
 
 
@@ -130,7 +130,7 @@ class Controller:
                 # A single rank waits only for its own requests.
                 pause_s = None
                 if self._size > 1:
-                    pause_s = max(self._options.cycle_s, _LEAST_PAUSE_S)
+                    pause_s = max(self._options.cycle_s, _MIN_PAUSE_S)
                 self._wake.wait(pause_s)
                 self._wake.clear()
             self._end(Shutdown())

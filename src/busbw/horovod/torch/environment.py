@@ -11,6 +11,13 @@ from busbw.launch import environment as launchers
 # Values that select what busbw does in any case.
 _IMPLIED = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
 _OFF = ("", "0")
+# Each launcher's variable for the ranks of this host, where it has one.
+_LOCAL_SIZES = {
+    "torchrun": "LOCAL_WORLD_SIZE",
+    "torch.distributed": "LOCAL_WORLD_SIZE",
+    "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPICH": "MPI_LOCALNRANKS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,6 @@ class RankInfo:
     local_size: int = -1
     cross_rank: int = -1
     cross_size: int = -1
-
-
-# Each launcher's variable for the ranks of this host, where it has one.
-_LOCAL_SIZES = {
-    "torchrun": "LOCAL_WORLD_SIZE",
-    "torch.distributed": "LOCAL_WORLD_SIZE",
-    "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPICH": "MPI_LOCALNRANKS",
-}
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:

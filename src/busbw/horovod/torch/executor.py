@@ -21,6 +21,8 @@ from busbw.horovod.torch.handles import Handle
 from busbw.horovod.torch.requests import OperationKind, Request, Response
 from busbw.horovod.torch.timeline import NEGOTIATE, Timeline
 
+_ACTIVITIES = {"BROADCAST": "BCAST"}  # Horovod's abbreviation in names like GLOO_BCAST
+
 
 @dataclass(slots=True)
 class Operation:
@@ -48,7 +50,6 @@ class Members:
     group: dist.ProcessGroup | None
 
 
-_ACTIVITIES = {"BROADCAST": "BCAST"}  # Horovod's abbreviation in names like GLOO_BCAST
 _Batch = list[tuple[Response, Operation]]
 
 

@@ -39,6 +39,8 @@ DTYPES = (
     *(torch.uint8, torch.int8, torch.int32, torch.int64, torch.int16, torch.uint16, torch.bool),
 )
 _NARROW = (torch.float16, torch.bfloat16)
+# Generated names, which are used only once.
+_ONCE = ".noname."
 
 
 def scale_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
@@ -178,8 +180,6 @@ _KINDS = (
     OperationKind.REDUCESCATTER,
     OperationKind.BARRIER,
 )
-# Generated names, which are used only once.
-_ONCE = ".noname."
 
 
 class Cache:

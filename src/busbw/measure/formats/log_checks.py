@@ -30,7 +30,7 @@ from busbw.measure.formats.log_collective import (
     ratio_text,
 )
 
-LEAST_BYTES, LEAST_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
+MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
 OF_LOG = "read the JSON of the run (-J run.json) instead of its text"
 
 
@@ -113,7 +113,7 @@ def thousands(rows: Sequence[ResultRow]) -> int:
         moved_bytes = cell.time_s * cell.algbw
         if cell.cpu_time_s is not None or cell.time_s <= 0 or not math.isfinite(moved_bytes):
             continue
-        if row.size_bytes >= LEAST_BYTES and cell.algbw >= LEAST_ALGBW:
+        if row.size_bytes >= MIN_BYTES and cell.algbw >= MIN_ALGBW:
             powers.append(math.log(row.size_bytes / moved_bytes, 1000))
     return round(statistics.median(powers)) if powers else 0
 

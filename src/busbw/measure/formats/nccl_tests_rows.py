@@ -51,6 +51,23 @@ _FIRST = re.compile(r"#?[ \t]*\b(?:size|bytes)\b", re.IGNORECASE)
 _BUSBW = re.compile(r"bus_?bw", re.IGNORECASE)
 _WORD = re.compile(r"([^\s()]+)(?:\(([^()\s]*)\))?")
 _UNITS = re.compile(r"\(([^()\s]+)\)")
+WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
+WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
+FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
+SHAPES = {
+    "size": WHOLE,
+    "count": WHOLE,
+    "type": WORD,
+    "redop": WORD,
+    "root": NUMBER,
+    "#iters": WHOLE,
+    "timestamp": re.compile(r"\S+$"),
+}
+BEGINNING = re.compile(
+    rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
+)
+BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +155,6 @@ def units(line: str) -> list[str]:
     """The units in the line below the titles; [] for another line."""
     bracketed = _UNITS.findall(line)
     return bracketed if any(unit in RATES for unit in bracketed) else []
-
-
-WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
-NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
-WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
-FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
-SHAPES = {
-    "size": WHOLE,
-    "count": WHOLE,
-    "type": WORD,
-    "redop": WORD,
-    "root": NUMBER,
-    "#iters": WHOLE,
-    "timestamp": re.compile(r"\S+$"),
-}
-BEGINNING = re.compile(
-    rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
-)
-BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,29 @@ from busbw.pattern.source import Source
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
 _SIZES = {FIXED64: 8, FIXED32: 4}
+LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
+UNSIZED = (
+    "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one"
+    " rank's part"
+)
+_SEND, _RECV, _COLL = 5, 6, 7
+# CollectiveCommType, in its order
+_COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "alltoall",
+    "reduce_scatter",
+    "reduce_scatter",
+    "",
+)
+_TIMES_RANKS = ("all_gather", "gather")
+# Fields of AttributeProto: scalars of integer type, lists of them, text.
+_INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
+_SIGNED = (15, 17)  # zigzag
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -78,31 +101,6 @@ def integer(kind: int, value: Value) -> int | None:
     if kind not in _SIZES:
         return None
     return int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0])
-
-
-LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
-UNSIZED = (
-    "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one"
-    " rank's part"
-)
-_SEND, _RECV, _COLL = 5, 6, 7
-# CollectiveCommType, in its order
-_COLLECTIVES = (
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "alltoall",
-    "reduce_scatter",
-    "reduce_scatter",
-    "",
-)
-_TIMES_RANKS = ("all_gather", "gather")
-# Fields of AttributeProto: scalars of integer type, lists of them, text.
-_INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
-_SIGNED = (15, 17)  # zigzag
 
 
 @dataclass(slots=True)

@@ -27,6 +27,17 @@ from busbw.pattern.readers import json_recovery
 from busbw.pattern.source import Source
 
 _TOTAL_RECEIVED, _TOTAL_SENT = ("all_gather", "gather"), ("reduce_scatter", "scatter")
+CALL = "record_param_comms"
+_MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
+# C++ types in `Tensor(...)`, by torch's name; others have it already.
+_TYPES = {
+    "c10::bfloat16": "bfloat16",
+    "c10::half": "half",
+    "long int": "int64",
+    "unsigned char": "uint8",
+    "signed char": "int8",
+}
+_OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
 
 
 def elements(shapes: Iterable[Iterable[int]]) -> int:
@@ -63,19 +74,6 @@ def make_call(
         dtype_name,
         **fields,
     )
-
-
-CALL = "record_param_comms"
-_MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
-# C++ types in `Tensor(...)`, by torch's name; others have it already.
-_TYPES = {
-    "c10::bfloat16": "bfloat16",
-    "c10::half": "half",
-    "long int": "int64",
-    "unsigned char": "uint8",
-    "signed char": "int8",
-}
-_OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
 
 
 class _Node(msgspec.Struct):

@@ -18,6 +18,8 @@ from busbw.pattern.readers import json_recovery
 from busbw.pattern.source import Source
 
 _TIMES_RANKS = ("all_gather", "reduce_scatter")  # its size is one rank's part
+_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
+_OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 
 
 class _Header(msgspec.Struct):
@@ -62,8 +64,6 @@ class _Line(msgspec.Struct):
     dump_stats: dict[str, int] | None = None
 
 
-_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
-_OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 _DECODER = msgspec.json.Decoder(_Line)
 
 

@@ -32,6 +32,26 @@ from busbw.pattern.source import Source
 
 Process = tuple[bytes, bytes, bytes]  # host, process id, GPU
 _Name = tuple[bytes, bytes, bytes]  # host, process id, pointer
+MARK = b"NCCL INFO "
+_WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
+_GPU = re.compile(rb"\[(\d{1,4})\]$")
+_CALL = re.compile(
+    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
+    rb" datatype (\d{1,9}) op (\d{1,9}) "
+    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
+    rb" (\d{1,9}))?"
+)
+_CHOICE = re.compile(
+    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
+    rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
+)
+_INIT = re.compile(
+    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev"
+    rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
+)
+_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
+# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
+_WAITING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,28 +162,6 @@ class Comms:
                 "the log does not name communicators: ranks were joined by their calls; add INIT to"
                 " NCCL_DEBUG_SUBSYS"
             )
-
-
-MARK = b"NCCL INFO "
-_WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
-_GPU = re.compile(rb"\[(\d{1,4})\]$")
-_CALL = re.compile(
-    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
-    rb" datatype (\d{1,9}) op (\d{1,9}) "
-    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
-    rb" (\d{1,9}))?"
-)
-_CHOICE = re.compile(
-    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
-    rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
-)
-_INIT = re.compile(
-    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev"
-    rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
-)
-_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
-_WAITING = 64
 
 
 def recognizes(head: bytes) -> bool:
