@@ -40,7 +40,7 @@ _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
 from busbw.core.telemetry import change
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):
     before = vitals.read()

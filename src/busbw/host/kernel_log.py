@@ -1,7 +1,8 @@
 """Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, and processes that
 the kernel has killed because memory ran out.
 
-`KernelLog` follows the log from the moment it is opened.
+`KernelLog` follows the log from the moment it is opened; `kernel_log_past` reads what was logged
+before.
 """
 
 import contextlib

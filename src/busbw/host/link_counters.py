@@ -20,12 +20,12 @@ from busbw.core.link_samples import HOST, NVLINK, PCIE, Group, Link, Sample
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import BY_ETHTOOL
 from busbw.host import ethtool
-from busbw.host.counters import Follow, device_counters, follow, snmp
-from busbw.host.cpu_mem import System
+from busbw.host.cpu_usage import System
 from busbw.host.gpu_traffic import GpuTraffic
 from busbw.host.interfaces import NET, number
 from busbw.host.links import gpu_links, matches, network_links, same_namespace
 from busbw.host.nic import RDMA
+from busbw.host.port_counters import Follow, device_counters, follow, snmp
 from busbw.host.rdma_ports import PortFiles, queue_pairs
 from busbw.host.source import Live, Source, Unavailable
 

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 
 from busbw.core.link_samples import Group
 from busbw.core.watch_counters import ON_PORT
-from busbw.host.counters import Follow, follow
 from busbw.host.dcb import DONE, DUMP, ERROR, HEADER, REQUEST, attributes, messages
 from busbw.host.interfaces import number
+from busbw.host.port_counters import Follow, follow
 from busbw.host.source import Source, Unavailable
 
 HARDWARE = "hw_counters"

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -112,24 +113,33 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> dict[str, HostJobState | None]:
-    """The answers of hosts by name, all within `limit_s` seconds.
+@dataclass(frozen=True, slots=True)
+class HostAnswers:
+    """What several hosts answered, by the names under which they were asked.
 
-    None for a host that does not answer or that ssh cannot reach. A host that answers something
-    else is left out.
+    `unreachable` are hosts that did not answer, or that ssh cannot reach. A host that answered
+    anything but a `HostJobState` is in neither.
     """
+
+    states: dict[str, HostJobState]
+    unreachable: frozenset[str] = frozenset()
+
+
+def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> HostAnswers:
+    """The answers of all hosts within `limit_s` seconds."""
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
-    answers: dict[str, HostJobState | None] = {}
+    states: dict[str, HostJobState] = {}
+    unreachable: set[str] = set()
     for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
         if done.code in (None, SSH_FAILED):
-            answers[done.host] = None
+            unreachable.add(done.host)
             continue
         try:
-            answers[done.host] = done.answer(HostJobState)
+            states[done.host] = done.answer(HostJobState)
         except ValueError:
             continue
-    return answers
+    return HostAnswers(states, frozenset(unreachable))
 
 
 def remote_hosts(hosts: Sequence[str]) -> list[str]:

@@ -52,16 +52,13 @@ def survey(
     for rank, name in host_of.items():
         pids[name].append(here[rank].pid)
     answers = on_host.ask_hosts({name: _request(job, pids[name]) for name in names}, limit_s)
-    result = Survey(
-        unreachable=frozenset(name for name, answer in answers.items() if answer is None)
-    )
-    for answer in (this_host, *answers.values()):
-        if answer is not None:
-            _add(result, answer, here)
+    result = Survey(unreachable=answers.unreachable)
+    for state in (this_host, *answers.states.values()):
+        _add(result, state, here)
     for rank, pid in local.items():
         result.states[rank] = this_host.states[pid]
     for rank, name in host_of.items():
-        answer = answers.get(name)
+        answer = answers.states.get(name)
         if answer is not None and here[rank].pid in answer.states:
             result.states[rank] = answer.states[here[rank].pid]
     return result
@@ -138,7 +135,7 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
     if rank.host == os.uname().nodename:
         answer: HostJobState | None = on_host.examine(request)
     else:
-        answer = on_host.ask_hosts({host: request}, limit_s).get(host) if host else None
+        answer = on_host.ask_hosts({host: request}, limit_s).states.get(host) if host else None
     if answer is None:
         return False
     more_kills = rank.oom_kills >= 0 and answer.oom_kills > rank.oom_kills

@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.telemetry import change
 from busbw.core.version import __version__
 from busbw.host.endpoints import endpoints
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 from busbw.host.source import Live
 from busbw.link import pair as m
 from busbw.link import perftest, tcp

@@ -21,7 +21,7 @@ from busbw.core.telemetry import (
     XidEvent,
     change,
 )
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 from busbw.measure.link_sampler import LinkSampler
 
 Number = TypeVar("Number", int, float)

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import Attachment, attach
-from busbw.host.counters import device_counters
+from busbw.host.port_counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.train.loop import TrainingLoop, scaler_for, set_matmul_precision

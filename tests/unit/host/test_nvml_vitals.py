@@ -11,7 +11,7 @@ import pytest
 
 from busbw.core.counters import Owner, counters_of
 from busbw.core.telemetry import XidEvent
-from busbw.host.nvml_samples import GpuVitals, Session
+from busbw.host.host_vitals import GpuVitals, Session
 from busbw.host.source import Unavailable
 
 

@@ -18,18 +18,18 @@ from busbw.host import (
     cgroup,
     cpu,
     d_state,
-    dmesg,
     endpoints,
     kernel_log,
+    kernel_log_past,
     link_state,
     process,
     tcp_connections,
 )
-from busbw.host.cpu_mem import System
-from busbw.host.dmesg import Line, PastLog
+from busbw.host.cpu_usage import System
 from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
+from busbw.host.kernel_log_past import Line, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
@@ -321,7 +321,7 @@ def test_gpus_and_cards_that_the_kernel_found_once():
         "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
         "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
     )
-    gpus, cards = dmesg.gpus_seen(log), dmesg.cards_seen(log)
+    gpus, cards = kernel_log_past.gpus_seen(log), kernel_log_past.cards_seen(log)
     assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
     assert gpus["0000:1b:00.0"].text.startswith("pci ")
     assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]

@@ -8,9 +8,9 @@ from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
 from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
-from busbw.host.dmesg import Line, PastLog
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
+from busbw.host.kernel_log_past import Line, PastLog
 
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"

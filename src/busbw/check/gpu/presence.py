@@ -18,9 +18,9 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import PastLog, gpus_seen, read_past
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.kernel_log_past import PastLog, gpus_seen, read_past
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
 

@@ -29,9 +29,9 @@ from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
 from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
 from busbw.core.xids import Effect, xid
-from busbw.host.dmesg import PastLog, read_past
 from busbw.host.gpu import gpus_on_pci, short_bus, switches_on_pci
 from busbw.host.gpu_health import GpuHealth
+from busbw.host.kernel_log_past import PastLog, read_past
 from busbw.host.nvml_health import read_health
 
 FAILING_EFFECTS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)

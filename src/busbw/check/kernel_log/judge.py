@@ -12,9 +12,9 @@ from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, KernelRule, Sign
 from busbw.core.kernel_rules import RULES
 from busbw.core.sizes import span
-from busbw.host.dmesg import Line, PastLog, read_past
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
+from busbw.host.kernel_log_past import Line, PastLog, read_past
 from busbw.host.nvml_health import read_health
 
 MAX_NAMED_SIGNS = 3  # signs of a subject in a message; the rest is counted

@@ -12,8 +12,8 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import Line, PastLog, cards_seen, read_past
 from busbw.host.gpu import switches_on_pci
+from busbw.host.kernel_log_past import Line, PastLog, cards_seen, read_past
 from busbw.host.nic import RDMA
 from busbw.host.pci import DEVICES, ETHERNET, MELLANOX, NETWORK, read_devices
 

@@ -25,10 +25,10 @@ import msgspec
 from busbw.core.counters import Owner, counters_of
 from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, Reading, XidEvent
-from busbw.host.counters import Ports, Tcp
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import KernelLog
 from busbw.host.nvml import ask, field_value, start
+from busbw.host.port_counters import Ports, Tcp
 from busbw.host.source import Live, Source, Unavailable
 
 _EVENTS = 64  # of one reading

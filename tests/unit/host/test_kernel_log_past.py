@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host import dmesg
-from busbw.host.dmesg import MAX_LINES, NO_RECORDS, Line, PastLog, parse, read_past
+from busbw.host import kernel_log_past
+from busbw.host.kernel_log_past import MAX_LINES, NO_RECORDS, Line, PastLog, parse, read_past
 from busbw.host.snapshot import Recording, parse_archive
 from busbw.host.source import Live
 
@@ -106,7 +106,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 ) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
     monkeypatch.setattr(
-        dmesg, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
+        kernel_log_past, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
     )
     recording = Recording(Live())
     log = read_past(recording)
@@ -117,7 +117,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dmesg, "KMSG", "/dev/null")
+    monkeypatch.setattr(kernel_log_past, "KMSG", "/dev/null")
     log = read_past(Live())
     assert log.lines == () and NO_RECORDS in log.reason
 

@@ -1,5 +1,7 @@
 """The kernel log from its oldest record: what drivers said before busbw was started.
 
+`kernel_log` follows it from then on.
+
 Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a
 snapshot holds nothing else. A flood of one message takes no place from others.
 

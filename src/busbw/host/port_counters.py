@@ -1,6 +1,7 @@
 """Counters of network ports and of TCP.
 
-Files stay open, so that a reading costs one system call per file.
+Files stay open, so that a reading costs one system call per file. `link_counters` joins them with
+those of GPUs into samples of all links.
 """
 
 import os
