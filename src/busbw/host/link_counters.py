@@ -2,9 +2,9 @@
 
 Descriptors stay open; ports that disappear are left out until they are back.
 
-traffic = Traffic(Live())      finds the links and opens their counters
-sample = traffic.read()        any number of times
-traffic.close()
+counters = LinkCounters(Live())    finds the links and opens their counters
+sample = counters.read()           any number of times
+counters.close()
 """
 
 import itertools
@@ -39,7 +39,7 @@ SEGMENTS = frozenset({"OutSegs", *(row.name for row in counters_of(Owner.TCP))})
 
 
 class LinkCounters:
-    """Reads the links of a host that match the names in `wanted`, all links by default.
+    """Reads the links of a host that match `names`, all links by default.
 
     With `gpus` it reads the links of GPUs too, with `system` also CPUs, memory and queue pairs.
     Links named in `without` are left out. Errors of GPUs are read again after `errors_every_s`.

@@ -102,7 +102,7 @@ class RankMonitor:
     local_pids: dict[int, int] = field(default_factory=dict)
     # Ranks of this host that do not run: since when, and their state.
     not_running: dict[int, tuple[float, str]] = field(default_factory=dict)
-    announced_ranks: set[int] = field(default_factory=set)  # ranks that `changes` has reported
+    announced_ranks: set[int] = field(default_factory=set)  # that `state_changes` has reported
     last_process_check_at: float = 0.0
     first_stall_at: float = 0.0
     sweep_started: bool = False

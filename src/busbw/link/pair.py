@@ -51,7 +51,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Receive(msgspec.Struct, frozen=True, tag=True):
-    """Count what arrives at a listener. Answer: Taken."""
+    """Count what arrives at a listener. Answer: TransferEnd."""
 
     ticket: int
     streams: int
@@ -62,7 +62,7 @@ class Receive(msgspec.Struct, frozen=True, tag=True):
 class Send(msgspec.Struct, frozen=True, tag=True):
     """Send to a listener until it closes, from an interface and its address.
 
-    Answer: Taken, without a rate.
+    Answer: TransferEnd, without a rate.
     """
 
     source: tuple[str, str]
@@ -121,14 +121,14 @@ class Serve(msgspec.Struct, frozen=True, tag=True):
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """Wait for a server of perftest to end, and kill it if it does not. Answer: Taken."""
+    """Wait for a server of perftest to end, and kill it if it does not. Answer: TransferEnd."""
 
     ticket: int
     limit_s: float
 
 
 class Client(msgspec.Struct, frozen=True, tag=True):
-    """Run a client of perftest. Answer: Taken for a bandwidth, Trips for a latency."""
+    """Run a client of perftest. Answer: TransferEnd for a bandwidth, Trips for a latency."""
 
     test: Test
     address: str

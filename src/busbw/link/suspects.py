@@ -107,7 +107,9 @@ class SlowHosts:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedHosts:
-    """Hosts that were slow in some runs, but not beyond chance. `share` is as in `Found`."""
+    """Hosts that were slow in some runs, but not beyond chance. `share` is as in
+    `SlowHosts`.
+    """
 
     hosts: tuple[int, ...]
     share: float

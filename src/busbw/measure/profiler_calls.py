@@ -120,7 +120,7 @@ class ProfiledCall:
     stream: int | None = None
     group: int | None = None
     captured: bool = False
-    uncounted: bool = False  # as in Timed
+    uncounted: bool = False  # as in TimedCall
     gpu_ns: tuple[int, int] | None = None
 
     @property

@@ -4,12 +4,12 @@ Steps of one round follow each other and are not independent samples, so each ro
 Methods take turns within a round, so a comparison of two uses the differences, or the logarithms of
 the ratios, of values of the same round: what changes slowly cancels out.
 
-`tail` and `quantile` are those of Student's t distribution. Source: Abramowitz and Stegun, Handbook
-of Mathematical Functions, 26.7.3 and 26.7.4.
+`t_tail` and `t_quantile` are those of Student's t distribution. Source: Abramowitz and Stegun,
+Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
 
-`broken` finds figures of a training that contradict each other: a part larger than its whole, or a
-step that is longer without the network. They come from disturbances, such as ranks that compete for
-processors. No recommendation can rest on them.
+`broken_bounds` finds figures of a training that contradict each other: a part larger than its
+whole, or a step that is longer without the network. They come from disturbances, such as ranks that
+compete for processors. No recommendation can rest on them.
 """
 
 import math
@@ -94,7 +94,7 @@ def is_too_wide(ratio: Interval | None) -> bool:
 class Figure:
     """A figure with one value per round: seconds, or a `share` of a step alone.
 
-    `what` is its name in sentences.
+    `name` is its name in sentences.
     """
 
     name: str

@@ -38,8 +38,8 @@ class LinkSelection(msgspec.Struct, frozen=True):
 class Reader:
     """Samples from a child process, which is replaced by one that reads less if it does not answer.
 
-    Raises UsageError and NoMeasurement like Traffic, and TimedOut if reading hangs whatever links
-    are left out.
+    Raises UsageError and NoMeasurement like LinkCounters, and TimedOut if reading hangs whatever
+    links are left out.
     """
 
     def __init__(

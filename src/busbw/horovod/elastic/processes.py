@@ -2,7 +2,8 @@
 
 Messages are lines of JSON over a socket pair that a worker inherits. Nothing listens, so no other
 process can connect. `Worker` is the launcher's side: the process of a worker and its connection.
-`join` and `changed` are the worker's side, which asks the launcher for its rank in the next world.
+`join_world` and `has_new_world` are the worker's side, which asks the launcher for its rank in the
+next world.
 """
 
 import contextlib

@@ -2,8 +2,8 @@
 
 Reductions have Horovod's numbers, and scaling is done as Horovod does it. `disagreement` checks
 that the requests of all ranks agree. `Cache` has earlier requests: a rank announces a cached
-request with a single bit. `Table` has the pending requests of all ranks. Every rank keeps the same
-table, so operations become ready in the same order everywhere.
+request with a single bit. `RequestTable` has the pending requests of all ranks. Every rank keeps
+the same table, so operations become ready in the same order everywhere.
 """
 
 import time
