@@ -164,7 +164,7 @@ def ddp_late() -> dict[str, Any]:
 
 def ddp_replaced() -> dict[str, Any]:
     """Updates begin before the norm is known, and are replaced in every step."""
-    schedule.CERTAIN = 0
+    schedule.MIN_UNCLIPPED_STEPS = 0
     return under_ddp(0.1)
 
 

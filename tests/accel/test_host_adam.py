@@ -123,7 +123,7 @@ def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
     host_adam._library.cache_clear()
 
 
-@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_adam.MOST_THREADS)])
+@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_adam.MAX_THREADS)])
 def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
     monkeypatch.setattr(
         host_adam.os, "sched_getaffinity", lambda process: set(range(0 if process else cores))

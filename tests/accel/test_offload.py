@@ -66,7 +66,7 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
     ("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"]
 )
 def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(max_norm=50.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
     update, undo_arguments = pair.optimizer.worker.adam.update, []
 
@@ -97,7 +97,7 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
 )
 def test_weights_are_right_when_copies_are_late(monkeypatch, stream_weights, max_norm, gpu_share):
     monkeypatch.setattr(optimizers, "Lane", LateLane)
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(
         recompute=True, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share
     )
@@ -109,7 +109,7 @@ def test_weights_are_right_when_copies_are_late(monkeypatch, stream_weights, max
 
 @pytest.mark.parametrize("gpu_share", [0.0, 0.4])
 def test_updates_that_waited_for_a_norm_that_clips_nothing_are_made(monkeypatch, gpu_share):
-    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 1)
     pair = Pair(max_norm=1e9, gpu_share=gpu_share)
     for seed, factor in enumerate((1, 1, 100, 1)):  # the third is far above those before it
         pair.step(seed, factor=factor)
@@ -125,7 +125,7 @@ def test_updates_that_waited_for_a_norm_that_clips_nothing_are_made(monkeypatch,
 def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(
     monkeypatch, factor, max_norm, begun
 ):
-    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 1)
     net = nn.Linear(1, 1, bias=False).to(DEVICE)
     weight = nn.Parameter(net.weight.detach().clone())
     reference = torch.optim.AdamW([weight], lr=0.1)
@@ -433,7 +433,7 @@ def test_memory_of_borrowed_gradients_is_used_again_only_after_their_copies(monk
 
 @pytest.mark.parametrize("max_norm", [None, 1e9])
 def test_a_learning_rate_that_changes_before_the_step_is_not_overlooked(monkeypatch, max_norm):
-    monkeypatch.setattr(schedule, "CERTAIN", 0)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 0)
     net = two_layers()
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.0), max_norm=max_norm)
     for _ in range(2):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 
 
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(max_norm=1e9)
     for seed, begins_early in enumerate((False, False, True)):
         assert pair.optimizer.schedule.begins_early == begins_early
@@ -128,7 +128,7 @@ def test_a_second_backward_before_the_step_is_refused():
     ids=["waiting", "begun", "streamed"],
 )
 def test_zero_grad_leaves_out_a_backward(monkeypatch, certain, stream_weights):
-    monkeypatch.setattr(schedule, "CERTAIN", certain)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", certain)
     pair = Pair(max_norm=1e9, gpu_share=0.2, stream_weights=stream_weights)
     pair.step(0)
     for unused in (50, 51):

@@ -59,7 +59,7 @@ def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path
     assert [comm.members for comm in recorded.comms] == [[0, 1]] * 3
     assert [recorded.rows[call.row].count for call in recorded.calls] == list(range(90))
     assert {call.gpu_us for call in recorded.calls} == {0.501}
-    again = busbw("pattern", folder)
+    again = busbw("show", folder)
     assert again.returncode == 0
     assert done.stdout.endswith(again.stdout)
 
@@ -93,7 +93,7 @@ def test_rank_that_captures_itself_becomes_its_command(
     )
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*.capture"))) == 2
-    assert "9 calls in 9 rows" in busbw("pattern", folder).stdout
+    assert "9 calls in 9 rows" in busbw("show", folder).stdout
 
 
 def test_calls_of_a_killed_command_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
@@ -196,10 +196,10 @@ def test_missing_file_of_a_rank_is_reported(busbw: Busbw, plugin_library: Path, 
     (folder / "pattern.jsonl").unlink()
     removed, remaining = sorted(folder.glob("*.capture"))
     removed.unlink()
-    done = busbw("pattern", folder)
+    done = busbw("show", folder)
     assert "1 of 2 ranks was read" in done.stdout
     remaining.write_bytes(remaining.read_bytes()[:3000])
-    assert busbw("pattern", folder).returncode == 2
+    assert busbw("show", folder).returncode == 2
 
 
 def test_termination_reaches_the_command_and_keeps_the_record(

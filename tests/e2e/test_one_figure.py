@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from busbw.core.cells import all_figures, cells, figures, headline
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling
 from busbw.history import comparison
 from busbw.history import text as history_text
@@ -136,7 +136,7 @@ def measured(
     if sampling:
         draw, precise = random.Random(3), msgspec.structs.replace(sampling, precision=0.03)
         drawn = [warmed_up(draw, precise) for _ in range(2)]
-        result.rows.append(Row(8192, 2048, "float", "sum", -1, drawn[0][0], drawn[1][0], 999))
+        result.rows.append(ResultRow(8192, 2048, "float", "sum", -1, drawn[0][0], drawn[1][0], 999))
         expected += [expected for _, expected in drawn]
     return result, expected
 

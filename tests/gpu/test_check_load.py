@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from busbw.check.load import CALL, Load, Loaded
-from busbw.check.load_run import load
+from busbw.check.load import Loaded
+from busbw.check.load.gpu_copies import CALL, Load
+from busbw.check.load.gpu_copies_run import measure_gpus
 from busbw.check.machine import Machine
 from busbw.check.registry import find
 from busbw.core.errors import BusbwError
@@ -74,12 +75,12 @@ def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
     assert not [
         finding
         for finding in find("gpu-memory-in-use").run(Machine(loaded))
-        if "load_run" in finding.message
+        if "gpu_copies_run" in finding.message
     ]
 
 
 def test_load_in_this_process_ends_too(gpus: int) -> None:
-    measured: Load = load(0.2)
+    measured: Load = measure_gpus(0.2)
     assert len(measured.gpus) == gpus and not measured.reason
 
 

@@ -11,7 +11,7 @@ import pytest
 from busbw.core.result import Device
 from busbw.core.telemetry import change
 from busbw.engines.cuda_runtime import Gpu
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 
 pytestmark = pytest.mark.gpu
 # of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host

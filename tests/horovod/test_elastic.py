@@ -24,7 +24,7 @@ from busbw.horovod.elastic import processes as worker
 
 if os.path.exists("killed") and not os.path.exists("lost"):
     pathlib.Path("lost").touch()
-    worker.join()
+    worker.join_world()
     os.kill(os.getpid(), 9)  # while a world forms
 
 import torch, horovod.torch as hvd

@@ -94,7 +94,7 @@ def test_the_meeting_point_comes_from_the_launcher():
 
 
 def test_defaults():
-    options = environment.options({})
+    options = environment.read_options({})
     assert (options.fusion, options.cycle_s, options.cache) == (128 << 20, 1e-3, 1024)
     assert (options.stall_warn_s, options.stall_fail_s, options.timeout_s) == (60, math.inf, 120)
     assert not (
@@ -107,7 +107,7 @@ def test_defaults():
 
 
 def test_settings():
-    options = environment.options(
+    options = environment.read_options(
         {
             "HOROVOD_STALL_CHECK_DISABLE": "1",
             "HOROVOD_CYCLE_TIME": "2.5",
@@ -122,7 +122,7 @@ def test_settings():
 )
 def test_invalid_values_are_refused(name):
     with pytest.raises(Refused, match=f"{name}=much is invalid") as raised:
-        environment.options({name: "much"})
+        environment.read_options({name: "much"})
     assert raised.value.hint.startswith("give ")
 
 
@@ -133,10 +133,10 @@ def test_variables_without_effect_are_named():
         "HOROVOD_NUM_NCCL_STREAMS": "0",
         "HOROVOD_CONTROLLER": "gloo",
     }
-    assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == [
+    assert environment.unsupported_variables({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == [
         "HOROVOD_AUTOTUNE",
         "HOROVOD_LOG_LEVEL",
     ]
-    assert environment.unsupported(
+    assert environment.unsupported_variables(
         {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_ELASTIC_TIMEOUT": "60"}
     ) == ["HOROVOD_CONTROLLER"]

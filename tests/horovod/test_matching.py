@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from busbw.horovod.torch.requests import Cache, Kind, Request, Response, Table
+from busbw.horovod.torch.requests import Cache, OperationKind, Request, RequestTable, Response
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 MEMBERS = {0: (0, 1), 1: (1,)}
 
 
-def request(name, shape=(2,), kind=Kind.ALLREDUCE, set_id=0):
+def request(name, shape=(2,), kind=OperationKind.ALLREDUCE, set_id=0):
     return Request(kind, name, set_id, (shape,), (torch.float32,))
 
 
@@ -20,7 +20,7 @@ def answer(name, set_id=0, shape=(2,)):
 
 
 def test_requests_of_all_ranks_run_in_order_of_first_request():
-    table = Table()
+    table = RequestTable()
     for rank, name in ((0, "b"), (0, "a"), (1, "a"), (1, "c"), (1, "b")):
         table.add(rank, request(name))
     assert [response.key for response in table.take_ready(MEMBERS)] == [(0, "b"), (0, "a")]
@@ -28,7 +28,7 @@ def test_requests_of_all_ranks_run_in_order_of_first_request():
 
 
 def test_a_process_set_waits_for_its_ranks_only():
-    table = Table()
+    table = RequestTable()
     table.add(1, request("a", set_id=1))
     assert [response.error for response in table.take_ready(MEMBERS)] == [""]
     table.add(1, request("a", set_id=7))
@@ -36,18 +36,18 @@ def test_a_process_set_waits_for_its_ranks_only():
 
 
 def test_joined_ranks_are_not_waited_for():
-    table = Table()
-    table.add(0, request("join", kind=Kind.JOIN))
+    table = RequestTable()
+    table.add(0, request("join", kind=OperationKind.JOIN))
     table.add(1, request("a"))
-    table.add(1, request("g", kind=Kind.ALLGATHER))
+    table.add(1, request("g", kind=OperationKind.ALLGATHER))
     assert [bool(response.error) for response in table.take_ready(MEMBERS)] == [False, True]
     assert table.joined == {0}
-    table.add(1, request("join", kind=Kind.JOIN))
+    table.add(1, request("join", kind=OperationKind.JOIN))
     assert list(table.take_ready(MEMBERS)[0].requests) == [0, 1] and not table.joined
 
 
 def test_waiting_requests_are_reported_periodically():
-    table = Table()
+    table = RequestTable()
     table.add(0, request("a"))
     assert not table.stalled(MEMBERS, 1e6, 0)
     (stalled,) = table.stalled(MEMBERS, 0.0, 1e9)

@@ -94,7 +94,7 @@ def test_every_call_is_found_in_order(
     )
     assert int(output.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
     recording = only(tmp_path)
-    calls, unknown, _ = profiler_calls.calls_of(recording)
+    calls, unknown, _ = profiler_calls.read_calls(recording)
     assert (unknown, recording.dropped, recording.broken, recording.interface, recording.rank) == (
         0,
         0,
@@ -113,7 +113,7 @@ def test_every_call_is_found_in_order(
     assert {
         call.dtype
         for call in calls
-        if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE
+        if version == 5 or call.function not in profiler_calls.UNTYPED_FUNCTIONS
     } == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
     comms = [(record.id, name) for record, name in profiler_file.names(recording)]
@@ -122,7 +122,7 @@ def test_every_call_is_found_in_order(
 
 def test_cheap_mode_records_no_kernels(application: Application, tmp_path: Path) -> None:
     assert int(application(5, 10, "finalize", BUSBW_CAPTURE=str(tmp_path)).split()[0]) == CHEAP
-    calls, *_ = profiler_calls.calls_of(only(tmp_path))
+    calls, *_ = profiler_calls.read_calls(only(tmp_path))
     assert len(calls) == 10
     assert {call.gpu_us for call in calls} == {None}
     assert {call.stream for call in calls} == {7}
@@ -143,7 +143,7 @@ def test_disk_that_fills_up_loses_counted_records(
     folder, count = small_disk(4096 + 512), 40_000
     application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
     recording = only(folder)
-    calls, *_ = profiler_calls.calls_of(recording)
+    calls, *_ = profiler_calls.read_calls(recording)
     assert recording.errno == 28
     assert 0 < len(calls) < count
     # communicators, their names, calls, ends

@@ -123,7 +123,7 @@ def lab(
         gpus=0,
         share_cores=True,
     )
-    with library.made(spec) as lab_record:
+    with library.temporary_lab(spec) as lab_record:
         yield Lab(lab_record)
 
 

@@ -348,7 +348,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     script = (
         "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import"
         " netlab\n"
-        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)),"
+        "with lab.temporary_lab(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)),"
         " netlab.namespaces(sys.argv[1], [sys.argv[2]]): print('up', flush=True); time.sleep(600)"
     )
     bare, environ = f"bb{name}", {**ENVIRONMENT, "PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}"}
@@ -442,7 +442,7 @@ def test_a_program_that_exits_in_its_own_sigterm_handler_can_start_a_lab(name):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         answer = process.wrapper  # runs in a fork, which gets SIGTERM once it has answered
         process.wrapper = lambda *words: (answer(*words), time.sleep(0.1))
-        with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False, gpus=0)) as one:
+        with lab.temporary_lab(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False, gpus=0)) as one:
             print(*map(exists, one.namespaces))
     """
     done = subprocess.run(

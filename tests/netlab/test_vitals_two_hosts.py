@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange
 from busbw.model.machine_findings import RULES
@@ -40,7 +40,7 @@ _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
 from busbw.core.telemetry import change
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):
     before = vitals.read()
@@ -129,7 +129,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
     clean, lossy = changes
     seconds = [clean.seconds / 4, clean.seconds / 2, lossy.seconds, clean.seconds * 2]
     rows = [
-        Row(
+        ResultRow(
             size,
             size,
             "float",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.train.kinds import PlanResult, TrainResult
@@ -33,7 +33,7 @@ def cell(time_us: float, algbw: float, busbw: float, wrong: int | None = 0) -> C
 
 
 def result(
-    rows: list[Row] | None = None, spec: dict[str, object] | None = None, **fields: object
+    rows: list[ResultRow] | None = None, spec: dict[str, object] | None = None, **fields: object
 ) -> Result:
     """A finished run; `spec` overrides SweepSpec's fields, `fields` the Result's."""
     spec_fields = {
@@ -62,10 +62,12 @@ def result(
     return msgspec.structs.replace(base, **fields)
 
 
-def two_rows() -> list[Row]:
+def two_rows() -> list[ResultRow]:
     return [
-        Row(8, 2, "float", "sum", -1, cell(16.61, 0.0005, 0.0005), cell(16.15, 0.0005, 0.0005), 20),
-        Row(
+        ResultRow(
+            8, 2, "float", "sum", -1, cell(16.61, 0.0005, 0.0005), cell(16.15, 0.0005, 0.0005), 20
+        ),
+        ResultRow(
             1048576,
             262144,
             "float",

@@ -23,7 +23,8 @@ from busbw.core.sizes import duration
 from busbw.watch import prometheus
 from busbw.watch import text as view
 from busbw.watch.exporter import Exporter, Page, address
-from busbw.watch.reader import Reader, Wanted
+from busbw.watch.reader import LinkSelection as Wanted
+from busbw.watch.reader import Reader
 from busbw.watch.watcher import Watcher, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0

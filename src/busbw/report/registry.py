@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
@@ -31,7 +31,7 @@ class View:
     name: str
     help: str
     header: Callable[[Result], str] = _empty
-    row: Callable[[Result, Row], str] = _empty
+    row: Callable[[Result, ResultRow], str] = _empty
     footer: Callable[[Result], str] = _empty
     streams: bool = True
 

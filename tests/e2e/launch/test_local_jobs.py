@@ -60,7 +60,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
     )
     status, _, talk = run(mpirun.command(open_mpi, [sys.executable, "-c", die], 2))
     assert status == 137
-    error = job.explain(status, talk)
+    error = job.launcher_error(status, talk)
     assert "rank 1 on host" in error.message
     assert "died of signal 9 (SIGKILL)" in error.message
 
@@ -68,7 +68,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
 def test_a_program_that_is_not_there_is_named(open_mpi):
     status, _, talk = run(mpirun.command(open_mpi, ["/no/such/program"], 1))
     assert status != 0
-    assert "/no/such/program does not exist" in job.explain(status, talk).message
+    assert "/no/such/program does not exist" in job.launcher_error(status, talk).message
 
 
 def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatch):
@@ -76,7 +76,10 @@ def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatc
     monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)
     monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
     status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
-    assert "Open MPI cannot create its directory /proc/none" in job.explain(status, talk).message
+    assert (
+        "Open MPI cannot create its directory /proc/none"
+        in job.launcher_error(status, talk).message
+    )
 
 
 def test_the_wrong_number_of_ranks_is_refused(open_mpi):

@@ -36,8 +36,8 @@ DIM = 6  # no multiple of 4
 def use_device(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(store, "SEGMENT", 4)
-    monkeypatch.setattr(index, "LEAST_SLOTS", 16)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 4)
+    monkeypatch.setattr(index, "MIN_SLOTS", 16)
     monkeypatch.setattr(place, "CUT", 4)  # so that groups have several parts
     for module in (find, place, promote):
         monkeypatch.setattr(module, "BLOCK", 32)
@@ -112,7 +112,7 @@ def alike(first: Table, other: Table) -> bool:
 )
 def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, settings):
     # else lookups so far may be forgotten
-    monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in settings else 16)
+    monkeypatch.setattr(index, "MIN_SLOTS", 1024 if "admission" in settings else 16)
     table_of_kernels, torch_table = make_both_tables(monkeypatch, optimizer=optimizer, **settings)
     for turn, ids in enumerate(batches(2)):
         for table in (table_of_kernels, torch_table):

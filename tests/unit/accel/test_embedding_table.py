@@ -29,7 +29,7 @@ SEED = 3
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SEGMENT", 4)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 4)
 
 
 def table_of(**settings: object) -> Table:
@@ -130,7 +130,7 @@ def test_any_sequence_gives_the_rows_of_the_dictionary(
     eviction = eviction if capacity else "none"
     with pytest.MonkeyPatch.context() as patch:
         # many new indexes, or none that forgets lookups
-        patch.setattr(index, "LEAST_SLOTS", 16 if admission == 1 else 256)
+        patch.setattr(index, "MIN_SLOTS", 16 if admission == 1 else 256)
         table = table_of(
             optimizer=optimizer, admission=admission, capacity=capacity, eviction=eviction
         )
@@ -222,7 +222,7 @@ def test_an_index_that_is_full_of_ids_without_rows_keeps_those_with_more_lookups
     for first in range(0, 600, 20):
         table.rows(torch.cat([torch.arange(first, first + 20), ids_of(1 << 40)]))
     assert contents(table).keys() == {1 << 40}
-    assert table._parts.index.slots == index.LEAST_SLOTS
+    assert table._parts.index.slots == index.MIN_SLOTS
     assert table.counters.forgotten > 400
     assert table.counters.not_admitted == 602
 
@@ -302,7 +302,7 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_reported(strict):
 
 
 def test_without_memory_growth_fails_and_nothing_is_lost(monkeypatch):
-    monkeypatch.setattr(store, "SEGMENT", 1)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 1)
     table = Table(1 << 22, TableSettings(initial=1, optimizer="sgd"), CPU)
     rows_before = table.rows(ids_of(7))
     # Some machines promise any memory (vm.overcommit_memory=1).

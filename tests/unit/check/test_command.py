@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from busbw.check.command.line import Line, inner, parse
 from busbw.check.command.lint import lint
 from busbw.check.command.nccl_tests import perf
-from busbw.check.command.options import ONE, TWO
+from busbw.check.command.options import OPTIONS_WITH_ONE_VALUE, OPTIONS_WITH_TWO_VALUES
 from busbw.check.nccl.algorithms import TUNING_DEFAULTS
 from busbw.check.nccl.variables import NAMES
 from busbw.check.registry import MODULES, ROWS, RULES, find, find_row
@@ -223,8 +223,8 @@ def test_invalid_sizes_are_not_judged():
 
 
 WORDS = [
-    *(f"-{name}" for names in ONE.values() for name in names),
-    *(f"--{name}" for name in TWO["mpirun"] | TWO["hydra"]),
+    *(f"-{name}" for names in OPTIONS_WITH_ONE_VALUE.values() for name in names),
+    *(f"--{name}" for name in OPTIONS_WITH_TWO_VALUES["mpirun"] | OPTIONS_WITH_TWO_VALUES["hydra"]),
     "mpirun",
     "srun",
     "torchrun",

@@ -123,7 +123,7 @@ def failing(*labels, reason="no answer"):
             [FABRIC, DOCKER],
         ),
         (
-            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE),
+            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE_PACKETS_LOST),
             FAIL,
             "large packets are lost on 10.1.0.0/24,",
             [FABRIC, DOCKER],
@@ -203,7 +203,7 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     [
         (b"x" * 32, "another program answered"),
         (b"", "another program answered"),
-        (node._code(b"t", b"here"), node.LARGE),
+        (node._code(b"t", b"here"), node.LARGE_PACKETS_LOST),
     ],
 )
 def test_answers_from_a_service_that_is_not_a_peer(monkeypatch, reply, reason):
@@ -228,7 +228,7 @@ def test_answers_from_a_service_that_is_not_a_peer(monkeypatch, reply, reason):
             connection.recv(32)
             connection.sendall(reply)
             with contextlib.suppress(OSError):
-                while reason == node.LARGE and connection.recv(1 << 16):
+                while reason == node.LARGE_PACKETS_LOST and connection.recv(1 << 16):
                     pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:

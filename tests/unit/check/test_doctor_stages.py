@@ -81,7 +81,7 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
     assert stage.message.startswith(
         "127.0.0.1: sshd answers ('SSH-2.0-OpenSSH_9.6'), but ssh gets no further"
     )
-    assert (stage.verdict, stage.fix) == (FAIL, networks.LARGER_THAN)
+    assert (stage.verdict, stage.fix) == (FAIL, networks.SHOW_PATH_MTU)
     assert launching._read_banner("127.0.0.1") == "", "nothing listens any more"
 
 

@@ -11,10 +11,10 @@ from healthy_pcie import DEVICES, NVME
 from looking import found, of
 from tree import Tree
 
-from busbw.check.facts import snapshot
+from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host import mounts as room
-from busbw.host.mounts import SILENT, file_systems
+from busbw.host.mounts import NO_ANSWER, file_systems
 from busbw.host.snapshot import parse_archive
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (
@@ -65,7 +65,7 @@ def test_each_file_system_is_judged_once():
 
 def test_mount_that_does_not_answer_fails():
     findings = found(
-        "disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": SILENT}})
+        "disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": NO_ANSWER}})
     )
     assert bad(findings) == {"/root": FAIL} and "mount | grep /root" in of(findings, "/root").fix
 
@@ -83,7 +83,7 @@ def test_dead_mount_is_abandoned(monkeypatch):
     usage = json.loads(file_systems(("/", "/tmp", "/not/there")))
     release.set()
     assert (
-        usage["/tmp"] == {"error": SILENT}
+        usage["/tmp"] == {"error": NO_ANSWER}
         and usage["/"]["total"] > usage["/"]["free"] > 0
         and "/not/there" not in usage
     )

@@ -5,7 +5,8 @@ from math import comb
 
 import pytest
 
-from busbw.check.error_growth_types import ALPHA, Growth, find_outliers, tail
+from busbw.check.trend.outliers import FALSE_ALARM_CHANCE, binomial_tail_bound, find_outliers
+from busbw.check.trend.types import Growth
 
 
 def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
@@ -63,7 +64,7 @@ def test_the_bound_is_above_the_exact_tail(count, total, share):
     exact = sum(
         comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)
     )
-    assert exact <= tail(count, total, share) < 1
+    assert exact <= binomial_tail_bound(count, total, share) < 1
 
 
 def test_similar_links_are_named_less_often_than_stated():
@@ -73,4 +74,4 @@ def test_similar_links_are_named_less_often_than_stated():
         for _ in range(draw.choice((20, 200, 800))):
             counts[draw.randrange(48)] += 1
         wrong += bool(names(growths(*counts)))
-    assert wrong / runs <= ALPHA
+    assert wrong / runs <= FALSE_ALARM_CHANCE

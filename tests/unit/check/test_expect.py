@@ -16,9 +16,9 @@ from busbw.check.expect import file
 from busbw.check.expect.learn import learn
 from busbw.check.expect.spec import Expectations, Gpus
 from busbw.check.expect.text import text
-from busbw.check.facts import snapshot
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
+from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
 

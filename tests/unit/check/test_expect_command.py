@@ -12,8 +12,8 @@ from equipped import LOSSES, equipped
 from busbw.check.expect import file
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
-from busbw.check.facts import snapshot
 from busbw.check.machine import Machine
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 
 GOOD = text(learn(Machine(equipped().source())), "Learned from a test.")

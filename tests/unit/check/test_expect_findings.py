@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tree import Tree
 
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
@@ -150,7 +150,7 @@ def test_one_finding_for_each_mute_of_this_host_or_for_none(host, messages):
     st.lists(st.integers(0, 999), min_size=1, max_size=4),
 )
 def test_versions_are_ordered_by_their_numbers(low, other):
-    from busbw.check.expect.seen import version
+    from busbw.check.expect.inventory import version
 
     first, second = ".".join(map(str, low)), "-".join(map(str, other))
     assert (version(first) < version(f"{second}-generic")) == (low < other)
@@ -198,7 +198,7 @@ def test_where_the_speed_of_a_link_was_read():
 def test_the_rate_of_an_interface_that_is_down_is_ignored():
     interface = Interface("eno1", 25e9 / 8, up=True, mtu=1500, physical=True, numa=0, rdma=False)
     rates = [
-        seen.interface_rate(replace(interface, **changes))
+        inventory.interface_rate(replace(interface, **changes))
         for changes in ({}, {"up": False}, {"rate": None})
     ]
     assert rates == [25.0, None, None]
@@ -208,8 +208,8 @@ def test_the_speeds_of_pcie_are_those_of_its_rates():
     for generation, rate in PCIE_X16.items():
         # 8b/10b; 128b/130b and flits, as the rates have it
         coding = 0.8 if generation < 3 else 63 / 64
-        assert seen.GT_S[generation] * 2e9 * coding == pytest.approx(rate, rel=0.001)
-    assert len(seen.GT_S) == len(PCIE_X16)
+        assert inventory.GT_S[generation] * 2e9 * coding == pytest.approx(rate, rel=0.001)
+    assert len(inventory.GT_S) == len(PCIE_X16)
 
 
 def test_a_gpu_of_unknown_generation_has_no_speed():
@@ -217,10 +217,10 @@ def test_a_gpu_of_unknown_generation_has_no_speed():
         host=SimpleNamespace(gpus=[TopologyGpu(0, "GPU", gpu_bdf(0), pcie_width=16)]),
         read=Tree().source().read,
     )
-    assert (seen.gpu_link(machine, gpu_bdf(0), 0), seen.gpu_link(machine, gpu_bdf(0), 1)) == (
-        (None, 16),
-        (None, None),
-    )
+    assert (
+        inventory.gpu_link(machine, gpu_bdf(0), 0),
+        inventory.gpu_link(machine, gpu_bdf(0), 1),
+    ) == ((None, 16), (None, None))
 
 
 def test_a_mount_with_another_type_is_not_reported_as_read_only():

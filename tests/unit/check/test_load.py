@@ -9,7 +9,8 @@ import pytest
 from loads import loaded, loading
 from looking import found
 
-from busbw.check.load import CALL, Loaded, longest_s
+from busbw.check.load import Loaded, longest_s
+from busbw.check.load.gpu_copies import CALL
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
 

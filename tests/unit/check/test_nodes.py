@@ -17,10 +17,11 @@ from tree import environment
 from busbw.check import cluster
 from busbw.check import text as view
 from busbw.check.cluster import differences
-from busbw.check.facts import facts, merged, snapshot
+from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, examine
-from busbw.check.trend import error_counts
+from busbw.check.snapshot import snapshot
+from busbw.check.trend.growth import error_counts
 from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tree import Tree
 
-from busbw.check import error_growth_types as view
-from busbw.check.trend import trend
+from busbw.check.trend import text as view
+from busbw.check.trend.growth import trend
 from busbw.cli.check import command
 from busbw.core.errors import UsageError
 from busbw.host.gpu_health import GpuHealth, Gpus, Link

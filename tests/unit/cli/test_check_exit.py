@@ -12,8 +12,8 @@ from healthy_gpu import all_changed, changed
 from tree import Change, Tree
 
 from busbw.check import text as view
-from busbw.check.facts import snapshot
 from busbw.check.registry import examine
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 from busbw.core.errors import NagiosExit
 from busbw.core.finding import Verdict

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from busbw.cli.main import cli, guarded
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.report import results
 
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Write:
 
     def make(name: str, *times_s: float, collective: str = "all_reduce") -> Path:
         rows = [
-            Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20)
+            ResultRow(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20)
             for i, time_s in enumerate(times_s)
         ]
         file = tmp_path / name

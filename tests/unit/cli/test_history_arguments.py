@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import results
 
@@ -53,7 +53,7 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
             for side in (0, 1)
         ]
         rows.append(
-            Row(
+            ResultRow(
                 size,
                 size // 4,
                 "float",

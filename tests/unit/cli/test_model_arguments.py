@@ -177,13 +177,13 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
-    comm = tally.comm(16, members=range(16))
-    tally.add(Arguments(comm, "all_reduce", 1 << 30), 7)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    comm = tally.add_comm(16, members=range(16))
+    tally.add_calls(Arguments(comm, "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "in 7 calls" in out) == (0, True)
-    tally.add(Arguments(comm, "all_reduce", 0), 2)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    tally.add_calls(Arguments(comm, "all_reduce", 0), 2)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
 
@@ -193,10 +193,10 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
-    tally.add(
-        Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
+    tally.add_calls(
+        Arguments(tally.add_comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
     )
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     command = f"predict --system h100x8 --wide --pattern {file}"
     code, out, _ = run(command, capsys)
     assert (code, out.splitlines()[:2]) == (
@@ -226,8 +226,8 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(ranks=[0]), ordered=False)
-    tally.add(Arguments(tally.comm(0, read=1), "all_reduce", 1 << 30), 7)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    tally.add_calls(Arguments(tally.add_comm(0, read=1), "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
     code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4 --wide", capsys)

@@ -9,7 +9,7 @@ import pytest
 
 from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
@@ -76,7 +76,7 @@ def test_one_rank_has_nothing_to_explain(
     collective: str, system: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = Cell(1e-3, 1e9, 5e9)  # some programs print a busbw for one rank too
-    rows = [Row(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
+    rows = [ResultRow(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
     one_rank = Result(
         SweepSpec(collective=collective),
         rows=rows,

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.gpt_shape import SMALL, SMALL_TOLERANCE, TOLERANCE, GptShape, parse_count, shape_of
+from busbw.core.gpt_shape import (
+    SMALL_PARAMETERS,
+    SMALL_TOLERANCE,
+    TOLERANCE,
+    GptShape,
+    parse_count,
+    shape_of,
+)
 
 
 @given(st.integers(2_000_000, 10**12), st.sampled_from([128, 1024, 8192]))
@@ -13,10 +20,10 @@ def test_a_shape_has_the_number_of_parameters(parameters, sequence):
     try:
         shape = shape_of(parameters, sequence)
     except UsageError:
-        assert parameters < SMALL
+        assert parameters < SMALL_PARAMETERS
         return
     assert abs(shape.parameters(sequence) / parameters - 1) <= (
-        TOLERANCE if parameters >= SMALL else SMALL_TOLERANCE
+        TOLERANCE if parameters >= SMALL_PARAMETERS else SMALL_TOLERANCE
     )
     assert shape.width % 128 == 0
     assert shape.width / shape.heads in (64, 128)

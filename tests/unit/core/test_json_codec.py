@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import json_codec
-from busbw.core.result import Cell, Mismatch, Result, Row
+from busbw.core.result import Cell, Mismatch, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
@@ -19,7 +19,8 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 def result_of(cell: Cell) -> Result:
     return Result(
-        SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, cell, None, 20)]
+        SweepSpec(collective="all_reduce"),
+        rows=[ResultRow(64, 16, "float", "sum", -1, cell, None, 20)],
     )
 
 

@@ -20,7 +20,7 @@ times = st.none() | st.floats(0, 1e9)
 def patterns(draw):
     tally = Tally(Header(source="test", world=8), ordered=draw(st.booleans()))
     comms = [
-        tally.comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
+        tally.add_comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
         for _ in range(draw(st.integers(1, 3)))
     ]
     for _ in range(draw(st.integers(0, 20))):
@@ -32,7 +32,7 @@ def patterns(draw):
             algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)),
             protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
         )
-        tally.add(
+        tally.add_calls(
             arguments,
             draw(st.integers(1, 3)),
             at_us=draw(times),
@@ -40,7 +40,7 @@ def patterns(draw):
             stream=draw(small),
             predicted_us=draw(times),
         )
-    return tally.pattern()
+    return tally.to_pattern()
 
 
 def encoded(pattern: Pattern) -> list[bytes]:
@@ -108,10 +108,10 @@ def test_bytes_follow_nccl_tests():
 
 def test_equal_calls_share_a_row_with_their_times():
     tally = Tally(Header(), ordered=True)
-    comm = tally.comm(4)
+    comm = tally.add_comm(4)
     for gpu_us in (3.0, 1.0, 8.0):
-        tally.add(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
-    (row,) = tally.pattern().rows
+        tally.add_calls(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
+    (row,) = tally.to_pattern().rows
     assert (row.calls, row.first_us, row.last_us) == (3, 10, 80)
     assert (
         row.gpu_us.n,

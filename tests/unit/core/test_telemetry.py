@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import json_codec
-from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
+from busbw.core.counters import BY_NAME, COUNTERS, CounterKind, Owner, counters_of
 from busbw.core.telemetry import (
     CLOCK_REASONS,
     EVENTS_KEPT,
@@ -185,13 +185,15 @@ def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
 
 def test_counters_are_unique_and_throttling_has_a_severity() -> None:
     assert len(BY_NAME) == len(COUNTERS)
-    assert [counter for place in Owner for counter in at(place)] == list(COUNTERS)
+    assert [counter for place in Owner for counter in counters_of(place)] == list(COUNTERS)
     assert (
-        {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE}
+        {counter.name for counter in COUNTERS if counter.kind is CounterKind.THROTTLE}
         == POLICY_SEVERITY.keys()
         <= REASON_SEVERITY.keys()
     )
-    assert all(counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is Kind.THROTTLE)
+    assert all(
+        counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is CounterKind.THROTTLE
+    )
 
 
 def test_clock_reasons_are_the_bits_of_nvml() -> None:
@@ -210,6 +212,6 @@ def test_counters_of_gpus_are_fields_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
     assert [
         counter.source
-        for counter in at(Owner.GPU)
+        for counter in counters_of(Owner.GPU)
         if not isinstance(getattr(nvml, counter.source, None), int)
     ] == []

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from busbw.stats.rounds import quantile
+from busbw.stats.rounds import t_quantile
 
 PERCENT = 100.0
 
@@ -54,7 +54,7 @@ def _with_half(values: Sequence[float]) -> list[float]:
         return [values[0]]
     return [
         statistics.fmean(values),
-        quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)),
+        t_quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)),
     ]
 
 

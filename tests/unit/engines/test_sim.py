@@ -12,7 +12,7 @@ from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import DTYPES, dtype
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.redops import REDOPS, redop
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Probe, Wrong
 from busbw.engines.sim import SimEngine
@@ -117,7 +117,7 @@ def test_repeated_operations_on_the_same_input_move_no_data() -> None:
     assert not simulation.view(call, "recv", 0).any()
 
 
-def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[Row]:
+def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[ResultRow]:
     spec = SweepSpec(
         collective=name, **({"min_bytes": 1 << 10, "max_bytes": 1 << 16, "step_factor": 4} | fields)
     )  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     return [event.row for event in events if isinstance(event, RowDone)]
 
 
-def cells(sampled_rows: list[Row]) -> list[Cell]:
+def cells(sampled_rows: list[ResultRow]) -> list[Cell]:
     return [cell for row in sampled_rows for cell in (row.out_of_place, row.in_place) if cell]
 
 

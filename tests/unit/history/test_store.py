@@ -18,7 +18,7 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.history import store
 from busbw.history.run_keys import stored
@@ -57,7 +57,7 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
         rows=[
             *result().rows,
             *result().rows,
-            Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
+            ResultRow(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
         ]
     )
     add(file, odd_result)

@@ -16,7 +16,7 @@ from busbw.core.link_samples import HOST, IB, ROCE, Group, Link, Sample
 from busbw.core.telemetry import TCP
 from busbw.host import link_counters as traffic_of_host
 from busbw.host import rdma_ports
-from busbw.host.link_counters import Traffic
+from busbw.host.link_counters import LinkCounters
 from busbw.host.links import matches, network_links
 from busbw.host.rdma_ports import PortFiles
 from busbw.host.snapshot import recorded
@@ -72,8 +72,8 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def traffic(root: Path, *groups: str, **fields) -> Traffic:
-    return Traffic(Live(root), groups, gpus=False, **fields)
+def traffic(root: Path, *groups: str, **fields) -> LinkCounters:
+    return LinkCounters(Live(root), groups, gpus=False, **fields)
 
 
 def values(sample: Sample, subject: str) -> dict[str, int]:
@@ -267,7 +267,7 @@ def test_counters_of_the_wire_of_a_recorded_port():
     tree.call(
         "ethtool -S eth0", '{"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4, "rx1_cache_reuse": 5}'
     )
-    with closing(Traffic(tree.source(), ["mlx5_0"], gpus=False)) as reader:
+    with closing(LinkCounters(tree.source(), ["mlx5_0"], gpus=False)) as reader:
         sample = reader.read()
     assert sample.links == (Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
     assert sample.groups["eth0", "ethtool"].values == {
@@ -401,7 +401,9 @@ def test_links_that_hang_are_left_out_and_each_is_noted_before_it_is_read(host):
     port(host, "mlx5_1", port_xmit_data=7)
     noted = []
     with closing(
-        Traffic(Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append)
+        LinkCounters(
+            Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append
+        )
     ) as reader:
         assert [link.name for link in reader.read().links] == ["mlx5_1"]
     assert noted[0] == "NVML" and "mlx5_1" in noted and "mlx5_0" not in noted

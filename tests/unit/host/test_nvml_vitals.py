@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.counters import Owner, at
+from busbw.core.counters import Owner, counters_of
 from busbw.core.telemetry import XidEvent
-from busbw.host.nvml_samples import GpuVitals, Session
+from busbw.host.host_vitals import GpuVitals, Session
 from busbw.host.source import Unavailable
 
 
@@ -32,7 +32,7 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
     pending: list[tuple[str, int]] = []
     fields = {
         counter.source: number
-        for number, counter in enumerate(at(Owner.GPU), 100)
+        for number, counter in enumerate(counters_of(Owner.GPU), 100)
         if counter.name != "nvlink_crc_data"
     }
 

@@ -18,18 +18,18 @@ from busbw.host import (
     cgroup,
     cpu,
     d_state,
-    dmesg,
     endpoints,
     kernel_log,
+    kernel_log_past,
     link_state,
     process,
     tcp_connections,
 )
-from busbw.host.cpu_mem import System
-from busbw.host.dmesg import Line, PastLog
+from busbw.host.cpu_usage import System
 from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
+from busbw.host.kernel_log_past import Line, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
@@ -200,17 +200,20 @@ def test_links_that_carry_data_are_watched(veth):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
     while (
-        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        len(link_state.interfaces_with_link((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
         and time.monotonic() < end
     ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
-        "the second has no address"
-    )
-    assert f"{veth}p" in link_state.linked((f"{veth}p",))
-    assert link_state.lost({veth}) == []
+    assert (
+        veth in link_state.interfaces_with_link()
+        and f"{veth}p" not in link_state.interfaces_with_link()
+    ), "the second has no address"
+    assert f"{veth}p" in link_state.interfaces_with_link((f"{veth}p",))
+    assert link_state.lost_links({veth}) == []
     ip("link", "set", veth, "down")
-    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
+    assert link_state.lost_links({veth}) == [veth] and veth not in link_state.interfaces_with_link(
+        (veth,)
+    )
 
 
 def test_addresses_of_interfaces():
@@ -231,7 +234,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert link_state.lost(before, selected) == lost
+    assert link_state.lost_links(before, selected) == lost
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ def test_gpus_and_cards_that_the_kernel_found_once():
         "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
         "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
     )
-    gpus, cards = dmesg.gpus_seen(log), dmesg.cards_seen(log)
+    gpus, cards = kernel_log_past.gpus_seen(log), kernel_log_past.cards_seen(log)
     assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
     assert gpus["0000:1b:00.0"].text.startswith("pci ")
     assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from busbw.host import tcp_connections
-from busbw.host.tcp_connections import Counts
+from busbw.host.tcp_connections import ConnectionCounts
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def connected() -> Iterator[socket.socket]:
 
 def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -> None:
     counts = tcp_connections.read()[(*connected.getsockname(), *connected.getpeername())]
-    assert counts == Counts(timeouts=0, resent=0, sent=1)
+    assert counts == ConnectionCounts(timeouts=0, resent=0, sent=1)
     assert all(ends[:2] != connected.getsockname() for ends in tcp_connections.lossy({}))
 
 
@@ -70,26 +70,26 @@ def test_counts_are_read_at_their_places_also_from_older_kernels(
     info[2] = 7
     struct.pack_into("=I", info, 100, 11)
     struct.pack_into("=I", info, 156, 13)
-    assert tcp_connections.counts(bytes(info[:length])) == Counts(*expected)
+    assert tcp_connections.counts(bytes(info[:length])) == ConnectionCounts(*expected)
 
 
 @pytest.mark.parametrize(
     ("before", "later_counts", "lossy"),
     [
-        (None, Counts(0, 0, 1000), None),
-        (None, Counts(0, 1, 2), None),  # one segment proves nothing
-        (None, Counts(0, 2, 3), (2, 3)),
-        (None, Counts(0, 20, 1000), None),
-        (None, Counts(0, 21, 1000), (21, 1000)),
+        (None, ConnectionCounts(0, 0, 1000), None),
+        (None, ConnectionCounts(0, 1, 2), None),  # one segment proves nothing
+        (None, ConnectionCounts(0, 2, 3), (2, 3)),
+        (None, ConnectionCounts(0, 20, 1000), None),
+        (None, ConnectionCounts(0, 21, 1000), (21, 1000)),
         # what was sent before does not hide what is lost now
-        (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),
-        (Counts(0, 500, 990), Counts(0, 501, 1000), None),
-        (Counts(0, 0, 990), Counts(1, 1, 991), (1, 1)),
+        (ConnectionCounts(0, 0, 990), ConnectionCounts(0, 5, 1000), (5, 10)),
+        (ConnectionCounts(0, 500, 990), ConnectionCounts(0, 501, 1000), None),
+        (ConnectionCounts(0, 0, 990), ConnectionCounts(1, 1, 991), (1, 1)),
     ],
 )
 def test_a_connection_is_lossy_by_its_segments_since(
-    before: Counts | None,
-    later_counts: Counts,
+    before: ConnectionCounts | None,
+    later_counts: ConnectionCounts,
     lossy: tuple[int, int] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

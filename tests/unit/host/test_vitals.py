@@ -13,9 +13,9 @@ import pytest
 
 from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
-from busbw.host.counters import device_counters, snmp
+from busbw.host.host_vitals import GpuVitals, Vitals, _merge
 from busbw.host.kernel_log import KernelLog, xids
-from busbw.host.nvml_samples import GpuVitals, Vitals, _merge
+from busbw.host.port_counters import device_counters, snmp
 from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
 

@@ -17,7 +17,7 @@ from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
 from busbw.launch.hosts import Host
-from busbw.launch.on_host import Ask
+from busbw.launch.on_host import JobRequest
 
 Agent = Callable[[str], None]
 MINE, OTHERS = f"mine{os.getpid()}", f"others{os.getpid()}"
@@ -100,25 +100,27 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "expected", "limit_s"),
+    ("script", "unreachable", "limit_s"),
     [
-        ("exit 255", {"h1": None}, 30),
-        ("exec sleep 60", {"h1": None}, 0.5),
-        ("exit 1", {}, 30),
-        ("exit 127", {}, 30),
-        ("echo hello", {}, 30),
+        ("exit 255", {"h1"}, 30),
+        ("exec sleep 60", {"h1"}, 0.5),
+        ("exit 1", set(), 30),
+        ("exit 127", set(), 30),
+        ("echo hello", set(), 30),
     ],
     ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
 )
 def test_only_silence_or_ssh_failure_mean_unreachable(
-    agent_does: Agent, script: str, expected: object, limit_s: float
+    agent_does: Agent, script: str, unreachable: set[str], limit_s: float
 ) -> None:
     agent_does(script)
-    assert on_host.ask({"h1": Ask("none")}, limit_s) == expected
+    answers = on_host.ask_hosts({"h1": JobRequest("none")}, limit_s)
+    assert (answers.states, answers.unreachable) == ({}, unreachable)
 
 
 def surveyed(hosts: list[str]) -> bool:
-    return all(on_host.ask({host: Ask("none") for host in hosts}, 30).values())
+    answers = on_host.ask_hosts({host: JobRequest("none") for host in hosts}, 30)
+    return answers.states.keys() == set(hosts)
 
 
 def examined(hosts: list[str]) -> bool:
@@ -145,7 +147,7 @@ def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
 
 def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
-    assert on_host.ask({"h1": Ask("none")}, 30) == {}
+    assert on_host.ask_hosts({"h1": JobRequest("none")}, 30) == on_host.HostAnswers({})
 
 
 def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(

@@ -15,7 +15,14 @@ from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import Control, SoloControl
 from busbw.measure import adaptive_timing
-from busbw.measure.batches import MAX_HELD, TRAIL, Clocks, HeldBatches, HostClockBatches, identity
+from busbw.measure.batches import (
+    MAX_HELD,
+    TRAILING_OPERATIONS,
+    Clocks,
+    HeldBatches,
+    HostClockBatches,
+    identity,
+)
 from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import SAMPLES_PER_VISIT, first, reported_interval
 
@@ -104,7 +111,7 @@ def test_held_batches_pad_short_operations_on_both_sides() -> None:
     assert log.log.count("launch") == MAX_HELD + 1 + 2 * 3, (
         "300 us of lead-in in each of two batches"
     )
-    assert log.log[-TRAIL:] == ["fence"] * TRAIL
+    assert log.log[-TRAILING_OPERATIONS:] == ["fence"] * TRAILING_OPERATIONS
 
 
 def test_all_ranks_enqueue_the_same_number_of_fences() -> None:

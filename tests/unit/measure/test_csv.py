@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.result import Cell, Ideal, Result, Row
+from busbw.core.result import Cell, Ideal, Result, ResultRow
 from busbw.measure.formats.csv import torch_row
 from busbw.report.registry import view
 
@@ -27,7 +27,7 @@ def test_the_benchmarks_csv(make: Make) -> None:
         time_s = float(time_us) / 1e6
         algbw = int(size) / time_s
         rows.append(
-            Row(
+            ResultRow(
                 int(size), int(count), "float", "", -1, None, Cell(time_s, algbw, algbw * 7 / 8), 20
             )
         )
@@ -46,7 +46,7 @@ def test_the_benchmarks_csv(make: Make) -> None:
 
 
 def test_unknown_values_are_na(make: Make, make_cell: Callable[..., Cell]) -> None:
-    row = Row(8, 4, "half", "max", -1, make_cell(2, 4, 4), make_cell(2, 4, 4), 20)
+    row = ResultRow(8, 4, "half", "max", -1, make_cell(2, 4, 4), make_cell(2, 4, 4), 20)
     assert torch_row(make([row]), row) == "8, 4, float16, max, 2.0, 4.0, 4.0, N/A, N/A\n"
     row.in_place = None
     bound = Ideal(450e9, "any", "NVLink", "")

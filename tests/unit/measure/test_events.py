@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.result import Cell, Mismatch, Result, Row
+from busbw.core.result import Cell, Mismatch, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
 from busbw.measure.events import (
@@ -30,7 +30,7 @@ CELL = Cell(
 )
 EVENTS: list[Event] = [
     Started(Result(SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
-    RowDone(Row(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
+    RowDone(ResultRow(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
     Note("# rank 0 sends 5 bytes"),
     Ended("2026-01-01 00:00:00", {"total": 1 << 40}),
 ]

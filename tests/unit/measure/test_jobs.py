@@ -14,7 +14,7 @@ import pytest
 
 from busbw.core import rank_messages
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim import SimEngine
 from busbw.launch import job as launched
@@ -247,7 +247,7 @@ def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
     )
 
 
-def single_row(lines: list[bytes]) -> tuple[Result, list[Row]]:
+def single_row(lines: list[bytes]) -> tuple[Result, list[ResultRow]]:
     events_seen = [SWEEP.decode_event(line) for line in lines]
     assert isinstance(events_seen[0], Started)
     assert isinstance(events_seen[-1], Ended)

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.link_samples import IB, NVLINK
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import Carried, HostChange
 from busbw.measure.formats import link_table, table
@@ -13,7 +13,7 @@ def watched(*links: Carried, rows: int = 1, resent: int | None = None) -> Result
     devices = [Device(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)]
     changes = [HostChange(f"h{host}", 1.0, links=list(links), resent=resent) for host in range(2)]
     table_rows = [
-        Row(
+        ResultRow(
             1024,
             256,
             "float",

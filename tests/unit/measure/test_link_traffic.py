@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE
-from busbw.core.result import Device, Result, Row, World
+from busbw.core.result import Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import Carried, HostChange
 from busbw.measure.link_traffic import NETWORK, least_sent, loads
@@ -11,14 +11,17 @@ from busbw.measure.link_traffic import NETWORK, least_sent, loads
 SIZE, OPERATIONS = 1 << 20, 100
 
 
-def row(*changes: HostChange, operations: int = OPERATIONS) -> Row:
-    return Row(
+def row(*changes: HostChange, operations: int = OPERATIONS) -> ResultRow:
+    return ResultRow(
         SIZE, SIZE, "float", "sum", -1, None, None, 1, machine=list(changes), operations=operations
     )
 
 
 def result(
-    *rows: Row, collective: str = "all_reduce", hosts: tuple[int, ...] = (2, 2), groups: int = 1
+    *rows: ResultRow,
+    collective: str = "all_reduce",
+    hosts: tuple[int, ...] = (2, 2),
+    groups: int = 1,
 ) -> Result:
     ranks = [f"h{host}" for host, count in enumerate(hosts) for _ in range(count)]
     devices = [Device(rank, 1, host, 0, "", "CPU") for rank, host in enumerate(ranks)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.measure.formats import read_nccl_tests_text
 from busbw.report.read import read as read_any
 from busbw.report.registry import view
@@ -135,7 +135,7 @@ def test_the_collective_must_be_given_when_neither_log_nor_table_names_it() -> N
 
 
 def test_hypercube_has_twelve_fields(make: Make, make_cell: Callable[..., Cell]) -> None:
-    rows = [Row(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 2, 2), 20)]
+    rows = [ResultRow(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 2, 2), 20)]
     result = read(view("nccl-tests").render(make(rows, spec={"collective": "hypercube"})))
     assert (result.rows[0].op, result.rows[0].root, cells(result)[1].busbw) == ("", -1, 2e9)
 
@@ -207,7 +207,7 @@ def test_the_full_time_counts_the_ranks_of_one_group(
 ) -> None:
     spec = {"collective": "all_gather", "report_cputime": 1}
     text = view("nccl-tests").render(
-        make([Row(1024, 64, "float", "none", -1, make_cell(21, 1, 1), None, 20)], spec=spec)
+        make([ResultRow(1024, 64, "float", "none", -1, make_cell(21, 1, 1), None, 20)], spec=spec)
     )
     more = "".join(
         f"#  Rank  {rank} Group  {second} Pid   1386 on      node1 device  {rank} [0000:00:08]"
@@ -297,7 +297,7 @@ def test_no_table_is_an_error() -> None:
 
 def test_one_placement_alone_keeps_its_side(make: Make, make_cell: Callable[..., Cell]) -> None:
     for first, second in ((None, make_cell(21, 1, 1)), (make_cell(21, 1, 1), None)):
-        row = Row(1024, 128, "float", "sum", -1, first, second, 20)
+        row = ResultRow(1024, 128, "float", "sum", -1, first, second, 20)
         reread = read(view("nccl-tests").render(make([row]))).rows[0]
         assert (reread.out_of_place is None, reread.in_place is None) == (
             first is None,
@@ -329,7 +329,7 @@ def test_values_are_read_to_the_printed_precision(
 
     result = make(
         [
-            Row(size, count, "float", "sum", -1, cell(out), cell(into), 20)
+            ResultRow(size, count, "float", "sum", -1, cell(out), cell(into), 20)
             for size, count, out, into in drawn
         ]
     )

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started
 from busbw.measure.record import Record, encoded, save
@@ -28,7 +28,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 def row(number: int, samples: int = 0) -> RowDone:
     return RowDone(
-        Row(
+        ResultRow(
             8 << number,
             2,
             "float",

@@ -177,12 +177,12 @@ def test_waiting_for_nccl_ends_with_another_engine() -> None:
         LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)),
         SweepOutput(Record(), view("csv")),
     )
-    assert follower.monitor.library
+    assert follower.monitor.library_reports
     for name, waited in (("mpi", False), ("nccl", True)):
         started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
-        assert follower.monitor.library is waited
+        assert follower.monitor.library_reports is waited
 
 
 RACE = (

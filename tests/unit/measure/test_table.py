@@ -9,7 +9,7 @@ from rich.console import Console
 
 from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Ideal, Library, Result, Row
+from busbw.core.result import Cell, Ideal, Library, Result, ResultRow
 from busbw.history.run_keys import stored
 from busbw.measure.formats import markdown, table, table_rich
 from busbw.report import summary
@@ -58,7 +58,7 @@ def test_it_stays_under_100_columns_with_every_column(
     make: Make, make_cell: Callable[..., Cell]
 ) -> None:
     cells = make_cell(1.5e6, 99999, 99999, 12), make_cell(999.9, 1234.5, 1234.5, 345)
-    row = Row(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
+    row = ResultRow(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
     result = make([row], spec={"collective": "reduce", "op": "all"}, ideal=IDEAL)
     lines = (table.header(result).split("\n\n")[1] + table.row(result, row)).splitlines()
     assert lines[0].split() == [
@@ -107,14 +107,16 @@ def test_repeats_and_time_of_day_are_columns_if_requested(make: Make) -> None:
 
 def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Cell]) -> None:
     """Of both placements: one run has one peak, whatever prints it."""
-    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), make_cell(20, 1, 1), 20)
+    row = ResultRow(
+        8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), make_cell(20, 1, 1), 20
+    )
     result = make([*make().rows, row], ideal=IDEAL)
     assert "\npeak   70.76 GB/s at 1 MiB in place, 15.7 % of ideal\n" in table.footer(result)
     assert "Peak busbw 70.76 GB/s at 1 MiB in place, 15.7 % of ideal; " in markdown.footer(result)
     assert stored(result, datetime(2026, 11, 21)).peak_busbw == 70.76e9
     result.rows[1].in_place = None
     assert "\npeak   49.49 GB/s at 1 MiB, 11.0 % of ideal\n" in table.footer(result)
-    without = make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)])
+    without = make([ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)])
     assert "\npeak   its cells have no busbw\n" in table.footer(without)
 
 
@@ -122,7 +124,7 @@ def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., 
     """The fastest cell of three is the noisiest one."""
     ends = [("ok", 99.0, 101.0), ("budget", 1.0, 900.0), ("unstable", 9.9, 10.1)]
     rows = [
-        Row(size, size, "float", "sum", -1, make_cell(time, busbw, busbw), None, 20)
+        ResultRow(size, size, "float", "sum", -1, make_cell(time, busbw, busbw), None, 20)
         for size, time, busbw in ((1024, 100.0, 1.0), (2048, 50.0, 9.0), (4096, 10.0, 5.0))
     ]
     for row, (stopped, low_us, high_us) in zip(rows, ends, strict=True):
@@ -152,16 +154,16 @@ def test_how_far_an_interval_reaches_fits_its_column(
 ) -> None:
     cell = make_cell(20, 1, 1)
     cell.low_s, cell.high_s = 20e-6, high_us * 1e-6
-    row = Row(8, 2, "float", "sum", -1, cell, None, 20)
+    row = ResultRow(8, 2, "float", "sum", -1, cell, None, 20)
     column = table.BY_TITLE["+-"]
     assert column.text(make([row]), figures(row)[0]) == expected
     assert len(expected) <= column.width
 
 
 def test_unknown_values_are_dashes(make: Make, make_cell: Callable[..., Cell]) -> None:
-    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
+    row = ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
     assert table.row(make([row]), row).split()[-3:] == ["-", "-", "N/A"]
-    only = Row(8, 2, "float", "sum", -1, None, make_cell(20, 1, 2), 20)
+    only = ResultRow(8, 2, "float", "sum", -1, None, make_cell(20, 1, 2), 20)
     assert table.row(make([only]), only).split()[-4:] == ["2.00", "-", "2.00", "0"]
 
 
@@ -215,7 +217,7 @@ def test_colour_changes_no_character(real: Result) -> None:
 
 
 def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..., Cell]) -> None:
-    wrong = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
+    wrong = ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
     result = make([wrong], findings=FINDINGS)
     assert table_rich.row(result, wrong).style == "red"
     styles = {str(span.style) for span in table_rich.footer(result).spans}

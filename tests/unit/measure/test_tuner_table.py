@@ -14,11 +14,11 @@ from busbw.pattern.collector import Arguments, Tally
 
 def pattern(*rows: Arguments) -> Pattern:
     tally = Tally(Header(), ordered=False)
-    tally.comm(8)
-    tally.comm(2)
+    tally.add_comm(8)
+    tally.add_comm(2)
     for row in rows:
-        tally.add(row)
-    return tally.pattern()
+        tally.add_calls(row)
+    return tally.to_pattern()
 
 
 RING = Arguments(0, "all_gather", 1024, algorithm="Ring", protocol="LL128")

@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
@@ -42,7 +42,7 @@ def run(
         for i in range(per_host)
     ]
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",

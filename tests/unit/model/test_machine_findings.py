@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange, XidEvent
 from busbw.core.topology import Host, Nic, Topology
@@ -47,7 +47,7 @@ def run(
         change = changes.get(at, usual or quiet["h1"])
         machine = list((quiet | {change.host: change}).values())
         rows.append(
-            Row(
+            ResultRow(
                 size,
                 size,
                 "float",

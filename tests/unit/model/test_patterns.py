@@ -14,16 +14,16 @@ from busbw.pattern.collector import Arguments, Tally
 def recorded() -> Pattern:
     """16 ranks: one group of all, one for each host, and pairs that send."""
     tally = Tally(Header(source="test", world=16, seconds=2.0), ordered=False)
-    world, inside = tally.comm(16, members=range(16)), tally.comm(8, members=range(8))
-    across, unknown = tally.comm(2, members=(0, 8)), tally.comm(4)
-    tally.add(Arguments(world, "all_reduce", 1 << 30, 1 << 28, "float32", "sum"), 10)
-    tally.add(Arguments(inside, "all_gather", 1 << 26), 100, gpu_us=300.0)
-    tally.add(Arguments(across, "send", 1 << 24, rank=0, peer=1), 5)
-    tally.add(Arguments(across, "recv", 1 << 24, rank=1, peer=0), 5)
-    tally.add(Arguments(inside, "send", 1 << 24, rank=0, peer=1), 5)
-    tally.add(Arguments(unknown, "all_reduce", 0), 3)
-    tally.add(Arguments(unknown, "barrier", 8), 1)
-    return tally.pattern()
+    world, inside = tally.add_comm(16, members=range(16)), tally.add_comm(8, members=range(8))
+    across, unknown = tally.add_comm(2, members=(0, 8)), tally.add_comm(4)
+    tally.add_calls(Arguments(world, "all_reduce", 1 << 30, 1 << 28, "float32", "sum"), 10)
+    tally.add_calls(Arguments(inside, "all_gather", 1 << 26), 100, gpu_us=300.0)
+    tally.add_calls(Arguments(across, "send", 1 << 24, rank=0, peer=1), 5)
+    tally.add_calls(Arguments(across, "recv", 1 << 24, rank=1, peer=0), 5)
+    tally.add_calls(Arguments(inside, "send", 1 << 24, rank=0, peer=1), 5)
+    tally.add_calls(Arguments(unknown, "all_reduce", 0), 3)
+    tally.add_calls(Arguments(unknown, "barrier", 8), 1)
+    return tally.to_pattern()
 
 
 def test_rows_have_the_times_of_their_own_ranks() -> None:
@@ -79,8 +79,8 @@ def test_a_larger_host_holds_the_ranks_of_two() -> None:
 
 def test_a_send_without_a_known_peer_stays_in_its_group() -> None:
     tally = Tally(Header(world=16), ordered=False)
-    comm = tally.comm(16, members=range(16))
-    tally.add(Arguments(comm, "send", 1 << 20), 1)
-    (row,) = predict_pattern(tally.pattern(), Setting(parse_system("h100x8")), "", "").rows
+    comm = tally.add_comm(16, members=range(16))
+    tally.add_calls(Arguments(comm, "send", 1 << 20), 1)
+    (row,) = predict_pattern(tally.to_pattern(), Setting(parse_system("h100x8")), "", "").rows
     assert (row.hosts, row.per_host) == (2, 1)
     assert Times(1, 1.0, 1.0, 1.0, 1.0).n == 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Link, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.model.rule import Run, apply
@@ -43,7 +43,7 @@ def result(
         for rank, host in enumerate(HOSTS)
     ]
     rows = [
-        Row(size, size // 4, "float", "sum", -1, measured, None, 8, repeat=repeat)
+        ResultRow(size, size // 4, "float", "sum", -1, measured, None, 8, repeat=repeat)
         for measured, size, repeat in zip(
             cells,
             sizes or [1024 << n for n in range(len(cells))],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.alltoallv import traffic
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import Features, bounds
@@ -29,7 +29,7 @@ def finding(
     ranks = len(matrix)
     devices = [Device(rank, 1, "h1", rank, "", "CPU", process=rank) for rank in range(ranks)]
     rows = [
-        Row(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
+        ResultRow(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
         for size in (MIB, 4 * MIB)
     ]
     measured = Result(

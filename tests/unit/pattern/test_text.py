@@ -7,16 +7,16 @@ from busbw.pattern.text import table
 
 def make_pattern(**header: object) -> Pattern:
     tally = Tally(Header(source="test", world=8, **header), ordered=True)
-    comm = tally.comm(8, "a rather long name of a group")
+    comm = tally.add_comm(8, "a rather long name of a group")
     small = Arguments(
         comm, "all_reduce", 64, 16, "float", "sum", algorithm="CollNetDirect", protocol="Simple"
     )
     large = Arguments(comm, "all_gather", 1 << 30, 1 << 25, "float")
     for _ in range(3):
-        tally.add(small, gpu_us=40.0, predicted_us=12.0, skew_us=5.0)
-    tally.add(large, gpu_us=60.0, cpu_us=999.0)
-    tally.add(Arguments(comm, "send", 8, rank=0, peer=1))
-    return tally.pattern()
+        tally.add_calls(small, gpu_us=40.0, predicted_us=12.0, skew_us=5.0)
+    tally.add_calls(large, gpu_us=60.0, cpu_us=999.0)
+    tally.add_calls(Arguments(comm, "send", 8, rank=0, peer=1))
+    return tally.to_pattern()
 
 
 def rows(text: str) -> list[list[str]]:

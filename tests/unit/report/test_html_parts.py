@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.cells import all_figures
-from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import comparison as text
 from busbw.report import summary
@@ -62,8 +62,8 @@ def precise(make: Make) -> Result:
         )
 
     rows = [
-        Row(8, 2, "float", "sum", -1, cell(1e-5, "ok"), cell(1e-5, "ok"), 21),
-        Row(4096, 1024, "float", "sum", -1, cell(1e-3, "unstable"), None, 21),
+        ResultRow(8, 2, "float", "sum", -1, cell(1e-5, "ok"), cell(1e-5, "ok"), 21),
+        ResultRow(4096, 1024, "float", "sum", -1, cell(1e-3, "unstable"), None, 21),
     ]
     result = make(
         rows,
@@ -169,12 +169,12 @@ def test_values_without_a_logarithm_are_left_out(
     make: Make, make_cell: Callable[..., Cell]
 ) -> None:
     bad = [
-        Row(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20)
+        ResultRow(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20)
         for size, time, busbw in ((0, 1, 1), (8, math.nan, 1))
     ]
     good = [
-        Row(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20),
-        Row(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20),
+        ResultRow(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20),
+        ResultRow(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20),
     ]
     bandwidth, time = (
         marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", make(bad + good))])

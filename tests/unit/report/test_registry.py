@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.measure import formats
 from busbw.report.registry import VIEWS, View, view
 
@@ -44,10 +44,10 @@ def test_a_streaming_view_writes_each_row_at_once(row: View, make: Callable[...,
     assert row.header(make([])) == row.header(result)
 
 
-class Unseen(list[Row]):
+class Unseen(list[ResultRow]):
     """Rows that fail when they are iterated."""
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         raise AssertionError("one row was printed by going through all of them")
 
 

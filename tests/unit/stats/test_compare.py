@@ -15,32 +15,39 @@ from busbw.core.alltoallv import traffic
 from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.report.read import read
 from busbw.stats.compare import Named, compare
-from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
+from busbw.stats.judging import (
+    MEANS_S,
+    MEANS_SHARE,
+    RELEVANT_DIFFERENCE,
+    Limits,
+    independent,
+    verdict,
+)
 from busbw.stats.rank_tests import Shift
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
 
 
-def result(*rows: Row, collective: str = "all_reduce", **fields: object) -> Result:
+def result(*rows: ResultRow, collective: str = "all_reduce", **fields: object) -> Result:
     return msgspec.structs.replace(
         Result(SweepSpec(collective=collective), rows=list(rows), complete=True), **fields
     )
 
 
-def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
+def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> ResultRow:
     second = None if in_place is None else Cell(in_place, 1e9, 1e9)
-    return Row(size, size // 4, "float", "sum", -1, Cell(seconds, 1e9, 1e9), second, 20)
+    return ResultRow(size, size // 4, "float", "sum", -1, Cell(seconds, 1e9, 1e9), second, 20)
 
 
-def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
+def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> ResultRow:
     middle = sorted(samples[dropped:])[len(samples[dropped:]) // 2]
-    return Row(
+    return ResultRow(
         size,
         size // 4,
         "float",
@@ -52,7 +59,7 @@ def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
     )
 
 
-def one_result(*rows: Row) -> list[Named]:
+def one_result(*rows: ResultRow) -> list[Named]:
     return [("file.json", result(*rows))]
 
 
@@ -133,7 +140,7 @@ def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
     assert (cell.verdict, cell.a_count) == (Verdict.SAME, 16)
 
 
-def visited(level_s: Sequence[float], seed: int) -> Row:
+def visited(level_s: Sequence[float], seed: int) -> ResultRow:
     """A row whose visits, of eight samples each, are at these levels."""
     rng = random.Random(seed)
     visits = [[level * rng.lognormvariate(0, 0.001) for _ in range(8)] for level in level_s]
@@ -408,7 +415,7 @@ def test_the_rule(
     ratio: float, low: float | None, high: float | None, p: float, expected: Verdict
 ) -> None:
     assert verdict(Shift(p, ratio, low, high), Limits()) is expected
-    assert RELEVANT == 0.02
+    assert RELEVANT_DIFFERENCE == 0.02
 
 
 def test_correlated_neighbors_count_as_fewer_samples() -> None:
@@ -467,7 +474,7 @@ def test_one_run_on_an_overloaded_host_decides_nothing(
         devices = [Device(rank, rank, "h1", rank, bus, "any") for rank in range(2)]
         return Result(
             SweepSpec(collective="all_reduce"),
-            rows=[Row(8, 2, "float", "sum", -1, cell, None, 20)],
+            rows=[ResultRow(8, 2, "float", "sum", -1, cell, None, 20)],
             world=World(devices, 2),
             library=Library("mpi"),
             topology=Topology([Host("h1", cpus=cpus, running=running)]),

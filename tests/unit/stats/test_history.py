@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.history import MIN_RUNS, Basis, Check, Standing, machine
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.run_keys import alike, digest, stored
 from busbw.stats.history import _nearest, check, needed
@@ -36,7 +36,7 @@ def run(
     rows = []
     for i in range(sizes):
         time_s = 1e-4 * 2.718281828 ** (drift + draw.gauss(0, spread)) * (slower or {}).get(i, 1.0)
-        rows.append(Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
+        rows.append(ResultRow(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
     return Result(SweepSpec(collective="all_reduce"), rows=rows, complete=True)
 
 
@@ -73,7 +73,7 @@ def test_the_runs_needed_for_a_check_by_order(confidence: float, count: int) -> 
     regression = checked(slow, count, confidence)
     assert (regression.standing, regression.basis) == (Standing.SLOWER, Basis.ORDER)
     fewer = checked(slow, count - 1, confidence)
-    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > EARLIEST else Basis.NONE, count)
+    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > MIN_RUNS else Basis.NONE, count)
 
 
 def test_three_runs_show_a_large_change_and_two_do_not() -> None:

@@ -154,7 +154,7 @@ def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation
     plan = in_rounds(none, alone_s=(1.6, 1.5, 1.7, 1.6))
     stills = ["a step on a perfect network", "a step on a perfect network with 4 MB buckets"]
     assert [
-        (contradiction.figure.what, contradiction.limit.what)
+        (contradiction.figure.name, contradiction.limit.name)
         for contradiction in recommendation.contradictions(plan)
     ] == [("a step alone", still_s) for still_s in stills]
     assert recommended(plan) is None
@@ -176,7 +176,7 @@ def test_a_training_run_can_contradict_too() -> None:
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     none.checks, none.checked_s = [CheckRound(0.3, 0.12), CheckRound(0.31, 0.12)], 0.12
     (contradiction,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
-    assert (contradiction.figure.what, contradiction.limit.what) == (
+    assert (contradiction.figure.name, contradiction.limit.name) == (
         "a step alone",
         "a step with none",
     )

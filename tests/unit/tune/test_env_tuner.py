@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Cell, Library, Result, Row
+from busbw.core.result import Cell, Library, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.record import Record
@@ -174,7 +174,7 @@ def test_the_collective_is_named_where_nccl_can_read_that(nccl: int, prefix: str
 
 def timed(**times: float) -> Result:
     rows = [
-        Row(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1)
+        ResultRow(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1)
         for size, time_s in times.items()
     ]
     return Result(SPEC, rows=rows)

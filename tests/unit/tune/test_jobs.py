@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
@@ -16,7 +16,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Placement
 from busbw.tune import jobs as ab_check
-from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
+from busbw.tune.jobs import MAX_FAILURES, Jobs, Listener, system_of
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.types import Trial, TunedSystem, TuneJob
 
@@ -74,9 +74,7 @@ def test_a_search_continues_without_failed_candidates() -> None:
     assert jobs.system == HERE
 
 
-@pytest.mark.parametrize(
-    ("before", "ends"), [(MOST_FAILURES - 3, False), (MOST_FAILURES - 2, True)]
-)
+@pytest.mark.parametrize(("before", "ends"), [(MAX_FAILURES - 3, False), (MAX_FAILURES - 2, True)])
 def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
     jobs = started("dies_algo=0", dropped=[])
     jobs.dropped = {
@@ -87,7 +85,7 @@ def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
             jobs.search({}, lambda _: None)
     else:
         jobs.search({}, lambda _: None)
-    assert len(jobs.dropped) == MOST_FAILURES
+    assert len(jobs.dropped) == MAX_FAILURES
 
 
 def test_a_failure_of_nccls_own_choice_and_a_wrong_request_end_a_search() -> None:
@@ -219,7 +217,7 @@ def result(
 ) -> Result:
     """Two sizes, of which 16 has no cell out of place."""
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",

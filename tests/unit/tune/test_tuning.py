@@ -159,7 +159,7 @@ def test_settings_that_make_a_size_slower_are_not_used(
     tuning, jobs, messages = tune(
         try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6"
     )
-    assert jobs.searched == [{}, *validate.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHER_NETWORKS]
     assert (
         "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or"
         " none is faster" in messages
@@ -248,7 +248,7 @@ def test_a_setting_that_fails_is_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
     tuning, jobs, messages = tune(try_settings=True, tuned="alpha_us=6", fails=True)
-    assert jobs.searched == [{}, *validate.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHER_NETWORKS]
     assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in messages
     assert tuning.dropped == {
         "NCCL_MIN_NCHANNELS=16": "rank 1 ended",

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from busbw.check.measuring import measured
+from busbw.check.load.measurement import run_measurement
 from busbw.host.limited import within
 from busbw.host.source import Live, Reading, Source
 
@@ -49,7 +49,7 @@ def measure(source: Source) -> Reading:
 
 
 def run() -> str:
-    return str(measured("stubborn", 1, 600, int, what="it"))
+    return str(run_measurement("stubborn", 1, 600, int, what="it"))
 
 
 def give_up(_number: int, _frame: object) -> NoReturn:
@@ -96,7 +96,10 @@ def test_nothing_is_left_of_a_measurement_whose_parent_crashes(alive: int) -> No
 
 
 def test_a_measurement_that_does_not_end_is_killed_at_its_limit(alive: int) -> None:
-    assert measured("stubborn", 1, 0.0, int, what="the test") == "the test did not end within 0 s"
+    assert (
+        run_measurement("stubborn", 1, 0.0, int, what="the test")
+        == "the test did not end within 0 s"
+    )
     os.set_blocking(alive, True)
     assert os.read(alive, 100) in (b"", b"started"), "whether or not it had started"
     assert os.read(alive, 1) == b""
@@ -109,8 +112,8 @@ def test_a_failed_measurement_reports_its_error(
         "import sys; print('7' if sys.argv[1] == '1.5' else 'no answer'); sys.exit('\\nno GPU\\n')"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert measured("failing", 1.5, 60, int, what="the test") == 7
+    assert run_measurement("failing", 1.5, 60, int, what="the test") == 7
     assert (
-        measured("failing", 2, 60, int, what="the test")
+        run_measurement("failing", 2, 60, int, what="the test")
         == "the test ended with exit code 1: no GPU"
     )
