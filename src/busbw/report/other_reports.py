@@ -2,16 +2,36 @@
 checks, tests of links and predictions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from xml.etree.ElementTree import Element
 
+from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
+from busbw.model.states import html as states_html
+from busbw.model.states.types import StatesPlan
+from busbw.pattern import html as pattern_html
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.report.file_kinds import Document
+from busbw.train import html as train_html
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.ui.html.element import add, framed, section, tag
+from busbw.ui.html.table import scroll
+from busbw.watch import html as watch_html
 
+# The parts of a section, by what its file holds; for other files the text of busbw show.
+PARTS: dict[type, Callable[[Any], list[Element]]] = {
+    LinkReport: partial(link_html.parts, level="h3"),
+    TrainResult: train_html.training,
+    PlanResult: train_html.plan,
+    StatesPlan: states_html.parts,
+    Pattern: pattern_html.pattern,
+    ReplayResult: pattern_html.replay,
+}
 Named = tuple[str, Document]  # a file name and what it holds
 
 
@@ -38,7 +58,8 @@ class Others:
     def sections(self) -> list[Element]:
         """A section for each file."""
         return [
-            section(f"{document.title}: {name}", *_parts(document)) for name, document in self.files
+            section(f"{document.title}: {name}", *_parts(document, f"file{number}"))
+            for number, (name, document) in enumerate(self.files)
         ]
 
 
@@ -55,11 +76,12 @@ def page(others: Others) -> bytes:
     return framed(title, main, others.style)
 
 
-def _parts(document: Document) -> list[Element]:
-    """The heat maps of a test of links; for other files the text that busbw show prints."""
-    if isinstance(document.held, LinkReport):
-        return link_html.parts(document.held, level="h3")
+def _parts(document: Document, prefix: str) -> list[Element]:
+    """The plots and tables of a file, or the text that busbw show prints."""
+    if document.intervals:
+        return watch_html.parts(document.intervals, prefix)
+    parts = PARTS.get(type(document.held))
+    if parts is not None:
+        return parts(document.held)
     text = tag("pre", document.text(None).rstrip("\n"), class_="text-output")
-    return [
-        tag("div", text, class_="scroll", tabindex="0", role="region", aria_label=document.title)
-    ]
+    return [scroll(text, document.title)]

@@ -41,22 +41,27 @@ def header(result: PlanResult, width: int | None = None) -> str:
 
 def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
+    shown = columns(result, width)
+    titles = line(shown, [column.title for column in shown])
+    return f"{wrapped(step_alone(plan), width)}\n{titles}"
+
+
+def step_alone(plan: Plan) -> str:
+    """The step without a network, and its buckets."""
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
     alone = plus_minus(plan.alone_s, rounds.mean_interval(run.alone_s) if run else None, MS, 2)
     stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
     note_text = note(len(run.alone_s) if run else 1)
     means = f"; {note_text}" if note_text else ""
-    text = (
+    return (
         f"# a step alone takes {alone} ms, on a perfect network"
         f" {plus_minus(plan.still_s, rounds.mean_interval(stills), MS, 2)};"
         f" {counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready"
         f" after {last.ready_s * MS:.2f}{means}\n"
     )
-    shown = _columns(result, width)
-    return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
 
 
-def _columns(result: PlanResult, width: int | None) -> list[Column]:
+def columns(result: PlanResult, width: int | None) -> list[Column]:
     """The columns, whose values take the plan and an exchange.
 
     The methods are known before the first exchange, so widths are too.
@@ -117,7 +122,7 @@ def _share(plan: Plan, exchange: Exchange) -> str:
 
 def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
     """One method over one transport."""
-    shown = _columns(result, width)
+    shown = columns(result, width)
     return line(shown, [column.text(plan, exchange) for column in shown])
 
 
@@ -131,16 +136,26 @@ def footer(result: PlanResult, width: int | None = None) -> str:
 
     Or the reason why nothing is recommended.
     """
-    text, plan = "", result.plan
-    chosen = recommendation.recommended(plan) if plan else None
-    if plan and chosen:
-        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width)
-        text += _lines(result, plan, chosen)
-    if plan:
-        checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
-        text += wrapped("".join(_check(plan, exchange) for exchange in checked), width)
-        text += wrapped(refusal(result), width)
+    text = advice(result, width)
+    if result.plan:
+        text += wrapped(checks(result.plan) + refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
+
+
+def advice(result: PlanResult, width: int | None = None) -> str:
+    """What to do, and the code that does it; '' if nothing is recommended."""
+    plan = result.plan
+    chosen = recommendation.recommended(plan) if plan else None
+    if plan is None or chosen is None:
+        return ""
+    sentences = wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width)
+    return sentences + _lines(result, plan, chosen)
+
+
+def checks(plan: Plan) -> str:
+    """A line for each exchange whose step was measured too."""
+    checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
+    return "".join(_check(plan, exchange) for exchange in checked)
 
 
 def refusal(result: PlanResult) -> str:
