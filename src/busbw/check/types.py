@@ -3,7 +3,8 @@
 Also the verdict on a whole machine with its exit code.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -162,6 +163,7 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
 NO_DATA = "no data"
 GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+SHOWN = ("fail", "unknown", "warn", NO_DATA)  # what a report has without --all
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 
@@ -193,3 +195,11 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def exit_code(verdict: Verdict) -> Exit:
     """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
     return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
+
+
+def node_names(nodes: Sequence[CheckReport]) -> list[str]:
+    """What to call each node: its host name, or its snapshot if two nodes have one host name."""
+    count = Counter(report.host for report in nodes)
+    return [
+        report.host if count[report.host] == 1 else report.source or report.host for report in nodes
+    ]

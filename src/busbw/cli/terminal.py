@@ -14,6 +14,13 @@ def width() -> int | None:
     Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write
     what it reads there to a file.
     """
-    if sys.stdout is None or not sys.stdout.isatty() or detect(os.environ):
-        return None
-    return shutil.get_terminal_size().columns
+    return shutil.get_terminal_size().columns if _is_shown() else None
+
+
+def height() -> int | None:
+    """Lines of the terminal that stdout is; None if there is no such terminal, as for `width`."""
+    return shutil.get_terminal_size().lines if _is_shown() else None
+
+
+def _is_shown() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty() and not detect(os.environ)

@@ -11,6 +11,7 @@ import msgspec
 
 from busbw.check import command_text, error_growth_types, launch_text
 from busbw.check import text as check_text
+from busbw.check.cluster_text import cluster_text
 from busbw.check.error_growth_types import TrendReport
 from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core import json_codec, pattern, tuner_table
@@ -67,7 +68,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Search for slow hosts", SuspectReport, link_text.render_suspects),
     Kind("Link counters", WatchInterval, watch_text.table),
     Kind("Check of a machine", CheckReport, check_text.text),
-    Kind("Check of several machines", ClusterReport, check_text.cluster_text),
+    Kind("Check of several machines", ClusterReport, cluster_text),
     Kind("Check of a command line", CommandReport, command_text.text),
     Kind("Check of a launch", Diagnosis, launch_text.text),
     Kind("Check of a job", JobReport, job_text.text),

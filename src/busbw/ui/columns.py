@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from busbw.core.result import Result
 
+_COMMA = re.compile(r",(?=\S)")
+_BREAK = "\v"  # white space to textwrap, and in no text
 # `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
-LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")
+LABEL = re.compile(r"[A-Z]{4,7} +|NO DATA +|\S+ {2,}| *")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,11 +111,21 @@ def _wrap(line: str, width: int) -> str:
     label = match.group() if match else ""
     indent = len(label) if label.strip() else len(label) + 2
     lines = textwrap.wrap(
-        line[len(label) :],
+        _breakable(line[len(label) :], width - indent),
         width,
         initial_indent=label,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
+        replace_whitespace=False,
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace(_BREAK, "") + "\n"
+
+
+def _breakable(text: str, room: int) -> str:
+    """The text with marks after the commas of words that are longer than a line, such as a list of
+    hosts.
+    """
+    if max(map(len, text.split()), default=0) <= room:
+        return text
+    return _COMMA.sub(f",{_BREAK}", text)
