@@ -106,7 +106,7 @@ def tail(count: int, total: int, share: float) -> float:
     return math.exp(-total * (part * math.log(part / share) + other))
 
 
-MAX_COUNTER_LINES = 20  # lines of other counters
+MAX_COUNTER_LINES = 20  # of other counters on a terminal
 HOURS_A_DAY = 24
 
 
@@ -132,12 +132,24 @@ def text(report: TrendReport, width: int | None = None) -> str:
     named = {_place(odd_link.growth) for odd_link in report.odd}
     others = [growth for growth in report.grown if _place(growth) not in named]
     table, more = "", ""
+    shown: Sequence[Growth] = ()
     if others:
-        table = f"\nother counters that grew\n{aligned(COLUMNS, others[:MAX_COUNTER_LINES], width)}"
-    if len(others) > MAX_COUNTER_LINES:
-        more = f"... {len(others) - MAX_COUNTER_LINES} more: --format json has them all\n"
+        shown = others if width is None else others[:MAX_COUNTER_LINES]
+        rows = _without_domain(shown)
+        table = f"\nother counters that grew\n{aligned(COLUMNS, rows, width, ('periods',))}"
+    if len(others) > len(shown):
+        more = f"... {len(others) - len(shown)} more: a file or pipe has them all\n"
     reasons = "".join(f"UNKNOWN {host}: {reason}\n" for host, reason in report.reasons.items())
     return wrapped(head + odd, width) + table + more + wrapped(reasons, width)
+
+
+def _without_domain(growths: Sequence[Growth]) -> list[Growth]:
+    """The growths with the first part of their hosts' names, if these differ in it."""
+    hosts = {growth.host for growth in growths}
+    short = {host: host.partition(".")[0] for host in hosts}
+    if len(set(short.values())) < len(hosts) or any(name.isdigit() for name in short.values()):
+        return list(growths)
+    return [msgspec.structs.replace(growth, host=short[growth.host]) for growth in growths]
 
 
 def _place(growth: Growth) -> tuple[str, str, str]:

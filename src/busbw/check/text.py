@@ -192,11 +192,11 @@ def page(row: CheckRow, width: int | None = None) -> str:
 
 
 def listing(rows: Sequence[CheckRow], width: int | None = None) -> str:
-    """All checks, one on each line."""
+    """All checks in a table; on a narrow terminal without their layers."""
     columns = [
         Column(title="id", value=lambda row: row.id, left=True),
         Column(title="name", value=lambda row: row.name, left=True),
         Column(title="layer", value=lambda row: row.layer.value, left=True),
         Column(title="looks at", value=lambda row: row.title, left=True),
     ]
-    return aligned(columns, rows, width, ("layer",))
+    return aligned(columns, rows, width, ("layer",), wrap_last=True)
