@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from busbw.check.alike import Said, merged_text, pattern
 from busbw.check.causes import is_cause
 from busbw.check.differences_text import differences_text
-from busbw.check.groups import Group, group, same_for_all
+from busbw.check.groups import Group, OnNode, group, same_for_all
 from busbw.check.text import (
     check_name,
     label,
@@ -33,7 +33,7 @@ from busbw.ui.columns import wrapped
 
 _FEW = 5  # faults that need no summary
 _NODE_VERDICTS = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS)
-_HINT = "\nevidence and fixes: the same command with `--all`, `| less` or `--only {}`\n"
+_HINT = "\nevidence and fixes: the same command with `| less`, or with `--only {}`\n"
 
 
 def cluster_text(
@@ -177,13 +177,20 @@ def _seen(one: Group) -> list[str]:
 
 
 def _fixes(one: Group) -> list[str]:
-    """The fix for all nodes, or those of the sample."""
+    """The fix for all nodes, or that of the sample for its first part."""
     fix = same_for_all(one.found, "fix")
     if fix or not one.first.fix:
         return [f"        fix: {fix}"] if fix else []
-    fixes = dict.fromkeys(each.finding.fix for each in one.sample)
-    on = _on(one, one.sample[0].node)
-    return [f"        fix{on}: {text}" for text in fixes if text]
+    alike: dict[tuple[str, ...], list[OnNode]] = {}
+    for each in one.sample:
+        if each.finding.fix:
+            alike.setdefault(pattern(Said(each.node, each.finding.fix)), []).append(each)
+    lines = []
+    for first, *others in alike.values():
+        parts = fold(other.finding.subject for other in others)
+        likewise = f"; likewise {parts}" if parts else ""
+        lines.append(f"        fix{_on(one, first.node)}: {first.finding.fix}{likewise}")
+    return lines
 
 
 def _on(one: Group, node: str) -> str:

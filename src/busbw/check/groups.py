@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from busbw.check.alike import Said, for_any_host, largest, merged_text, pattern
 from busbw.check.causes import Problem, problems
-from busbw.check.types import GRADES, Checked, CheckReport, grade, node_names
+from busbw.check.types import GRADES, SHOWN, Checked, CheckReport, Fault, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 
@@ -111,6 +111,27 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[Group]:
         return GRADES.index(check[0]), -most[check], check[1], -len(one.nodes)
 
     return join_same(sorted(groups, key=order))
+
+
+def faults(nodes: Sequence[CheckReport]) -> list[Fault]:
+    """What is not right on the nodes, for programs."""
+    return [_fault(one) for one in group(nodes, SHOWN)]
+
+
+def _fault(one: Group) -> Fault:
+    first = one.first
+    details = [detail.name for each in one.found for detail in each.problem.details]
+    return Fault(
+        id=first.id,
+        name=first.name,
+        layer=first.layer,
+        verdict=first.verdict,
+        message=one.headline,
+        hosts=one.nodes,
+        optional=first.optional,
+        under=list(dict.fromkeys(details)),
+        same_in=one.same_in,
+    )
 
 
 def _by_fault(found: Iterable[OnNode]) -> list[Group]:

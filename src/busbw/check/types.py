@@ -103,15 +103,35 @@ class Node(msgspec.Struct, kw_only=True):
     facts: dict[str, str]
 
 
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings of one check on several nodes whose messages differ only in names and values.
+
+    `message` has these as ranges. `under` names the checks whose findings have the same cause, and
+    `same_in` those that have the same finding.
+    """
+
+    id: str
+    name: str
+    layer: str
+    verdict: Verdict
+    message: str
+    hosts: list[str]
+    optional: bool = False
+    under: list[str] = []
+    same_in: list[str] = []
+
+
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
     """Several nodes: the differences between them, and their reports.
 
+    `faults` are what fails, is unknown or warns on any node, the worst and most frequent first.
     `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine,
     each with the reason. An unreadable snapshot says nothing about its host.
     """
 
     differences: list[Difference]
     nodes: list[CheckReport]
+    faults: list[Fault] = []
     silent: dict[str, str] = {}
     unreadable: dict[str, str] = {}
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from busbw.core.result import Result
 
+_CHECK = re.compile(r"\[(BW\d+) (\S+)\]$")  # a check's id and name stay together
 _COMMA = re.compile(r",(?=\S)")
 _BREAK = "\v"  # white space to textwrap, and in no text
 # `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
@@ -117,6 +118,7 @@ def _wrap(line: str, width: int, label: str | None = None) -> str:
         match = LABEL.match(line)
         label = match.group() if match else ""
     indent = len(label) if label.strip() else len(label) + 2
+    line = _CHECK.sub("[\\1\xa0\\2]", line)
     lines = textwrap.wrap(
         _breakable(line[len(label) :], width - indent),
         width,
@@ -126,7 +128,7 @@ def _wrap(line: str, width: int, label: str | None = None) -> str:
         break_on_hyphens=False,
         replace_whitespace=False,
     )
-    return "\n".join(lines).replace(_BREAK, "") + "\n"
+    return "\n".join(lines).replace(_BREAK, "").replace("\xa0", " ") + "\n"
 
 
 def _breakable(text: str, room: int) -> str:

@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbw.check import error_growth_types
 from busbw.check.alike import Said, for_any_host, merged_text, pattern
 from busbw.check.brief import brief_cluster
 from busbw.check.causes import CAUSES, problems
 from busbw.check.cluster_text import cluster_text
-from busbw.check.registry import BY_NAME
+from busbw.check.error_growth_types import Growth, TrendReport
+from busbw.check.groups import faults
+from busbw.check.registry import BY_NAME, ROWS
+from busbw.check.text import listing
 from busbw.check.types import Checked, CheckReport, ClusterReport, Evidence, overall
 from busbw.core.finding import Verdict
 
@@ -152,7 +156,7 @@ def test_a_terminal_without_room_shows_the_short_list_and_how_to_see_all():
     text = cluster_text(many_faults(), 80, 30)
     assert text.count("\n") < 30 and text.count("is bad") == 9 and "fix: mend it" not in text
     assert text.endswith(
-        "the same command with `--all`, `| less` or `--only\n  kernel-removeipc`\n"
+        "the same command with `| less`, or with `--only\n  kernel-removeipc`\n"
     )
     assert cluster_text(many_faults(), 80, 400).count("fix: mend it") == 9
 
@@ -163,6 +167,34 @@ def test_a_long_list_of_hosts_is_broken_at_commas(width):
     text = cluster_text(cluster(odd), width)
     assert max(map(len, text.splitlines())) <= width
     assert f"gpu[{','.join(host[3:] for host in HOSTS[1::2])}]" in "".join(text.split())
+
+
+def test_programs_get_each_fault_with_its_hosts():
+    found = {host: [GOOD] for host in HOSTS}
+    found |= {"gpu040": [LOST, *UNJUDGED], "gpu002": [errors(3, 1)], "gpu003": [errors(3, 5)]}
+    first, second = faults(cluster(found).nodes)
+    assert (first.id, first.hosts, first.under) == (
+        "BW001",
+        ["gpu040"],
+        ["gpu-persistence", "gpu-ecc-mode"],
+    )
+    assert second.hosts == ["gpu002", "gpu003"]
+    assert second.message == "mlx5_3: 1 or 5 errors since the driver was loaded"
+
+
+def test_tables_fit_80_columns():
+    growth = Growth(
+        host="gpu-1.rack12.cluster.example",
+        kind="port",
+        link="mlx5_3 eth3",
+        counter="excessive_buffer_overrun_errors",
+        by=123456,
+        hours=24.0,
+        at_least=True,
+    )
+    trend = TrendReport(hosts=[growth.host], hours=24.0, links={"port": 8}, odd=[], grown=[growth])
+    for table in (listing(ROWS, 80), error_growth_types.text(trend, 80)):
+        assert max(map(len, table.splitlines())) <= 80
 
 
 def test_many_nodes_are_one_line_for_a_monitor():

@@ -7,6 +7,7 @@ import msgspec
 from busbw.check import rdma_qos_check
 from busbw.check.brief import brief, brief_cluster
 from busbw.check.cluster_text import cluster_text
+from busbw.check.groups import faults
 from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
 from busbw.cli.streams import answer
@@ -57,6 +58,7 @@ class Output:
                 "use it without --hosts and with one --from",
             )
         if self.format_name == "json":
+            cluster.faults = faults(cluster.nodes)
             _print_json(cluster)
         else:
             answer(cluster_text(cluster, width(), height(), everything=self.everything))
