@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from busbw.check.alike import Said, merged_text, pattern
-from busbw.check.types import ClusterReport, Difference
+from busbw.check.types import MISSING, ClusterReport, Difference
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 
 _MOST_VALUES = 4
 _LONG = 5  # parts of a list
+_SEVERAL = 3  # facts that one host lacks
 
 
 def differences_text(cluster: ClusterReport) -> str:
@@ -22,8 +23,23 @@ def differences_text(cluster: ClusterReport) -> str:
         return ""
     text = f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n"
     text += _oddest_line(cluster.differences)
+    missing = _missing(cluster.differences)
+    told = {name for names in missing.values() for name in names}
+    others = [difference for difference in cluster.differences if difference.fact not in told]
     last = partial(_differs_everywhere, len(cluster.nodes))
-    return text + "".join(map(_difference_line, sorted(cluster.differences, key=last)))
+    text += "".join(map(_difference_line, sorted(others, key=last)))
+    for hosts, names in missing.items():
+        text += f"WARN    {len(names)} facts are missing on {hosts}: {', '.join(names)}\n"
+    return text
+
+
+def _missing(differences: Sequence[Difference]) -> dict[str, list[str]]:
+    """The facts that only some hosts lack, by these hosts, if they lack several."""
+    lacking: dict[str, list[str]] = {}
+    for difference in differences:
+        if difference.usual and list(difference.odd) == [MISSING]:
+            lacking.setdefault(fold(difference.odd[MISSING]), []).append(difference.fact)
+    return {hosts: names for hosts, names in lacking.items() if len(names) >= _SEVERAL}
 
 
 def _oddest_line(differences: Sequence[Difference]) -> str:

@@ -83,6 +83,9 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     muted: list[Muted] = []
 
 
+MISSING = "(none)"  # stands for a fact that a node does not have
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A fact that is not the same on all nodes.
 

@@ -9,6 +9,7 @@ from busbw.check import error_growth_types
 from busbw.check.alike import Said, for_any_host, merged_text, pattern
 from busbw.check.brief import brief_cluster
 from busbw.check.causes import CAUSES, problems
+from busbw.check.cluster import differences
 from busbw.check.cluster_text import cluster_text
 from busbw.check.error_growth_types import Growth, TrendReport
 from busbw.check.groups import faults
@@ -155,9 +156,7 @@ def test_many_faults_are_listed_in_short_first_and_a_file_has_all():
 def test_a_terminal_without_room_shows_the_short_list_and_how_to_see_all():
     text = cluster_text(many_faults(), 80, 30)
     assert text.count("\n") < 30 and text.count("is bad") == 9 and "fix: mend it" not in text
-    assert text.endswith(
-        "the same command with `| less`, or with `--only\n  kernel-removeipc`\n"
-    )
+    assert text.endswith("the same command with `| less`, or with `--only\n  kernel-removeipc`\n")
     assert cluster_text(many_faults(), 80, 400).count("fix: mend it") == 9
 
 
@@ -167,6 +166,18 @@ def test_a_long_list_of_hosts_is_broken_at_commas(width):
     text = cluster_text(cluster(odd), width)
     assert max(map(len, text.splitlines())) <= width
     assert f"gpu[{','.join(host[3:] for host in HOSTS[1::2])}]" in "".join(text.split())
+
+
+def test_facts_that_one_node_lacks_are_one_line():
+    facts = {host: {"kernel": "6.8", "GPUs": "8", "NCCL": "2.27", "MTU": "9000"} for host in HOSTS}
+    facts["gpu002"] = {"MTU": "1500"}
+    report = ClusterReport(differences=differences(facts), nodes=cluster({"a": [GOOD]}).nodes)
+    assert cluster_text(report).splitlines()[2:6] == [
+        "4 facts not the same on all nodes",
+        "unlike the others: gpu002 (4 facts)",
+        "WARN    MTU: 1500 on gpu002; 9000 on the other 63",
+        "WARN    3 facts are missing on gpu002: kernel, GPUs, NCCL",
+    ]
 
 
 def test_programs_get_each_fault_with_its_hosts():
