@@ -14,8 +14,8 @@ from busbw.core.host_ranges import fold
 HOST = "HOST"  # stands for the name of each host
 ANY = "*"  # stands for names that no short text lists
 NEVER = "(?!)"  # a pattern that matches nothing
-_MOST_TEXT = 40  # characters of folded names
-_MOST_LARGEST = 3
+_MAX_FOLDED_CHARACTERS = 40  # characters of folded names
+_MAX_LARGEST = 3
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _WORD = r"(?:\w[\w.:+%-]*)?\d(?:[\w.:+%-]*[\w%])?"  # with a digit, and without a full stop
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
@@ -66,7 +66,7 @@ def largest(texts: Sequence[Said]) -> list[Said]:
     column = max(columns, key=_count_distinct, default=[])
     if _count_distinct(column) <= 2:
         return []
-    return sorted(column, key=_size, reverse=True)[:_MOST_LARGEST]
+    return sorted(column, key=_size, reverse=True)[:_MAX_LARGEST]
 
 
 def _columns(texts: Sequence[Said]) -> list[list[Said]]:
@@ -104,7 +104,7 @@ def _merged_values(column: Sequence[Said]) -> str:
     if _all_numbers(column):
         return _number_range(sorted(column, key=_size), "or" if len(distinct) == 2 else "to")
     folded = fold(distinct)
-    if len(folded) <= _MOST_TEXT:
+    if len(folded) <= _MAX_FOLDED_CHARACTERS:
         return folded
     return ANY
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from busbw.check.groups import Group, group
 from busbw.check.types import (
     GRADES,
-    SHOWN,
+    SHOWN_GRADES,
     Checked,
     CheckReport,
     ClusterReport,
@@ -29,7 +29,7 @@ NAGIOS = {
     Verdict.PASS: NagiosExit.OK,
 }
 _OF_NODES = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS)
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, str]:
@@ -48,7 +48,7 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     texts = _first(list(names))
     if not texts:
         texts.append(f"{count['pass']} passed" if count["pass"] else "nothing was judged")
-    remaining = [name for name in SHOWN if count[name] and name not in grades]
+    remaining = [name for name in SHOWN_GRADES if count[name] and name not in grades]
     texts += [f"{count[name]} {name}" for name in remaining]
     figures = " ".join(f"{name.replace(' ', '_')}={count[name]}" for name in GRADES)
     figures += f" muted={len(report.muted)}" if report.muted else ""
@@ -106,5 +106,5 @@ def _on_nodes(fault: Group, nodes: int) -> str:
 
 
 def _first(names: Sequence[str]) -> list[str]:
-    more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
-    return [*names[:_MOST_NAMED], *more]
+    more = [f"{len(names) - _MAX_NAMED} more"] if len(names) > _MAX_NAMED else []
+    return [*names[:_MAX_NAMED], *more]

@@ -19,7 +19,7 @@ from busbw.check.text import (
 from busbw.check.types import (
     GRADES,
     NO_DATA,
-    SHOWN,
+    SHOWN_GRADES,
     CheckReport,
     ClusterReport,
     Muted,
@@ -31,7 +31,7 @@ from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 from busbw.ui.columns import wrapped
 
-_FEW = 5  # faults that need no summary
+_MAX_UNLISTED_FAULTS = 5  # that need no short list
 _NODE_VERDICTS = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS)
 _HINT = "\nevidence and fixes: the same command with `| less`, or with `--only {}`\n"
 
@@ -48,12 +48,12 @@ def cluster_text(
     Many faults are first listed in short. Where a terminal of `height` lines has no room for more,
     this list is all, and a hint says how to see the rest.
     """
-    groups = group(cluster.nodes, GRADES if everything else SHOWN)
+    groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     names = node_names(cluster.nodes)
     head = f"{_head(cluster, names)}{differences_text(cluster)}\n"
     full = "".join(_in_full(one, names) for one in groups) + _muted_text(cluster.nodes, names)
     whole = wrapped(head + full, width)
-    few = len([one for one in groups if _counts(one)]) <= _FEW
+    few = len([one for one in groups if _counts(one)]) <= _MAX_UNLISTED_FAULTS
     if everything or (few and _fits(whole, height)):
         return whole
     short = head + _in_short(groups, names)
@@ -144,7 +144,7 @@ def _in_full(one: Group, names: Sequence[str]) -> str:
         lines.append(f"        largest: {values}")
     details = one.details()
     lines += _details_lines(one, details)
-    if grade(one.first) in SHOWN:
+    if grade(one.first) in SHOWN_GRADES:
         lines += _seen(one)
         for each in (one, *(detail for detail in details if is_cause(detail.first, one.first))):
             lines += _fixes(each)

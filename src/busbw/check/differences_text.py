@@ -9,9 +9,9 @@ from busbw.check.types import MISSING, ClusterReport, Difference
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 
-_MOST_VALUES = 4
-_LONG = 5  # parts of a list
-_SEVERAL = 3  # facts that one host lacks
+_MAX_VALUES = 4  # that are listed though each host has its own
+_LONG_LIST_PARTS = 5  # parts of a list
+_MIN_MISSING_FACTS = 3  # facts that one host lacks
 
 
 def differences_text(cluster: ClusterReport) -> str:
@@ -39,7 +39,7 @@ def _missing(differences: Sequence[Difference]) -> dict[str, list[str]]:
     for difference in differences:
         if difference.usual and list(difference.odd) == [MISSING]:
             lacking.setdefault(fold(difference.odd[MISSING]), []).append(difference.fact)
-    return {hosts: names for hosts, names in lacking.items() if len(names) >= _SEVERAL}
+    return {hosts: names for hosts, names in lacking.items() if len(names) >= _MIN_MISSING_FACTS}
 
 
 def _oddest_line(differences: Sequence[Difference]) -> str:
@@ -74,7 +74,7 @@ def _odd_text(difference: Difference) -> str:
     """Each value with its hosts; the range of the values if nearly each host has its own."""
     hosts = [host for named in difference.odd.values() for host in named]
     values = [Said("", value) for value in difference.odd]
-    own = len(values) > _MOST_VALUES and 2 * len(values) > len(hosts)
+    own = len(values) > _MAX_VALUES and 2 * len(values) > len(hosts)
     if own and len(set(map(pattern, values))) == 1:
         return f"{merged_text(values)} ({len(values)} values) on {fold(hosts)}"
     return "; ".join(
@@ -86,7 +86,8 @@ def _odd_text(difference: Difference) -> str:
 def _difference_from_usual(value: str, usual: str) -> str:
     """A long list as its differences from the usual one, if both have something in common."""
     values, usual_values = value.split(", "), usual.split(", ")
-    if min(len(values), len(usual_values)) < _LONG or not set(values) & set(usual_values):
+    short = min(len(values), len(usual_values)) < _LONG_LIST_PARTS
+    if short or not set(values) & set(usual_values):
         return value
     missing = [part for part in usual_values if part not in values]
     added = [part for part in values if part not in usual_values]

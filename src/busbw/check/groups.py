@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from busbw.check.alike import Said, for_any_host, largest, merged_text, pattern
 from busbw.check.causes import Problem, problems
-from busbw.check.types import GRADES, SHOWN, Checked, CheckReport, Fault, grade, node_names
+from busbw.check.types import GRADES, SHOWN_GRADES, Checked, CheckReport, Fault, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 
@@ -115,7 +115,7 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[Group]:
 
 def faults(nodes: Sequence[CheckReport]) -> list[Fault]:
     """What is not right on the nodes, for programs."""
-    return [_fault(one) for one in group(nodes, SHOWN)]
+    return [_fault(one) for one in group(nodes, SHOWN_GRADES)]
 
 
 def _fault(one: Group) -> Fault:

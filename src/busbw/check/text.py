@@ -8,14 +8,23 @@ from collections.abc import Sequence
 
 from busbw.check.causes import Problem, is_cause, problems
 from busbw.check.groups import headline
-from busbw.check.types import AS_ROOT, GRADES, NO_DATA, SHOWN, Checked, CheckReport, Muted, grade
+from busbw.check.types import (
+    AS_ROOT,
+    GRADES,
+    NO_DATA,
+    SHOWN_GRADES,
+    Checked,
+    CheckReport,
+    Muted,
+    grade,
+)
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
 from busbw.ui.columns import Column, aligned, wrapped
 
-_MOST_EVIDENCE = 4
-_MOST_NAMED = 8
+_MAX_EVIDENCE_LINES = 4
+_MAX_NAMED_PARTS = 8
 
 
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
@@ -35,7 +44,7 @@ def findings(shown: Sequence[Checked], *, everything: bool) -> str:
     """The findings, with lines of any length."""
     found = problems(shown)
     groups: list[list[Problem]] = []
-    for grade_name in GRADES if everything else SHOWN:
+    for grade_name in GRADES if everything else SHOWN_GRADES:
         groups += _group_by_check(found, grade_name)
     joined = _join_alike(groups)
     return "".join(_group_text(first) + _others_line(others) for first, *others in joined)
@@ -109,7 +118,7 @@ def _group_text(group: Sequence[Problem]) -> str:
         lines.append(f"        also: {list_parts(others)}")
     details = [detail for problem in group for detail in problem.details]
     lines += _details_lines(first, details)
-    if grade(first) in SHOWN:
+    if grade(first) in SHOWN_GRADES:
         lines += seen_lines(first)
         to_fix = [problem.finding for problem in group]
         to_fix += [detail for detail in details if is_cause(detail, first)]
@@ -153,7 +162,7 @@ def not_judged_lines(names: Sequence[str]) -> list[str]:
 def seen_lines(finding: Checked, on: str = "") -> list[str]:
     """What was read; `on` is ` on gpu7` if it was read on one node of several."""
     lines = []
-    for evidence in finding.evidence[:_MOST_EVIDENCE]:
+    for evidence in finding.evidence[:_MAX_EVIDENCE_LINES]:
         expected = f", expected {evidence.expected}" if evidence.expected else ""
         lines.append(f"        seen{on}: {evidence.where}: {evidence.seen}{expected}")
     return lines
@@ -167,7 +176,7 @@ def stays_lines(finding: Checked) -> list[str]:
 
 def list_parts(names: Sequence[str]) -> str:
     """The names of parts; many of them as ranges: `mlx5_[0-15]`."""
-    if len(names) <= _MOST_NAMED:
+    if len(names) <= _MAX_NAMED_PARTS:
         return ", ".join(names)
     return fold(names).replace("],", "], ")
 

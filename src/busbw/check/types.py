@@ -11,6 +11,13 @@ import msgspec
 from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
 
+SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
+NO_DATA = "no data"
+GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+SHOWN_GRADES = ("fail", "unknown", "warn", NO_DATA)  # what a report has without --all
+AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
+MISSING = "(none)"  # stands for a fact that a node does not have
+
 
 class Evidence(msgspec.Struct, frozen=True):
     """One value that was read: its place, the value, and the value expected there.
@@ -81,9 +88,6 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
     findings: list[Checked] = []
     muted: list[Muted] = []
-
-
-MISSING = "(none)"  # stands for a fact that a node does not have
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,13 +185,6 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
     def failed(self) -> bool:
         """Whether a stage failed."""
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
-
-
-SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
-NO_DATA = "no data"
-GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
-SHOWN = ("fail", "unknown", "warn", NO_DATA)  # what a report has without --all
-AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 
 def grade(finding: Checked) -> str:

