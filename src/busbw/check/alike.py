@@ -13,7 +13,7 @@ from busbw.core.host_ranges import fold
 
 HOST = "HOST"  # stands for the name of each host
 ANY = "*"  # stands for names that no short text lists
-NEVER = "(?!)"  # a pattern that matches nothing
+_NEVER = "(?!)"  # a pattern that matches nothing
 _MAX_FOLDED_CHARACTERS = 40  # characters of folded names
 _MAX_LARGEST = 3
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -91,7 +91,7 @@ def _own_name(host: str) -> re.Pattern[str]:
     """What finds the host's name, with or without its domain."""
     names = {host, host.partition(".")[0]} - {""}
     longest_first = sorted((name for name in names if not name.isdigit()), key=len, reverse=True)
-    either = "|".join(map(re.escape, longest_first)) or NEVER
+    either = "|".join(map(re.escape, longest_first)) or _NEVER
     return re.compile(rf"(?<![\w.-])(?:{either})(?![\w-]|\.\w)")
 
 

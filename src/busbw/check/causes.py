@@ -57,10 +57,11 @@ class Problem:
 
 
 def problems(findings: Iterable[Checked]) -> list[Problem]:
-    """All findings of a node in their order, details under their cause.
+    """All findings of a node in their order; of those with one cause, the gravest with the others
+    under it.
 
-    A cause is at least as grave as its details: of a warning and a failure with one cause, the
-    failure stands above. A detail of a detail stands under the first cause.
+    A failure so stands above the warning that is its cause. Of equally grave ones the cause stands
+    above. A detail of a detail stands under the first.
     """
     kept = list(findings)
     bad = [finding for finding in kept if grade(finding) in BAD]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from busbw.check.alike import Said, merged_text, pattern
 from busbw.check.causes import is_cause
 from busbw.check.differences_text import differences_text
-from busbw.check.groups import Group, OnNode, group, same_for_all
+from busbw.check.groups import Group, OnNode, fix_for_all, group
 from busbw.check.text import (
     check_name,
     label,
@@ -33,7 +33,8 @@ from busbw.ui.columns import wrapped
 
 _MAX_UNLISTED_FAULTS = 5  # that need no short list
 _NODE_VERDICTS = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS)
-_HINT = "\nevidence and fixes: the same command with `| less`, or with `--only {}`\n"
+_HINT = "evidence and fixes: the same command with `| less`, or with `--only {}`\n"
+_NO_DATA_HINT = "\nwhat has no data, and why: the same command with `| less`\n"
 
 
 def cluster_text(
@@ -51,24 +52,21 @@ def cluster_text(
     groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     names = node_names(cluster.nodes)
     head = f"{_head(cluster, names)}{differences_text(cluster)}\n"
-    full = "".join(_in_full(one, names) for one in groups) + _muted_text(cluster.nodes, names)
-    whole = wrapped(head + full, width)
-    few = len([one for one in groups if _counts(one)]) <= _MAX_UNLISTED_FAULTS
-    if everything or (few and _fits(whole, height)):
+    muted = _muted_text(cluster.nodes, names)
+    faults = [fault for fault in groups if grade(fault.first) != NO_DATA]
+    in_full = "".join(_in_full(fault, names) for fault in groups) + muted
+    many = len(faults) > _MAX_UNLISTED_FAULTS and not everything
+    listed = f"{_in_short(groups, names)}\n" if many else ""
+    whole = wrapped(f"{head}{listed}{in_full}", width)
+    if everything or not groups or height is None or whole.count("\n") < height:
         return whole
-    short = head + _in_short(groups, names)
-    whole = wrapped(f"{short}\n{full}", width)
-    if _fits(whole, height):
+    if many:
+        return wrapped(head + listed + _HINT.format(faults[0].first.name), width)
+    without_data = _no_data_text(groups, names)
+    if not without_data:
         return whole
-    return wrapped(short + _HINT.format(groups[0].first.name), width)
-
-
-def _fits(text: str, height: int | None) -> bool:
-    return height is None or text.count("\n") < height
-
-
-def _counts(one: Group) -> bool:
-    return grade(one.first) != NO_DATA
+    in_full = "".join(_in_full(fault, names) for fault in faults) + muted
+    return wrapped(f"{head}{in_full}{without_data}{_NO_DATA_HINT}", width)
 
 
 def _head(cluster: ClusterReport, names: Sequence[str]) -> str:
@@ -101,24 +99,29 @@ def _lost(word: str, reasons: Mapping[str, str]) -> str:
 
 
 def _in_short(groups: Sequence[Group], names: Sequence[str]) -> str:
-    """A fault's message and nodes; one line for all that has no data."""
-    text = "".join(_headline(one, names) for one in groups if _counts(one))
-    without = [one for one in groups if not _counts(one)]
-    if without:
-        checks = {name for one in without for name in (one.first.name, *one.same_in)}
-        nodes = {node for one in without for node in one.nodes}
-        text += f"NO DATA for {counted(len(checks), 'check')}\n{_on_line(list(nodes), names)}"
-    return text
+    """The message and nodes of each fault; one line for all that has no data."""
+    faults = [_headline(fault, names) for fault in groups if grade(fault.first) != NO_DATA]
+    return "".join(faults) + _no_data_text(groups, names)
 
 
-def _headline(one: Group, names: Sequence[str]) -> str:
-    head = f"{label(one.first)} {one.headline}  {check_name(one.first)}\n"
-    parts = one.parts()
+def _no_data_text(groups: Sequence[Group], names: Sequence[str]) -> str:
+    """How many checks have no data, and on which nodes; '' if all have."""
+    without = [lacking for lacking in groups if grade(lacking.first) == NO_DATA]
+    if not without:
+        return ""
+    checks = {name for lacking in without for name in (lacking.first.name, *lacking.same_in)}
+    nodes = {node for lacking in without for node in lacking.nodes}
+    return f"NO DATA for {counted(len(checks), 'check')}\n{_on_line(list(nodes), names)}"
+
+
+def _headline(fault: Group, names: Sequence[str]) -> str:
+    head = f"{label(fault.first)} {fault.headline}  {check_name(fault.first)}\n"
+    parts = fault.parts()
     if len(parts) == 1:
         (part,) = parts
         if part not in head and "," in part:
             head += f"        parts: {part.replace(',', ', ')}\n"
-        return head + _on_line(one.nodes, names)
+        return head + _on_line(fault.nodes, names)
     where = [f"{fold(nodes)} ({part})" if part else fold(nodes) for part, nodes in parts.items()]
     return f"{head}        on: {', '.join(where)}\n"
 
@@ -136,25 +139,25 @@ def _nodes_text(nodes: Sequence[str], names: Sequence[str]) -> str:
     return but if len(nodes) > len(others) and len(but) < len(text) else text
 
 
-def _in_full(one: Group, names: Sequence[str]) -> str:
+def _in_full(fault: Group, names: Sequence[str]) -> str:
     """The fault with its details, what was read, and the fix."""
     lines = []
-    if one.largest:
-        values = ", ".join(f"{said.text} on {said.host}" for said in one.largest)
+    if fault.largest:
+        values = ", ".join(f"{said.text} on {said.host}" for said in fault.largest)
         lines.append(f"        largest: {values}")
-    details = one.details()
-    lines += _details_lines(one, details)
-    if grade(one.first) in SHOWN_GRADES:
-        lines += _seen(one)
-        for each in (one, *(detail for detail in details if is_cause(detail.first, one.first))):
+    details = fault.details()
+    lines += _details_lines(fault, details)
+    if grade(fault.first) in SHOWN_GRADES:
+        lines += _seen(fault)
+        for each in (fault, *(detail for detail in details if is_cause(detail.first, fault.first))):
             lines += _fixes(each)
-        lines += stays_lines(one.first)
-    if one.same_in:
-        lines.append(f"        the same in: {', '.join(one.same_in)}")
-    return _headline(one, names) + "".join(f"{line}\n" for line in lines)
+        lines += stays_lines(fault.first)
+    if fault.same_in:
+        lines.append(f"        the same in: {', '.join(fault.same_in)}")
+    return _headline(fault, names) + "".join(f"{line}\n" for line in lines)
 
 
-def _details_lines(one: Group, details: Sequence[Group]) -> list[str]:
+def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:
     """What has the same cause, with its nodes if they are not all that have the fault."""
     lines = []
     unjudged: list[str] = []
@@ -162,40 +165,40 @@ def _details_lines(one: Group, details: Sequence[Group]) -> list[str]:
         if detail.first.verdict is Verdict.UNKNOWN:
             unjudged += [detail.first.name, *detail.same_in]
             continue
-        on = "" if detail.nodes == one.nodes else f" on {fold(detail.nodes)}"
-        label_text = relation(detail.first, one.first)
+        on = "" if detail.nodes == fault.nodes else f" on {fold(detail.nodes)}"
+        label_text = relation(detail.first, fault.first)
         text = f"{detail.headline}{on}  {check_name(detail.first)}"
         lines.append(f"        {label_text}: {text}")
     return lines + not_judged_lines(list(dict.fromkeys(unjudged)))
 
 
-def _seen(one: Group) -> list[str]:
+def _seen(fault: Group) -> list[str]:
     """What was read: the same everywhere, or the largest value as an example."""
-    sample = one.sample[0]
-    evidence = {each.finding.evidence for each in one.found}
-    return seen_lines(sample.finding, "" if len(evidence) == 1 else _on(one, sample.node))
+    sample = fault.sample[0]
+    evidence = {each.finding.evidence for each in fault.found}
+    return seen_lines(sample.finding, "" if len(evidence) == 1 else _on(fault, sample.node))
 
 
-def _fixes(one: Group) -> list[str]:
+def _fixes(fault: Group) -> list[str]:
     """The fix for all nodes, or that of the sample for its first part."""
-    fix = same_for_all(one.found, "fix")
-    if fix or not one.first.fix:
+    fix = fix_for_all(fault.found)
+    if fix or not fault.first.fix:
         return [f"        fix: {fix}"] if fix else []
     alike: dict[tuple[str, ...], list[OnNode]] = {}
-    for each in one.sample:
+    for each in fault.sample:
         if each.finding.fix:
             alike.setdefault(pattern(Said(each.node, each.finding.fix)), []).append(each)
     lines = []
     for first, *others in alike.values():
         parts = fold(other.finding.subject for other in others)
         likewise = f"; likewise {parts}" if parts else ""
-        lines.append(f"        fix{_on(one, first.node)}: {first.finding.fix}{likewise}")
+        lines.append(f"        fix{_on(fault, first.node)}: {first.finding.fix}{likewise}")
     return lines
 
 
-def _on(one: Group, node: str) -> str:
+def _on(fault: Group, node: str) -> str:
     """` on gpu7`, or '' if no other node has the fault."""
-    return f" on {node}" if len(one.nodes) > 1 else ""
+    return f" on {node}" if len(fault.nodes) > 1 else ""
 
 
 def _muted_text(nodes: Sequence[CheckReport], names: Sequence[str]) -> str:

@@ -161,6 +161,6 @@ def join_same(groups: Iterable[Group]) -> list[Group]:
     return list(joined.values())
 
 
-def same_for_all(found: Sequence[OnNode], text: str) -> str:
-    """The fix or another field of the finding if it is the same on all nodes, else ''."""
-    return for_any_host([Said(one.node, getattr(one.finding, text)) for one in found])
+def fix_for_all(found: Sequence[OnNode]) -> str:
+    """The fix if it is the same on all nodes but for their names, else ''."""
+    return for_any_host([Said(one.node, one.finding.fix) for one in found])

@@ -160,6 +160,19 @@ def test_a_terminal_without_room_shows_the_short_list_and_how_to_see_all():
     assert cluster_text(many_faults(), 80, 400).count("fix: mend it") == 9
 
 
+def test_what_has_no_data_is_one_line_on_a_terminal_without_room():
+    unread = [
+        finding(name, Verdict.UNKNOWN, "", f"{name} cannot be read", optional=True)
+        for name in ("kernel-thp", "memlock", "cpu-online")
+    ]
+    report = cluster({host: [loopback(host), *unread] for host in HOSTS})
+    text = cluster_text(report, 80, 12)
+    assert "        fix: in /etc/hosts" in text
+    assert "NO DATA for 3 checks\n        on: all nodes\n" in text
+    assert cluster_text(report, 80, 40).count("cannot be read") == 3
+    assert cluster_text(cluster({host: [] for host in HOSTS}), 80, 1).startswith("64 nodes")
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_long_list_of_hosts_is_broken_at_commas(width):
     odd = {host: [errors(3, 5)] if at % 2 else [GOOD] for at, host in enumerate(HOSTS)}
