@@ -51,7 +51,7 @@ def cluster_text(
     """
     groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     names = node_names(cluster.nodes)
-    head = f"{_head(cluster, names)}{differences_text(cluster)}\n"
+    head = f"{head_text(cluster, names)}{differences_text(cluster)}\n"
     muted = _muted_text(cluster.nodes, names)
     faults = [fault for fault in groups if grade(fault.first) != NO_DATA]
     in_full = "".join(_in_full(fault, names) for fault in groups) + muted
@@ -69,7 +69,7 @@ def cluster_text(
     return wrapped(f"{head}{in_full}{without_data}{_NO_DATA_HINT}", width)
 
 
-def _head(cluster: ClusterReport, names: Sequence[str]) -> str:
+def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
     """How many nodes failed, and which; the hosts without an answer; unreadable snapshots."""
     total = len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)
     by_verdict: dict[Verdict, list[str]] = {}
@@ -116,14 +116,22 @@ def _no_data_text(groups: Sequence[Group], names: Sequence[str]) -> str:
 
 def _headline(fault: Group, names: Sequence[str]) -> str:
     head = f"{label(fault.first)} {fault.headline}  {check_name(fault.first)}\n"
+    return head + "".join(where_lines(fault, names))
+
+
+def where_lines(fault: Group, names: Sequence[str]) -> list[str]:
+    """The parts and nodes of a fault; `names` are those of all nodes."""
     parts = fault.parts()
-    if len(parts) == 1:
-        (part,) = parts
-        if part not in head and "," in part:
-            head += f"        parts: {part.replace(',', ', ')}\n"
-        return head + _on_line(fault.nodes, names)
-    where = [f"{fold(nodes)} ({part})" if part else fold(nodes) for part, nodes in parts.items()]
-    return f"{head}        on: {', '.join(where)}\n"
+    if len(parts) > 1:
+        where = [
+            f"{fold(nodes)} ({part})" if part else fold(nodes) for part, nodes in parts.items()
+        ]
+        return [f"        on: {', '.join(where)}\n"]
+    on = _on_line(fault.nodes, names)
+    (part,) = parts
+    if part in fault.headline or "," not in part:
+        return [on]
+    return [f"        parts: {part.replace(',', ', ')}\n", on]
 
 
 def _on_line(nodes: Sequence[str], names: Sequence[str]) -> str:
@@ -140,7 +148,11 @@ def _nodes_text(nodes: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _in_full(fault: Group, names: Sequence[str]) -> str:
-    """The fault with its details, what was read, and the fix."""
+    return _headline(fault, names) + "".join(f"{line}\n" for line in detail_lines(fault))
+
+
+def detail_lines(fault: Group) -> list[str]:
+    """The largest values of a fault, its details, what was read, and the fix."""
     lines = []
     if fault.largest:
         values = ", ".join(f"{said.text} on {said.host}" for said in fault.largest)
@@ -154,7 +166,7 @@ def _in_full(fault: Group, names: Sequence[str]) -> str:
         lines += stays_lines(fault.first)
     if fault.same_in:
         lines.append(f"        the same in: {', '.join(fault.same_in)}")
-    return _headline(fault, names) + "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:

@@ -3,7 +3,7 @@ text of each.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +96,8 @@ class Document:
     """The content of a file: its title, its text by the width of the terminal, and its structure
     if views know it.
 
+    `facts` are those of a snapshot's machine.
+
     `intervals` are those of a file of link counters; `held` is the last.
     """
 
@@ -103,6 +105,7 @@ class Document:
     text: Callable[[int | None], str]
     held: msgspec.Struct | pattern.Pattern | None = None
     intervals: Sequence[WatchInterval] = ()
+    facts: Mapping[str, str] | None = None
 
     @classmethod
     def of_pattern(cls, record: pattern.Pattern) -> "Document":

@@ -14,10 +14,8 @@ from busbw.core.topology import Gpu, Host, Nic
 from busbw.measure.formats.table import sweep_text
 from busbw.report.rows import NO_VALUE, nominal
 from busbw.ui.html.element import tag
-from busbw.ui.html.table import facts, text_table
+from busbw.ui.html.table import facts, foldable, text_table
 from busbw.ui.number_formats import nccl_version_text
-
-MAX_UNFOLDED_LINES = 16  # at most so many lines are not folded
 
 
 def machine(result: Result) -> list[Element]:
@@ -77,12 +75,6 @@ def _nic(nic: Nic) -> str:
     return f"{nic.name} ({nic.kind}{rate}{virtual}{state})"
 
 
-def _foldable(title: str, content: Element, lines: int) -> Element:
-    """Content under its title, folded if it has more than MAX_UNFOLDED_LINES lines."""
-    open = "" if lines <= MAX_UNFOLDED_LINES else None
-    return tag("details", tag("summary", title), content, open=open)
-
-
 def _ranks(result: Result) -> Element | None:
     devices = result.world.devices
     if not devices:
@@ -101,7 +93,7 @@ def _ranks(result: Result) -> Element | None:
     if result.world.groups > 1:
         title += f", {result.world.groups} groups"
     ranks = text_table(("rank", "host", "device", "bus", "process"), lines, "Ranks")
-    return _foldable(title, ranks, len(lines))
+    return foldable(title, ranks, len(lines))
 
 
 def _versions(result: Result) -> Element | None:
@@ -131,7 +123,7 @@ def _environment(environment: dict[str, str]) -> Element | None:
         return None
     lines = list(environment.items())
     title = counted(len(lines), "environment variable")
-    return _foldable(title, text_table(("name", "value"), lines, "Environment"), len(lines))
+    return foldable(title, text_table(("name", "value"), lines, "Environment"), len(lines))
 
 
 def run(result: Result) -> Element | None:

@@ -7,6 +7,7 @@ from busbw.ui.columns import Column
 from busbw.ui.html.element import tag
 
 LONG_TEXT = 24  # characters
+MAX_UNFOLDED_LINES = 16  # at most so many lines are not folded
 
 
 def scroll(content: Element, name: str) -> Element:
@@ -46,6 +47,12 @@ def _text_cell(text: str | Element, title: str) -> Element:
     """
     long = isinstance(text, str) and len(text) > LONG_TEXT
     return tag("td", text, class_="long" if long else None, data_title=title)
+
+
+def foldable(title: str, content: Element, lines: int | None) -> Element:
+    """Content under its title, folded if it has more than MAX_UNFOLDED_LINES lines, or None."""
+    open = "" if lines is not None and lines <= MAX_UNFOLDED_LINES else None
+    return tag("details", tag("summary", title), content, open=open)
 
 
 def column_table(columns: Sequence[Column], items: Iterable[object], name: str) -> Element:
