@@ -15,7 +15,7 @@ TIME_STEPS_S = (
     *(1, 2, 5, 10, 15, 30),
     *(minutes * MINUTE_S for minutes in (1, 2, 5, 10, 15, 30)),
     *(hours * HOUR_S for hours in (1, 2, 3, 6, 12)),
-    *(days * DAY_S for days in (1, 2, 7, 14, 28, 91, 365)),
+    *(days * DAY_S for days in (1, 2, 7, 14, 28)),
 )
 
 # A value of the axis, and the text there.
@@ -108,7 +108,8 @@ def time_ticks(low: float, high: float, limit: int) -> list[Tick]:
     if the axis spans days.
     """
     fitting = (step for step in TIME_STEPS_S if (high - low) / step < limit)
-    step = next(fitting, TIME_STEPS_S[-1])
+    whole_days = math.ceil((high - low) / (limit - 1) / DAY_S) * DAY_S
+    step = next(fitting, whole_days)
     form = "%H:%M"
     if step < MINUTE_S:
         form = "%H:%M:%S"
