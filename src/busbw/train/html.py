@@ -64,9 +64,10 @@ def plan(result: PlanResult) -> list[Element]:
     parts += prose(plan_text.step_alone(result.plan))
     parts += prose(plan_text.advice(result) + plan_text.refusal(result))
     exchanges = sorted(result.plan.exchanges, key=result.plan.step_s)
+    transport, method, *others = plan_text.columns(result, None)
     columns = [
         replace(column, value=partial(column.value, result.plan))
-        for column in plan_text.columns(result, None)
+        for column in (method, transport, *others)
     ]
     table = column_table(columns, result.plan.exchanges, "Exchanges")
     errors = "".join(f"error: {error}\n" for error in result.errors)
