@@ -17,7 +17,6 @@ from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
     chosen_checks,
-    given_hosts,
     known,
     matching_files,
     refuse_before_subcommand,
@@ -33,6 +32,7 @@ from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
+from busbw.launch.hostfile import given_hosts
 
 
 @click.group(

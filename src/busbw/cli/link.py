@@ -21,7 +21,7 @@ from busbw.core.finding import Verdict
 from busbw.core.given_file import read_whole
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
-from busbw.launch.hosts import Host, parse_hosts, read_hostfile
+from busbw.launch.hostfile import given_hosts
 from busbw.link import findings
 from busbw.link import html as link_html
 from busbw.link import text as view
@@ -185,7 +185,9 @@ def command(
     output = Output(html, format_name, json_name)
     if result is not None:
         return output.print(_read(result))
-    named = _hosts(hosts, hostfile)
+    named = given_hosts(hosts, hostfile)
+    if not named:
+        raise UsageError("link: no hosts are named", "busbw link --hosts h1,h2, or --hostfile FILE")
     if suspect:
         if len(rails) > 1:
             raise UsageError("--suspect uses one network", "give --rail once")
@@ -218,14 +220,6 @@ def _refuse_ignored(context: click.Context, suspect: bool, result: bool) -> None
     ]
     if options:
         raise UsageError(f"{', '.join(options)}: {why}", "remove it; see busbw link --help")
-
-
-def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
-    if bool(hosts) == bool(hostfile):
-        raise UsageError(
-            "link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE"
-        )
-    return parse_hosts(hosts) if hosts else read_hostfile(str(hostfile))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
 from busbw.launch.failures import known
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import Host, without_user
 from busbw.launch.remote_ps import SSH_FAILED
 
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
@@ -192,7 +192,7 @@ def _read_banner(host: str) -> str:
     """sshd's banner; '' if nothing answers on port 22."""
     with (
         contextlib.suppress(OSError),
-        socket.create_connection((host, SSH_PORT), timeout=BANNER_S) as connection,
+        socket.create_connection((without_user(host), SSH_PORT), timeout=BANNER_S) as connection,
     ):
         connection.settimeout(BANNER_S)
         return connection.recv(255).decode("ascii", "replace").partition("\r")[0].strip()
@@ -202,7 +202,8 @@ def _read_banner(host: str) -> str:
 def install(context: LaunchContext) -> Stage:
     """Every host has the same version of busbw at the same path."""
     command = context.node("identity")
-    for done in context.on_all(command, json.dumps({"names": context.names}).encode()):
+    asked = json.dumps({"names": [*map(without_user, context.names)]}).encode()
+    for done in context.on_all(command, asked):
         try:
             context.identities[done.host] = parse_identity(done)
         except ValueError:
@@ -221,7 +222,8 @@ def install(context: LaunchContext) -> Stage:
 def names(context: LaunchContext) -> Stage:
     """Host names resolve on all hosts, and no host resolves its own name to a loopback address."""
     for host, identity in context.identities.items():
-        unresolved = [name for name in context.names if not identity["names"].get(name)]
+        asked = map(without_user, context.names)
+        unresolved = [name for name in asked if not identity["names"].get(name)]
         if unresolved:
             fix = filled(
                 "add {name} to /etc/hosts on {host}, or use addresses",

@@ -6,11 +6,11 @@ import msgspec
 from busbw.check import launch_text
 from busbw.check.doctor import launching
 from busbw.check.doctor.networks import LaunchContext
-from busbw.cli.checks.arguments import given_hosts
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
+from busbw.launch.hostfile import given_hosts
 
 
 @click.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
