@@ -4,6 +4,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 _PARTS = re.compile(r"(\d+)")
+MOST_LISTED = 4  # names; more are folded
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names in a sentence: `h1, h2`, or folded if there are many."""
+    every = list(names)
+    return ", ".join(every) if len(every) <= MOST_LISTED else fold(every)
 
 
 def fold(names: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from busbw.core.env import LAB_RATE
 from busbw.host.process import die_with_parent
 from busbw.lab.gpus import PIPES
 from busbw.lab.processes import NAMESPACES
@@ -33,7 +34,7 @@ _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in whi
 # All hosts share this machine's cores without knowing it: ranks that wait must yield.
 YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 # A machine may forbid Open MPI to start anything on other hosts; a lab's hosts are its own.
-_DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
+_DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm", LAB_RATE)
 
 
 def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
@@ -82,6 +83,8 @@ def variables(lab: Lab, host: LabHost) -> dict[str, str]:
     values = dict(YIELD)
     if host.gpus or lab.spec.gpus == 0:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
+    if lab.spec.shape.rate:
+        values[LAB_RATE] = f"{lab.spec.shape.rate:.0f}"
     if lab.shares_gpus:
         values[PIPES] = lab.mps
     if host.gpu_percent is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import MOST_LISTED, fold
 from busbw.launch.host_ranges import expand, is_range, split_words
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -40,6 +41,27 @@ class Host:
 def without_user(name: str) -> str:
     """The host in `user@h1`."""
     return name.rpartition("@")[2]
+
+
+def hosts_text(hosts: Sequence[Host]) -> str:
+    """The hosts as --hosts takes them: in their order, or many as ranges, `gpu[001-064]:8`."""
+    if len(hosts) <= MOST_LISTED or any(":" in host.name for host in hosts):
+        return ",".join(map(str, hosts))
+    by_slots: dict[int, list[str]] = {}
+    for host in hosts:
+        by_slots.setdefault(host.slots, []).append(host.name)
+    words: list[str] = []
+    for slots, names in by_slots.items():
+        words += (str(Host(word, slots)) for word in split_words(fold(names), "--hosts"))
+    return ",".join(words)
+
+
+def probe_command(hosts: Sequence[str]) -> str:
+    """A command that shows which of several hosts cannot be reached."""
+    if len(hosts) > MOST_LISTED:
+        return f"busbw check launch --hosts '{fold(hosts)}'"
+    names = " ".join(hosts)
+    return f"for h in {names}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
 
 
 def with_user(host: Host, user: str, where: str) -> Host:
@@ -160,7 +182,7 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
     total = sum(host.slots for host in known)
     if ranks > total:
         per_host = -(-ranks // len(known))
-        enough = ",".join(str(Host(host.name, per_host)) for host in known)
+        enough = hosts_text([Host(host.name, per_host) for host in known])
         raise UsageError(
             f"-n {ranks}: the {len(known)} hosts have {total} slots",
             f"give more slots, like --hosts {enough}",

@@ -19,6 +19,7 @@ import socket
 from collections.abc import Iterable, Sequence
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
 from busbw.link.types import Rail
 
@@ -81,7 +82,7 @@ def choose(options: Sequence[str], ports: Ports, hosts: Sequence[str]) -> list[R
         rails += common(ports) if option == ALL else [_select_rail(option, ports)]
     if not rails:
         raise NoMeasurement(
-            f"no two of {', '.join(hosts)} have a port on the same network",
+            f"no two of {listed(hosts)} have a port on the same network",
             f"name their ports: {_port_names(ports)}",
         )
     return rails
@@ -106,7 +107,7 @@ def _default_rail(ports: Ports, hosts: Sequence[str]) -> Rail:
     shared = common(ports)
     if not shared:
         raise NoMeasurement(
-            f"no two of {', '.join(hosts)} have a port on the same network",
+            f"no two of {listed(hosts)} have a port on the same network",
             f"give --rail: {_port_names(ports)}",
         )
     for host in hosts:  # one name at a time, since each may wait for a name server

@@ -29,11 +29,12 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Diagnosis, Stage
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
 from busbw.launch.failures import known
-from busbw.launch.hosts import Host, without_user
+from busbw.launch.hosts import Host, hosts_text, without_user
 from busbw.launch.remote_ps import SSH_FAILED
 
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
@@ -85,6 +86,11 @@ def nccl(context: LaunchContext) -> Stage:
     """NCCL creates a communicator over one GPU of each host."""
     if context.engine == "mpi":
         return skipped("nccl", "no GPUs were requested")
+    if context.on_cpus:
+        return skipped("nccl", "no NVIDIA GPU on any host")
+    if context.without_gpus:
+        message = f"no NVIDIA GPU on {listed(context.without_gpus)}"
+        return failed("nccl", message, fix=GPU_MISSING)
     sweep = ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"]
     return _run_busbw(context, "nccl", sweep, per_host=1)
 
@@ -101,7 +107,7 @@ def _run_busbw(context: LaunchContext, name: str, sweep: Sequence[str], per_host
 
     `per_host` is the number of ranks on each host, 0 for one on each slot.
     """
-    hosts = ",".join(str(Host(host.name, per_host or host.slots or 1)) for host in context.hosts)
+    hosts = hosts_text([Host(host.name, per_host or host.slots or 1) for host in context.hosts])
     limit = f"{context.limit_s:g}"
     words = ["run", *sweep, "--hosts", hosts, "--timing", "classic", "--iters", "5", "--brief"]
     words += ["--launch-limit", limit, "--limit", limit]
@@ -149,6 +155,10 @@ def _as_text(output: bytes | str | None) -> str:
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
+GPU_MISSING = (
+    "on that host: nvidia-smi -L, and busbw check --layer gpu; or leave it out; --engine mpi tests"
+    " CPUs"
+)
 SSH_PORT = 22
 LOG_IN = (
     "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)"
@@ -233,7 +243,7 @@ def names(context: LaunchContext) -> Stage:
             return failed("names", f"{host} cannot resolve {unresolved[0]}", fix=fix)
     hostnames = {identity["hostname"] for identity in context.identities.values()}
     if len(hostnames) < len(context.identities):
-        shared = ", ".join(sorted(hostnames))
+        shared = listed(sorted(hostnames))
         message = f"several hosts have the name {shared}: launchers count them as one host"
         fix = "while no job runs there: hostnamectl set-hostname NAME, a different one on each"
         return failed("names", message, fix=fix)
@@ -295,7 +305,7 @@ def commands(context: LaunchContext) -> dict[str, str]:
 
 
 def _socket_variables(context: LaunchContext) -> dict[str, str]:
-    """Variables that let NCCL and Gloo use the first network that works.
+    """Variables that let NCCL and Gloo use the first network that works, NCCL only with GPUs.
 
     Empty if its interface has different names on the hosts.
     """
@@ -308,7 +318,8 @@ def _socket_variables(context: LaunchContext) -> dict[str, str]:
     if len(names) != 1:
         return {}
     name = names.pop()
-    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+    variables = {"GLOO_SOCKET_IFNAME": name}
+    return variables if context.on_cpus else {"NCCL_SOCKET_IFNAME": f"={name}", **variables}
 
 
 def _drop_variable(line: list[str], variable: str) -> list[str]:
