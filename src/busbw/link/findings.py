@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from busbw.core.counters import BY_NAME, Kind
 from busbw.core.finding import Finding, Verdict
-from busbw.core.host_ranges import listed
+from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
 from busbw.link.slow_endpoints import End, Measured, Solution, solve
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
@@ -81,10 +81,10 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
 
 
 def _missing(report: LinkReport) -> list[Finding]:
+    problems = {host.name: host.problem for host in report.hosts if host.problem}
     result = [
-        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}")
-        for host in report.hosts
-        if host.problem
+        Finding(HOST, Verdict.UNKNOWN, f"not measured completely: {text}")
+        for text in by_reason(problems)
     ]
     for rail in report.rails:
         names = [

@@ -28,6 +28,8 @@ from busbw.measure.supervise import Follower, RankFailed, follow
 from busbw.measure.target import Placement
 from busbw.measure.watchdog import Reporter, Watchdog
 
+# nccl-tests has no limit but -T. More than the start of thousands of ranks takes
+COMPAT_LAUNCH_LIMIT_S = 300.0
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
@@ -44,8 +46,7 @@ def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
         raise UsageError(message, "leave them to the outer launcher")
     limited_job = with_timeout(requested_job)
     if isinstance(limited_job, SweepJob) and limited_job.compat:
-        # nccl-tests has no limit but -T
-        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)
+        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=COMPAT_LAUNCH_LIMIT_S)
     watchdog = start_watchdog(
         limited_job, stall_reporter(sink), code=sink.frontend.exit_of(TimedOut(""))
     )

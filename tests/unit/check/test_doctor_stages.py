@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from doctor_answers import answers, context, identity, on_two, said
+from doctor_answers import FABRIC, answers, context, identity, on_two, said
 
 from busbw.check.doctor import launching, networks
 from busbw.check.doctor.launching import commands, diagnosis, stages
@@ -253,6 +253,13 @@ def test_nccl_is_skipped_without_gpus(monkeypatch):
         PASS,
     )
     assert "h1:1,h2:1" in lines[0]
+    nobody = context(identity("h1", gpus=0), identity("h2", gpus=0))
+    assert launching.nccl(nobody).verdict is SKIP
+    nobody.networks = [FABRIC]
+    assert launching._socket_variables(nobody) == {"GLOO_SOCKET_IFNAME": "eth0"}
+    some = launching.nccl(context(identity("h1"), identity("h2", gpus=0)))
+    assert (some.verdict, some.message) == (FAIL, "no NVIDIA GPU on h2")
+    assert len(lines) == 1, "NCCL was not started"
 
 
 def test_a_program_that_is_run():
