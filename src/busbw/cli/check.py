@@ -68,9 +68,14 @@ from busbw.launch.hostfile import given_hosts
     "--hosts",
     default="",
     callback=not_empty,
-    help="check these hosts over ssh and compare them: h1,h2",
+    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
+)
 @click.option(
     "--limit",
     "limit_s",

@@ -48,8 +48,13 @@ OF_SUSPECT = {
 
 
 @click.command("link", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default="", callback=not_empty, help="hosts to measure between: h1,h2,h3")
-@click.option("--hostfile", type=File(), help="file with one host per line")
+@click.option(
+    "--hosts",
+    default="",
+    callback=not_empty,
+    help="hosts to measure between: h1,h2,h3 or gpu[01-16]",
+)
+@click.option("--hostfile", type=File(), help="file of hosts: `h1 slots=8`, or `gpu[01-16]`")
 @click.option(
     "--test",
     "method",

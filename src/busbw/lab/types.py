@@ -242,13 +242,14 @@ def usage(lab: Lab) -> str:
     if lab.spec.sshd:
         means = "by ssh"
     places = shlex.quote(hosts_text([Host(name, 1) for name in names]))
+    links = shlex.quote(hosts_text([Host(name) for name in names]))
     largest = short_size(_largest_bytes(lab.spec.shape.rate))
     sweep = f"busbw run all_reduce --hosts {places} -b 1K -e {largest} -f 4"
     return (
         f"{_head(lab)}\n"
         f"reach each other {means}: {listed(names)}\n\n"
         f"run    busbw lab exec{option} {names[0]} -- {sweep}\n"
-        f"link   busbw lab exec{option} {names[0]} -- busbw link --hosts {places}\n"
+        f"link   busbw lab exec{option} {names[0]} -- busbw link --hosts {links}\n"
         f"end    busbw lab down{option}\n"
     )
 

@@ -30,6 +30,11 @@ from busbw.measure.watchdog import Reporter, Watchdog
 
 # nccl-tests has no limit but -T. More than the start of thousands of ranks takes
 COMPAT_LAUNCH_LIMIT_S = 300.0
+NOT_JOINED = (
+    "a rank has not started, or a firewall is between hosts: busbw check launch --hosts h1:8,h2:8"
+    " finds the first step that fails"
+)
+LOWEST_STEP = "look first at the rank that is at the lowest step; the others are waiting for it"
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 
@@ -94,7 +99,7 @@ def stall_reporter(sink: Sink) -> Reporter:
         reported_steps.add(report.step)
         saved_note = sink.run_aborted(f"{report.phase_text} made no progress")
         message = f"error: {report.message()}" + (f" ({saved_note})" if saved_note else "")
-        hint = "look first at the rank that is at the lowest step; the others are waiting for it"
+        hint = NOT_JOINED if report.phase == "rendezvous" else LOWEST_STEP
         sink.error(f"{message}\n\nhint: {hint}")
 
     return show

@@ -171,7 +171,11 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     monkeypatch.setattr(
         launching.mpirun,
         "command",
-        lambda *words: ["mpirun", "-x", f"{launching.interfaces.VARIABLE}=1", *map(str, words[2:])],
+        lambda *words: [
+            *("mpirun", "-x", f"{launching.interfaces.VARIABLE}=1"),
+            *(str(word) for word in words[2:]),
+            *words[1],
+        ],
     )
     monkeypatch.setattr(launching.shutil, "which", lambda name: f"/usr/bin/{name}")
     one = on_two()
@@ -183,6 +187,7 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
         str(one.hosts),
         "10.1.0.0/24",
         own,
+        *("-x", "PATH", "python", "train.py"),
     ]
     sockets = "NCCL_SOCKET_IFNAME='=eth0' GLOO_SOCKET_IFNAME=eth0 "
     assert found[

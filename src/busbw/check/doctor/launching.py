@@ -284,7 +284,10 @@ def commands(context: LaunchContext) -> dict[str, str]:
     ranks = sum(host.slots for host in hosts)
     variables = _socket_variables(context)
     line = mpirun.command(mpirun.find(), PROGRAM, ranks, hosts, network, variables)
-    lines = {"mpirun": shlex.join(_drop_variable(line, interfaces.VARIABLE))}
+    line = _drop_variable(line, interfaces.VARIABLE)
+    # Open MPI looks for a bare name on each host's own PATH, which lacks this environment's.
+    line[-len(PROGRAM) : -len(PROGRAM)] = ["-x", "PATH"]
+    lines = {"mpirun": shlex.join(line)}
     if len({host.slots for host in hosts}) > 1:
         return lines
     first = hosts[0].name

@@ -22,9 +22,14 @@ EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
     "--hosts",
     default="",
     callback=not_empty,
-    help="hosts of the job: h1,h2  [default: those that NCCL RAS names]",
+    help="hosts of the job: h1,h2 or gpu[01-16]  [default: those that NCCL RAS names]",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
+)
 @click.option(
     "--ras",
     default="",
