@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
-from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, is_network_chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.registry import engine, refuse_network
@@ -20,8 +20,8 @@ from busbw.measure.job import Job
 LOG = logging.getLogger(__name__)
 
 HINT = (
-    "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the"
-    " plugin loads)"
+    "NCCL_DEBUG=INFO busbw run ...   (the reason), and on that host busbw run --net busbw"
+    " --print-env   (whether the plugin loads)"
 )
 
 
@@ -56,7 +56,7 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 
     They suit the fastest network of any host. Collective.
     """
-    local = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
+    local = None if is_network_chosen(os.environ) else channels(net_plugin.rate(os.environ))
     by_process = control.allgather(
         (local, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE))
     )

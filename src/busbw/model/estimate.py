@@ -12,10 +12,11 @@ the factors hold for other host counts as far as the model's form does; the larg
 predicted from the smaller ones first, and that error is reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds
 from busbw.model.fabric import Fabric
@@ -26,19 +27,27 @@ from busbw.model.types import Fit
 
 Fits = dict[tuple[str, str, str], Fit]  # by collective, algorithm and protocol
 SIMPLE_AT = 2
+MIN_TIME_SHARE = 0.1  # of a time: a smaller part says nothing about its factor
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What an estimate depends on besides the operation.
 
-    `oversubscription` divides the rate of the NICs; NCCL does not know of it.
+    `oversubscription` divides the rate of the NICs; NCCL does not know of it. `traffic` gives what
+    an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
+    host; None for an even exchange.
     """
 
     system: System
     release: Release = LATEST
     may: Allowed = field(default_factory=Allowed)
     oversubscription: float = 1.0
+    traffic: Callable[[int, int], Traffic | None] | None = None
+
+    def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
+        """What an alltoallv moves between the ranks; None for an even exchange."""
+        return self.traffic(hosts, size_bytes) if self.traffic else None
 
 
 def estimate(
@@ -98,7 +107,8 @@ def _narrow(setting: Setting, hosts: int, per_host: int) -> Fabric:
 def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
-    narrowed = _narrow(setting, hosts, per_host)
+    traffic = setting.traffic_at(hosts, size_bytes)
+    narrowed = replace(_narrow(setting, hosts, per_host), traffic=traffic)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None
@@ -108,9 +118,6 @@ def _exchange(
     latency = LATEST.base[RING][SIMPLE_AT] + LATEST.hops[link][RING][SIMPLE_AT]
     factor = float(row.bus_factor(hosts * per_host))
     return Choice(P2P, "Simple", Parts(latency * US, size_bytes * factor / bound.busbw))
-
-
-SIGNIFICANT = 0.1  # of a time: a smaller part says nothing about its factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,7 @@ def factors(points: Sequence[Point]) -> tuple[float, float]:
     """The factors a of the latency and b of the transfer time, not negative.
 
     One point, and points that cannot tell the two parts apart, give one factor for both. A part
-    that is below SIGNIFICANT at every point has factor 1.
+    that is below MIN_TIME_SHARE at every point has factor 1.
     """
     latencies = [point.parts.latency_s / point.time_s for point in points]
     transfers = [point.parts.transfer_s / point.time_s for point in points]
@@ -168,9 +175,9 @@ def factors(points: Sequence[Point]) -> tuple[float, float]:
     bb = sum(transfer * transfer for transfer in transfers)
     lb = sum(latency * transfer for latency, transfer in zip(latencies, transfers, strict=True))
     sum_l, sum_b = sum(latencies), sum(transfers)
-    if max(latencies) < SIGNIFICANT:
+    if max(latencies) < MIN_TIME_SHARE:
         return 1.0, (sum_b - lb) / bb
-    if max(transfers) < SIGNIFICANT:
+    if max(transfers) < MIN_TIME_SHARE:
         return (sum_l - lb) / ll, 1.0
     determinant = ll * bb - lb * lb
     if len(points) > 1 and determinant > 1e-9 * ll * bb:

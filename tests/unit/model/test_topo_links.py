@@ -9,9 +9,10 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
+from busbw.model.estimate import Setting
 from busbw.model.hardware import XGMI, gcn_name, xgmi
 from busbw.model.nccl.constants import LATEST
-from busbw.model.predict import check, ideals
+from busbw.model.predict import check, predict
 from busbw.model.systems import System
 
 Links = Callable[[int], list[tuple[str, int, str]]]
@@ -63,12 +64,13 @@ def test_eight_mi300x_use_all_links_that_lead_to_gpus_that_take_part() -> None:
     assert (system.nvls, system.rccl, system.gpu) == (False, True, "MI300 or alike")
 
 
-def test_there_is_no_model_of_rccl() -> None:
+def test_rccl_has_no_model() -> None:
     system = read(document(4, each_other(4, 1), tag="xgmi", gpu='sm="120" gcn="908"'))
-    levels = ideals(BY_NAME["all_reduce"], system, 1, 4, 1 << 30, LATEST, "t.xml")
-    assert all(level.planned is None for level in levels.levels)
-    assert any("no model of RCCL" in note for note in levels.described.notes)
-    assert levels.described.link == 3 * 46e9
+    answer = predict(Setting(system), BY_NAME["all_reduce"], [1], 4, [1 << 30], "t.xml")
+    assert answer.rows == []
+    assert all(level.planned is None for level in answer.bounds.levels)
+    assert any("no model of RCCL" in note for note in answer.described.notes)
+    assert answer.described.link == 3 * 46e9
     with pytest.raises(UsageError, match="no model of RCCL"):
         system.model(LATEST, 1, 4)
 
@@ -120,7 +122,7 @@ def itself(number: int) -> list[tuple[str, int, str]]:
     ],
     ids=["itself", "pairs", "a CPU", "nowhere", "both"],
 )
-def test_links_of_which_there_is_no_model_are_refused(links: Links, message: str) -> None:
+def test_links_without_a_model_are_refused(links: Links, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         read(document(4, links))
     assert "--system" in caught.value.hint
