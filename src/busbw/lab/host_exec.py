@@ -134,7 +134,7 @@ def write_agent(lab: Lab) -> Path:
     lines = [
         "#!/bin/sh",
         'while [ "$1" = -o ]; do shift 2; done',
-        "host=$1; shift",
+        "host=${1##*@}; shift",
         "case $host in",
         *cases,
         '*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;',

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
 from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
+from busbw.launch.hosts import without_user
 from busbw.link.types import Rail
 
 Pair = tuple[int, int]
@@ -128,7 +129,7 @@ def _default_rail(ports: Ports, hosts: Sequence[str]) -> Rail:
 
 def _addresses(host: str) -> set[str]:
     try:
-        infos = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(without_user(host), None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
         return set()  # a name that only ssh knows
     return {str(address[0]) for *_, address in infos}
