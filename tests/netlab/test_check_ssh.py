@@ -77,7 +77,7 @@ def test_host_that_wants_a_password_is_named_with_the_fix(ssh_hosts):
     done = busbw(ssh_hosts, "check", "launch", "--hosts", ALL, "--limit", "25")
     assert done.returncode == 1
     assert (
-        "FAIL    ssh: 10.77.0.3 cannot be logged into: exit code 255: root@10.77.0.3: Permission"
-        " denied (publickey" in done.stdout
+        "FAIL ssh: 10.77.0.3 cannot be logged into: exit code 255: root@10.77.0.3: Permission"
+        " denied (publickey" in " ".join(done.stdout.split())
     )
     assert "ssh-copy-id 10.77.0.3" in done.stdout
