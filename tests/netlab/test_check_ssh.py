@@ -29,7 +29,7 @@ def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_four_hosts_are_checked_and_launched_over_ssh(ssh_hosts):
     checked = busbw(ssh_hosts, "check", "--hosts", ALL)
-    assert checked.stdout.startswith("4 nodes, 4 answered\n"), checked.stdout + checked.stderr
+    assert checked.stdout.startswith("4 nodes, 4 answered"), checked.stdout + checked.stderr
     hosts = "root@10.77.0.[1-2] root@10.77.0.3,root@10.77.0.4"
     done = busbw(ssh_hosts, "check", "launch", "--hosts", hosts, "--limit", "30")
     assert done.returncode == 0, done.stdout + done.stderr
