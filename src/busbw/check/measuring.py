@@ -6,11 +6,11 @@ perftest: each RDMA device writes from the memory of its nearest GPU to itself.
 
 import os
 import subprocess
-import sys
 from typing import TypeVar
 
 import msgspec
 
+from busbw.core import program
 from busbw.host.process import die_with_parent, kill_with_children
 from busbw.link import perftest
 
@@ -33,7 +33,7 @@ def measured(
     gives up.
     """
     process = subprocess.Popen(
-        (sys.executable, "-m", module, str(seconds)),
+        program.words(module, str(seconds)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,11 +1,11 @@
 """Samples a running job: NCCL's RAS, then all hosts for some seconds, then RAS again."""
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
+from busbw.core import program
 from busbw.job import host as host_data
 from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
@@ -95,7 +95,7 @@ def _second_report(answers: dict[str, HostSeen], asked: str, ras: str) -> tuple[
 
 def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
-    words = [sys.executable, "-m", host_data.__name__]
+    words = program.words(host_data.__name__)
     stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     limit_s = seconds + host_data.RAS_S + STARTS_S
     answers, silent = dict[str, HostSeen](), dict[str, str]()

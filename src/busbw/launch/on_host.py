@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host import kernel_log, process
 from busbw.host.os_queries import free_space
@@ -116,7 +117,7 @@ def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, HostAnswer | N
     None for a host that does not answer or that ssh cannot reach. A host that answers something
     else is left out.
     """
-    words = [sys.executable, "-m", "busbw.launch.on_host"]
+    words = program.words("busbw.launch.on_host")
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
     answers: dict[str, HostAnswer | None] = {}
     for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
