@@ -4,12 +4,14 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
 
+import dist_file
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from elftools.elf.elffile import ELFFile
@@ -101,6 +103,36 @@ def sbom(path: Path) -> None:
     anonymous(path.name, text.encode())
 
 
+def single_file(path: Path, version: str, cache: Path) -> None:
+    """The single file starts with each of its Pythons that is on PATH, and without any other
+    package.
+    """
+    anonymous(path.name, path.read_bytes())
+    if platform.machine() != dist_file.MACHINE:
+        return
+    clean = _clean_environment() | {"XDG_CACHE_HOME": str(cache)}
+    found = [shutil.which(f"python{each}") for each in dist_file.PYTHONS]
+    for interpreter in [sys.executable, *filter(None, found)]:
+        done = subprocess.run(
+            [interpreter, "-I", path, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean,
+        )
+        right = not done.returncode and done.stdout.split()[-1:] == [version]
+        require(right, f"{interpreter} {path.name} --version: {done.stdout}{done.stderr}")
+
+
+def _clean_environment() -> dict[str, str]:
+    """The environment without settings of busbw, NCCL and Python."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))
+    }
+
+
 def install(folder: Path, version: str, home: Path) -> Path:
     """Installs the wheels for this machine into a new environment at `home`, runs both, and removes
     busbw-native.
@@ -112,11 +144,7 @@ def install(folder: Path, version: str, home: Path) -> Path:
     pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
     natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
     tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))
-    }
+    clean = _clean_environment()
     for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
         done = subprocess.run(
             [home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean

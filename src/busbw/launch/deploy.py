@@ -18,7 +18,8 @@ from busbw.launch.remote_ps import SSH_FAILED
 from busbw.launch.single_file import build
 
 INSTALL = "install Python 3.11 or newer there, or give its path: --python /opt/bin/python3.12"
-# Arguments: the path, the file's bytes, the Python. One line without `!`, which csh would read.
+# Arguments: the path, the file's bytes, the Python, seconds for its start. One line without `!`,
+# which csh would read.
 _RECEIVE = "; ".join(
     (
         "umask 022",
@@ -36,7 +37,7 @@ _RECEIVE = "; ".join(
         'if [ "$size" -ne "$2" ]; then fail "$size of $2 bytes arrived" "deploy once more"; fi',
         'chmod 755 "$new" || exit',
         f'command -v "$3" > /dev/null || fail "no $3 on this host" "{INSTALL}"',
-        '"$3" "$new" -m busbw.launch.deployed || exit',
+        'timeout "$4" "$3" "$new" -m busbw.launch.deployed || exit',
         'mv -f "$new" "$1"',
     )
 )
@@ -91,7 +92,7 @@ def deploy(hosts: Sequence[str], file: Path, to: str, python: str, limit_s: floa
     where busbw runs, then the others.
     """
     size = str(file.stat().st_size)
-    words = ["sh", "-c", _RECEIVE, "sh", to, size, python]
+    words = ["sh", "-c", _RECEIVE, "sh", to, size, python, f"{limit_s:g}"]
     inputs = dict.fromkeys(hosts, file)
     outcomes: dict[tuple[Deployed | None, str, str], list[str]] = {}
     for done in remote.run_each(dict.fromkeys(hosts, words), limit_s, inputs):

@@ -11,6 +11,7 @@ import runpy
 import stat
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import busbw_built  # written by the build
 
@@ -29,31 +30,38 @@ def run(file: str) -> None:
 
     If it fails, the unpacked packages are compared with those in `file`.
     """
+    prepare(file)
     try:
-        prepare(file)
-        try:
-            _run_busbw()
-        except SystemExit as end:
-            if end.code == BUG:
-                _mend(file)
-            raise
-        except Exception:
+        _run_busbw()
+    except SystemExit as end:
+        if end.code == BUG:
             _mend(file)
-            raise
-    except CannotUnpack as problem:
-        sys.stderr.write(f"error: {problem}\n")
-        sys.exit(UNABLE)
+        raise
+    except Exception:
+        _mend(file)
+        raise
 
 
 def prepare(file: str) -> None:
-    """Let this process import busbw from the packages of the single file at an absolute path."""
+    """Let this process import busbw from the packages of the single file at an absolute path.
+
+    Exits with a message if they cannot be unpacked.
+    """
     from _imp import extension_suffixes
 
-    folder = unpacked(file)
+    try:
+        folder = unpacked(file)
+    except CannotUnpack as problem:
+        _fail(str(problem))
     sys.path[:0] = [str(folder / COMMON), str(folder / extension_suffixes()[0])]
     from busbw.core import program
 
     program.started_from(file)
+
+
+def _fail(problem: str) -> NoReturn:
+    sys.stderr.write(f"error: {problem}\n")
+    sys.exit(UNABLE)
 
 
 def _run_busbw() -> None:
@@ -140,22 +148,25 @@ def _unpack(file: str, folder: Path) -> None:
 def _mend(file: str) -> None:
     """If an unpacked file is not as it was, unpack all of them again.
 
-    CannotUnpack then, because this process may have imported a part of them.
+    Exits then, because this process may have imported a part of them.
     """
     import shutil
     import tempfile
 
-    folder = unpacked(file)
-    damaged = _damaged(file, folder)
-    if not damaged:
-        return
-    aside = Path(tempfile.mkdtemp(prefix="damaged.", dir=folder.parent))
     try:
-        folder.rename(aside / "packages")
-        unpacked(file)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    raise CannotUnpack(
+        folder = unpacked(file)
+        damaged = _damaged(file, folder)
+        if not damaged:
+            return
+        aside = Path(tempfile.mkdtemp(prefix="damaged.", dir=folder.parent))
+        try:
+            folder.rename(aside / "packages")
+            unpacked(file)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except (CannotUnpack, OSError) as problem:
+        _fail(str(problem))
+    _fail(
         f"{folder}: {damaged} was damaged; the packages have been unpacked again\n\n"
         "hint: run the same command once more"
     )
