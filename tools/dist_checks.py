@@ -111,8 +111,7 @@ def single_file(path: Path, version: str, cache: Path) -> None:
     if platform.machine() != dist_file.MACHINE:
         return
     clean = _clean_environment() | {"XDG_CACHE_HOME": str(cache)}
-    found = [shutil.which(f"python{each}") for each in dist_file.PYTHONS]
-    for interpreter in [sys.executable, *filter(None, found)]:
+    for interpreter in _pythons():
         done = subprocess.run(
             [interpreter, "-I", path, "--version"],
             capture_output=True,
@@ -122,6 +121,17 @@ def single_file(path: Path, version: str, cache: Path) -> None:
         )
         right = not done.returncode and done.stdout.split()[-1:] == [version]
         require(right, f"{interpreter} {path.name} --version: {done.stdout}{done.stderr}")
+
+
+def _pythons() -> list[str]:
+    """This Python, and those on PATH that the single file is built for, if they run."""
+    found = [shutil.which(f"python{each}") for each in dist_file.PYTHONS]
+    able = [
+        path
+        for path in filter(None, found)
+        if not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    ]
+    return [sys.executable, *able]
 
 
 def _clean_environment() -> dict[str, str]:
