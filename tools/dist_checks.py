@@ -155,7 +155,8 @@ def install(folder: Path, version: str, home: Path) -> Path:
     natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
     tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
     clean = _clean_environment()
-    for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
+    lines = [["--version"], *([["run", "--net", "busbw", "--print-env"]] if natives else [])]
+    for words in lines:
         done = subprocess.run(
             [home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean
         )

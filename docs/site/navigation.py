@@ -18,6 +18,7 @@ HOW_TO = {
     ],
     "several hosts": [
         "several-hosts",
+        "deploy-to-many-nodes",
         "slurm",
         "kubernetes",
         "lab",

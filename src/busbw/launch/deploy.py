@@ -18,6 +18,10 @@ from busbw.launch.remote_ps import SSH_FAILED
 from busbw.launch.single_file import build
 
 INSTALL = "install Python 3.11 or newer there, or give its path: --python /opt/bin/python3.12"
+OTHER = (
+    "name such a Python with --python; for another processor build the file there: busbw deploy"
+    " --hosts localhost"
+)
 # Arguments: the path, the file's bytes, the Python, seconds for its start. One line without `!`,
 # which csh would read.
 _RECEIVE = "; ".join(
@@ -25,7 +29,7 @@ _RECEIVE = "; ".join(
         "umask 022",
         "LC_ALL=C",
         "export LC_ALL",
-        'fail() { echo "error: $1" >&2; echo "hint: $2" >&2; exit "${3:-1}"; }',
+        'fail() { echo "error: $1" >&2; echo "hint: $2" >&2; exit 1; }',
         'if [ -d "$1" ]; then fail "$1 is a directory" "give a file: --to $1/busbw.pyz"; fi',
         'new="$1.$(uname -n).$$"',
         "trap 'rm -f \"$new\"' EXIT",
@@ -133,7 +137,7 @@ def _hint(done: remote.Done, to: str) -> str:
     if done.code == SSH_FAILED:
         return f"ssh {NAME} true must work without a password"
     if WRONG_PYTHON in done.error:
-        return INSTALL
+        return OTHER
     space = f"ssh {NAME} df -h {Path(to).parent}, or name another path with --to"
     return _stated(done, "hint: ") or space
 
