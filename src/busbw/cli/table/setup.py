@@ -75,6 +75,7 @@ ROWS = (
                 "busbw completion fish > ~/.config/fish/completions/busbw.fish",
             ),
         ),
+        tables=False,
     ),
     Row(
         "manifest",
@@ -157,5 +158,6 @@ ROWS = (
                 ),
             ),
         },
+        tables=False,
     ),
 )
