@@ -53,7 +53,7 @@ def _members(wheel: Path) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(wheel) as archive:
         names = [each for each in archive.namelist() if not each.endswith("/")]
         suffixes = {match[0] for match in map(SUFFIX.search, names) if match}
-        folder = suffixes.pop() if suffixes else build.COMMON
+        folder = suffixes.pop() if suffixes else build.COMMON_FOLDER
         for each in names:
             if not each.partition("/")[0].endswith(".data"):
                 yield f"{folder}/{each}", archive.read(each)

@@ -58,7 +58,7 @@ def test_hosts_that_fail_are_named_and_the_others_run_from_the_file(ssh_hosts, t
     mount_small(lab.hosts[2], pythons)
     file = place / "busbw.pyz"
     everyone = ",".join((H1, H2, H3, H4, H9))
-    words = ("--hosts", everyone, "--to", file, "--python", python, "--limit", "60")
+    words = ("--hosts", everyone, "--to", file, "--python", python, "--limit", "60", "--wide")
     done = run(ssh_hosts, sys.executable, "-m", "busbw", "deploy", *words)
     assert done.returncode == 3, done.stdout + done.stderr
     lines = done.stdout.splitlines()

@@ -48,7 +48,7 @@ def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list
 
 def _run(arguments: Sequence[str], file: Path) -> Result:
     """The result of `busbw run` with these arguments, through a file."""
-    line = program.words("busbw", "run", *arguments, "--json", str(file))
+    line = program.module_command("busbw", "run", *arguments, "--json", str(file))
     code = subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode
     command = f"busbw run {shlex.join(arguments)}"
     if code == Exit.USAGE:

@@ -15,11 +15,13 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.host_ranges import fold
 from busbw.core.program import single_file
 from busbw.launch import deploy, remote
-from busbw.launch.deploy import NAME, Outcome
+from busbw.launch.deploy import HOST_PLACEHOLDER, Outcome
 from busbw.launch.hosts import parse_hosts, read_hostfile
 
-BUILT = Path(".local", "bin", "busbw.pyz")  # in the home directory: what an installed busbw builds
-LABEL = 8  # columns before a text
+BUILT_FILE = Path(
+    ".local", "bin", "busbw.pyz"
+)  # in the home directory: what an installed busbw builds
+LABEL_WIDTH = 8  # columns before a text
 
 
 @click.command("deploy", context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,7 +89,7 @@ def _file(file: Path | None, to: str) -> tuple[Path, str]:
     """The single file here, which is built if there is none, and its path on the hosts."""
     running = single_file()
     if file is None and not running:
-        path = Path(to or Path.home() / BUILT).absolute()
+        path = Path(to or Path.home() / BUILT_FILE).absolute()
         deploy.build_file(path)
         talk(f"note: built {path} for Python {sys.version_info.major}.{sys.version_info.minor}")
         return path, str(path)
@@ -109,16 +111,16 @@ def _lines(outcome: Outcome, target: str) -> str:
         return _labeled("ok", f"{hosts}: {what}")
     problem = outcome.problem
     if len(outcome.hosts) == 1:
-        problem = problem.replace(NAME, hosts)
-    fix = outcome.hint.replace(NAME, outcome.hosts[0])
+        problem = problem.replace(HOST_PLACEHOLDER, hosts)
+    fix = outcome.hint.replace(HOST_PLACEHOLDER, outcome.hosts[0])
     return _labeled("failed", f"{hosts}: {problem}") + _labeled("", f"fix: {fix}")
 
 
 def _labeled(label: str, text: str) -> str:
     wrapper = textwrap.TextWrapper(
-        width=width() or LABEL + len(text) + 1,
-        initial_indent=f"{label:<{LABEL}}",
-        subsequent_indent=" " * LABEL,
+        width=width() or LABEL_WIDTH + len(text) + 1,
+        initial_indent=f"{label:<{LABEL_WIDTH}}",
+        subsequent_indent=" " * LABEL_WIDTH,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -131,4 +133,4 @@ def _say_next(hosts: Sequence[str], words: Sequence[str]) -> None:
     if not Path(target).exists() and not any(map(remote.is_local, hosts)):
         talk(f"note: this host has no {target}; add localhost to --hosts to start it from here")
     line = shlex.join([*words, "check", "--hosts", fold(hosts)])
-    answer(f"\n{'run':<{LABEL}}{line}\n")
+    answer(f"\n{'run':<{LABEL_WIDTH}}{line}\n")

@@ -9,7 +9,7 @@ import sys
 _file: list[str] = []  # the single file that this process was started from
 
 
-def started_from(file: str) -> None:
+def set_single_file(file: str) -> None:
     """Note the absolute path of the single file that started this process."""
     _file[:] = [file]
 
@@ -19,6 +19,6 @@ def single_file() -> str:
     return _file[0] if _file else ""
 
 
-def words(module: str, *arguments: str) -> list[str]:
-    """The words that run a module of busbw with this Python."""
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module of busbw with this Python."""
     return [sys.executable, *_file, "-m", module, *arguments]

@@ -98,7 +98,7 @@ def _ask(
     asks: dict[str, HostRequest], seconds: float
 ) -> tuple[dict[str, HostStatus], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
-    words = program.words(host_data.__name__)
+    words = program.module_command(host_data.__name__)
     stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     limit_s = seconds + host_data.RAS_S + STARTS_S
     answers, silent = dict[str, HostStatus](), dict[str, str]()

@@ -17,14 +17,16 @@ from busbw.launch.deployed import Deployed
 from busbw.launch.remote_ps import SSH_FAILED
 from busbw.launch.single_file import build
 
-INSTALL = "install Python 3.11 or newer there, or give its path: --python /opt/bin/python3.12"
-OTHER = (
+INSTALL_PYTHON_HINT = (
+    "install Python 3.11 or newer there, or give its path: --python /opt/bin/python3.12"
+)
+OTHER_PYTHON_HINT = (
     "name such a Python with --python; for another processor build the file there: busbw deploy"
     " --hosts localhost"
 )
 # Arguments: the path, the file's bytes, the Python, seconds for its start. One line without `!`,
 # which csh would read.
-_RECEIVE = "; ".join(
+_RECEIVE_SCRIPT = "; ".join(
     (
         "umask 022",
         "LC_ALL=C",
@@ -40,20 +42,20 @@ _RECEIVE = "; ".join(
         'size=$(wc -c < "$new") || exit',
         'if [ "$size" -ne "$2" ]; then fail "$size of $2 bytes arrived" "deploy once more"; fi',
         'chmod 755 "$new" || exit',
-        f'command -v "$3" > /dev/null || fail "no $3 on this host" "{INSTALL}"',
+        f'command -v "$3" > /dev/null || fail "no $3 on this host" "{INSTALL_PYTHON_HINT}"',
         'timeout "$4" "$3" "$new" -m busbw.launch.deployed || exit',
         'mv -f "$new" "$1"',
     )
 )
-WRONG_PYTHON = "this file needs CPython"  # in the message of single_file.zip_main
-NAME = "%h"  # stands for the host in a message, as in ssh's configuration
+WRONG_PYTHON_TEXT = "this file needs CPython"  # in the message of single_file.zip_main
+HOST_PLACEHOLDER = "%h"  # stands for the host in a message, as in ssh's configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Hosts that ended in the same way; `problem` is '' where busbw runs.
 
-    NAME in the problem and in the hint stands for a host.
+    HOST_PLACEHOLDER in the problem and in the hint stands for a host.
     """
 
     hosts: tuple[str, ...]
@@ -72,7 +74,7 @@ def check_file(path: Path) -> None:
         raise UsageError(f"--file {path}: {error.strerror}", hint) from error
     except BadZipFile as error:
         raise UsageError(f"--file {path}: no single file, or only a part of one", hint) from error
-    if build.BUILT not in names:
+    if build.DESCRIPTION not in names:
         raise UsageError(f"--file {path}: a zip file without busbw", hint)
 
 
@@ -96,7 +98,7 @@ def deploy(hosts: Sequence[str], file: Path, to: str, python: str, limit_s: floa
     where busbw runs, then the others.
     """
     size = str(file.stat().st_size)
-    words = ["sh", "-c", _RECEIVE, "sh", to, size, python, f"{limit_s:g}"]
+    words = ["sh", "-c", _RECEIVE_SCRIPT, "sh", to, size, python, f"{limit_s:g}"]
     inputs = dict.fromkeys(hosts, file)
     outcomes: dict[tuple[Deployed | None, str, str], list[str]] = {}
     for done in remote.run_each(dict.fromkeys(hosts, words), limit_s, inputs):
@@ -112,7 +114,11 @@ def _outcome(done: remote.Done, to: str) -> tuple[Deployed | None, str, str]:
             return done.answer(Deployed), "", ""
         except ValueError:
             start = done.out[:60].decode(errors="replace")
-            return None, f"unexpected answer: '{start}'", f"ssh {NAME} true must print nothing"
+            return (
+                None,
+                f"unexpected answer: '{start}'",
+                f"ssh {HOST_PLACEHOLDER} true must print nothing",
+            )
     return None, _problem(done, to), _hint(done, to)
 
 
@@ -128,17 +134,17 @@ def _problem(done: remote.Done, to: str) -> str:
     else:
         text = stated or done.problem.partition(": ")[2] or done.problem
     text = re.sub(re.escape(to) + r"\.[^\s:']+\.\d+", to, text)
-    return re.sub(rf"(?<![\w.-]){re.escape(done.host)}(?![\w.-])", NAME, text)
+    return re.sub(rf"(?<![\w.-]){re.escape(done.host)}(?![\w.-])", HOST_PLACEHOLDER, text)
 
 
 def _hint(done: remote.Done, to: str) -> str:
     if done.code is None:
         return "give each host more time, like --limit 300"
     if done.code == SSH_FAILED:
-        return f"ssh {NAME} true must work without a password"
-    if WRONG_PYTHON in done.error:
-        return OTHER
-    space = f"ssh {NAME} df -h {Path(to).parent}, or name another path with --to"
+        return f"ssh {HOST_PLACEHOLDER} true must work without a password"
+    if WRONG_PYTHON_TEXT in done.error:
+        return OTHER_PYTHON_HINT
+    space = f"ssh {HOST_PLACEHOLDER} df -h {Path(to).parent}, or name another path with --to"
     return _stated(done, "hint: ") or space
 
 

@@ -128,7 +128,7 @@ class HostAnswers:
 
 def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> HostAnswers:
     """The answers of all hosts within `limit_s` seconds."""
-    words = program.words("busbw.launch.on_host")
+    words = program.module_command("busbw.launch.on_host")
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
     states: dict[str, HostJobState] = {}
     unreachable: set[str] = set()

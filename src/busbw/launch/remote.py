@@ -84,7 +84,7 @@ class _Running:
 
 def busbw(*arguments: str) -> list[str]:
     """The words that run a busbw command as this process was started; see core.program."""
-    return program.words("busbw", *arguments)
+    return program.module_command("busbw", *arguments)
 
 
 def is_local(host: str) -> bool:

@@ -73,7 +73,7 @@ class Reader:
         while True:
             ours, theirs = socket.socketpair()
             with theirs:
-                words = program.words("busbw.watch.reader", str(theirs.fileno()))
+                words = program.module_command("busbw.watch.reader", str(theirs.fileno()))
                 self._child = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,

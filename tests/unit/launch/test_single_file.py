@@ -20,7 +20,7 @@ SMALL = {
     "common/busbw/__main__.py": b"import sys; from busbw.part import text; print(text, sys.argv[1:])",
     "common/busbw/part.py": b"text = 'started'",
     "common/busbw/core/__init__.py": b"",
-    "common/busbw/core/program.py": b"def started_from(file): pass",
+    "common/busbw/core/program.py": b"def set_single_file(file): pass",
     f"{EXTENSION_SUFFIXES[0]}/needed.py": b"",
 }
 

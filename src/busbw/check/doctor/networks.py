@@ -91,7 +91,7 @@ class LaunchContext:
 
     def node(self, work: str) -> list[str]:
         """The command for a host's part of the work, which it reads from stdin."""
-        return program.words(NODE, work)
+        return program.module_command(NODE, work)
 
     def addresses(self, network: IPv4Network) -> dict[str, str]:
         """Each host's address in a network."""

@@ -28,7 +28,7 @@ def run_measurement(
     gives up.
     """
     process = subprocess.Popen(
-        program.words(module, str(seconds)),
+        program.module_command(module, str(seconds)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement
 
-COMMON = "common"  # for all Pythons
-FIRST_LINE = b"#!/usr/bin/env python3\n"
-BUILT = "busbw_built.py"  # says what is in the file
-LEVEL = 9  # of compression
+COMMON_FOLDER = "common"  # for all Pythons
+SHEBANG = b"#!/usr/bin/env python3\n"
+DESCRIPTION = "busbw_built.py"  # says what is in the file
+COMPRESSION_LEVEL = 9  # of compression
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can have
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 _HERE = Path(__file__).parent
@@ -28,10 +28,10 @@ _HERE = Path(__file__).parent
 def write(path: Path, version: str, members: Mapping[str, bytes]) -> None:
     """Write the single file, which other processes see whole or not at all.
 
-    `members` are the files of the packages. Their first folder is COMMON, or the suffix of
+    `members` are the files of the packages. Their first folder is COMMON_FOLDER, or the suffix of
     extension modules of the Python that they are for. OSError if it cannot be written.
     """
-    folders = {name.partition("/")[0] for name in members} - {COMMON}
+    folders = {name.partition("/")[0] for name in members} - {COMMON_FOLDER}
     suffixes = sorted(folders, key=lambda suffix: [int(n) for n in re.findall(r"\d+", suffix)])
     packages = io.BytesIO()
     with zipfile.ZipFile(packages, "w") as archive:
@@ -42,10 +42,10 @@ def write(path: Path, version: str, members: Mapping[str, bytes]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            file.write(FIRST_LINE)
+            file.write(SHEBANG)
             with zipfile.ZipFile(file, "w") as archive:
                 _add(archive, "__main__.py", (_HERE / "zip_main.py").read_bytes())
-                _add(archive, BUILT, built.encode())
+                _add(archive, DESCRIPTION, built.encode())
                 _add(archive, "busbw_file.py", (_HERE / "busbw_file.py").read_bytes())
                 _add(archive, "packages.zip", packages.getvalue())
         temporary.chmod(0o755)
@@ -59,7 +59,7 @@ def _add(
 ) -> None:
     entry = zipfile.ZipInfo(name, _DATE)
     entry.external_attr = 0o644 << 16
-    archive.writestr(entry, data, compression, LEVEL)
+    archive.writestr(entry, data, compression, COMPRESSION_LEVEL)
 
 
 def of_this_python() -> dict[str, bytes]:
@@ -67,7 +67,7 @@ def of_this_python() -> dict[str, bytes]:
 
     They are for Pythons of this version alone. NoMeasurement if a package is not installed.
     """
-    members = {f"{COMMON}/busbw/{name}": data for name, data in _busbw()}
+    members = {f"{COMMON_FOLDER}/busbw/{name}": data for name, data in _busbw()}
     suffix = EXTENSION_SUFFIXES[0]
     for package in _required("busbw", set()):
         for file in package.files or ():

@@ -16,9 +16,9 @@ from typing import NoReturn
 import busbw_built  # written by the build
 
 PACKAGES = "packages.zip"  # in the single file
-COMMON = "common"  # in PACKAGES: what all Pythons share; other folders have a suffix as name
-UNABLE, BUG = 3, 4  # exit codes of busbw
-MOVED = "XDG_CACHE_HOME=/var/tmp/busbw-cache"
+COMMON_FOLDER = "common"  # in PACKAGES: what all Pythons share; other folders have a suffix as name
+NO_MEASUREMENT, BUG = 3, 4  # exit codes of busbw
+OTHER_CACHE = "XDG_CACHE_HOME=/var/tmp/busbw-cache"
 
 
 class CannotUnpack(Exception):
@@ -53,15 +53,15 @@ def prepare(file: str) -> None:
         folder = unpacked(file)
     except CannotUnpack as problem:
         _fail(str(problem))
-    sys.path[:0] = [str(folder / COMMON), str(folder / extension_suffixes()[0])]
+    sys.path[:0] = [str(folder / COMMON_FOLDER), str(folder / extension_suffixes()[0])]
     from busbw.core import program
 
-    program.started_from(file)
+    program.set_single_file(file)
 
 
 def _fail(problem: str) -> NoReturn:
     sys.stderr.write(f"error: {problem}\n")
-    sys.exit(UNABLE)
+    sys.exit(NO_MEASUREMENT)
 
 
 def _run_busbw() -> None:
@@ -86,7 +86,7 @@ def unpacked(file: str) -> Path:
         except OSError as error:
             raise CannotUnpack(
                 f"{parent}: {error.strerror or error}: no place for the packages of {file}\n\n"
-                f"hint: make room, or name another folder: {MOVED}"
+                f"hint: make room, or name another folder: {OTHER_CACHE}"
             ) from error
     return folder
 
@@ -98,7 +98,7 @@ def _own_folder() -> Path:
         try:
             path = Path.home() / ".cache"
         except RuntimeError as error:
-            raise CannotUnpack(f"this user has no home directory\n\nhint: {MOVED}") from error
+            raise CannotUnpack(f"this user has no home directory\n\nhint: {OTHER_CACHE}") from error
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("busbw", "file"):
@@ -107,7 +107,7 @@ def _own_folder() -> Path:
             _check_own(path)
     except OSError as error:
         raise CannotUnpack(
-            f"{path}: {error.strerror}\n\nhint: name a folder to write to: {MOVED}"
+            f"{path}: {error.strerror}\n\nhint: name a folder to write to: {OTHER_CACHE}"
         ) from error
     return path
 
@@ -123,7 +123,7 @@ def _check_own(path: Path) -> None:
         reason = f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
     else:
         return
-    raise CannotUnpack(f"{path}: {reason}\n\nhint: name a folder of your own: {MOVED}")
+    raise CannotUnpack(f"{path}: {reason}\n\nhint: name a folder of your own: {OTHER_CACHE}")
 
 
 def _unpack(file: str, folder: Path) -> None:

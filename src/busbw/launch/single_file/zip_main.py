@@ -10,8 +10,8 @@ import sys
 
 import busbw_built  # written by the build
 
-UNABLE = 3
-ASK = "import _imp; print(_imp.extension_suffixes()[0])"
+NO_MEASUREMENT = 3
+PRINT_SUFFIX = "import _imp; print(_imp.extension_suffixes()[0])"
 
 
 def suffix():
@@ -36,7 +36,11 @@ def another():
 def answer(python):
     """The suffix of another Python; '' if it does not run."""
     try:
-        return subprocess.check_output([python, "-c", ASK], stderr=subprocess.PIPE).decode().strip()
+        return (
+            subprocess.check_output([python, "-c", PRINT_SUFFIX], stderr=subprocess.PIPE)
+            .decode()
+            .strip()
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -73,7 +77,7 @@ def main():
     if python:
         os.execv(python, [python] + sys.argv)  # noqa: RUF005 - Python 2 has no unpacking in lists
     sys.stderr.write(refusal())
-    sys.exit(UNABLE)
+    sys.exit(NO_MEASUREMENT)
 
 
 if __name__ == "__main__":
