@@ -202,6 +202,11 @@ FAILURES: tuple[Failure, ...] = (
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
     Failure(
+        r"can't open file '(?P<path>[^']+)': \[Errno 2\]",
+        "{path} is not on every host",
+        "copy it to the same path on each; for busbw itself: busbw deploy --hosts h1,h2",
+    ),
+    Failure(
         r"(?:[Tt]hread|fork)\S*(?: \S+){0,3} Resource temporarily unavailable",
         "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",

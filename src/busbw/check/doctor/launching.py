@@ -30,6 +30,7 @@ from busbw.check.types import Diagnosis, Stage
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import listed
+from busbw.core.program import single_file
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
@@ -54,8 +55,8 @@ LOG_IN = (
 )
 STARTUP_FILES = "the startup files of its shell on {host} must not exit or print"
 SAME_PATH_FIX = (
-    "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l"
-    " {path}"
+    "install busbw at the same path on every host, copy it with busbw deploy, or use a shared file"
+    " system: ssh {host} ls -l {path}"
 )
 HOSTS_FILE_FIX = (
     "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of"
@@ -216,9 +217,9 @@ def install(context: LaunchContext) -> Stage:
         try:
             context.identities[done.host] = parse_identity(done)
         except ValueError:
-            problem = done.problem or "no answer"
-            message = f"{done.host}: {command[0]} does not run busbw: {problem}"
-            fix = filled(SAME_PATH_FIX, host=done.host, path=command[0])
+            problem, path = done.problem or "no answer", single_file() or command[0]
+            message = f"{done.host}: {path} does not run busbw: {problem}"
+            fix = filled(SAME_PATH_FIX, host=done.host, path=path)
             return failed("install", message, done.error.strip()[-300:], fix=fix)
     for host, identity in context.identities.items():
         version = identity["busbw"]

@@ -7,7 +7,6 @@ directions. A LaunchContext holds the hosts, their answers, and the networks tha
 import json
 import random
 import secrets
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import NotRequired, TypedDict
 from busbw.check.doctor.node import LARGE_PACKETS_LOST
 from busbw.check.shell_words import filled
 from busbw.check.types import Stage
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import listed
@@ -104,7 +104,7 @@ class LaunchContext:
 
     def node(self, work: str) -> list[str]:
         """The command for a host's part of the work, which it reads from stdin."""
-        return [sys.executable, "-m", NODE, work]
+        return program.module_command(NODE, work)
 
     def addresses(self, network: IPv4Network) -> dict[str, str]:
         """Each host's address in a network."""

@@ -45,6 +45,22 @@ ROWS = (
         },
     ),
     Row(
+        "deploy",
+        SET_UP,
+        "Copy busbw to other hosts as a single file.",
+        (
+            ("to three hosts", "busbw deploy --hosts h1,h2,h3"),
+            (
+                "a file of a release, to a path that each host has",
+                "busbw deploy --hosts h1,h2,h3 --file busbw.pyz --to /opt/busbw.pyz",
+            ),
+            (
+                "hosts with another Python",
+                "busbw deploy --hostfile hosts.txt --python /opt/python/bin/python3.12",
+            ),
+        ),
+    ),
+    Row(
         "completion",
         SET_UP,
         "Print the script that makes bash, zsh or fish complete busbw's command lines.",
