@@ -16,7 +16,8 @@ from busbw.core.host_ranges import fold
 from busbw.core.program import single_file
 from busbw.launch import deploy, remote
 from busbw.launch.deploy import HOST_PLACEHOLDER, Outcome
-from busbw.launch.hosts import parse_hosts, read_hostfile
+from busbw.launch.hostfile import read_hostfile
+from busbw.launch.hosts import parse_hosts
 
 BUILT_FILE = Path(
     ".local", "bin", "busbw.pyz"
