@@ -36,7 +36,7 @@ def test_limit_of_one_host_is_the_difference(two_hosts):
 
 
 def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts):
-    done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2,10.77.0.9")
+    done = check(two_hosts, "--wide", "--hosts", "10.77.0.1,10.77.0.2,10.77.0.9")
     assert done.returncode == 1
     assert done.stdout.startswith("3 nodes, 2 answered: ")
     assert (
