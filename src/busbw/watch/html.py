@@ -31,9 +31,7 @@ from busbw.watch.over_time import (
     Indication,
     Value,
     by_host,
-    errors,
     events,
-    indications,
 )
 from busbw.watch.text import columns, is_shown
 
@@ -84,7 +82,7 @@ def parts(intervals: Sequence[WatchInterval], prefix: str) -> list[Element]:
 
 def _host_parts(host: HostWatch, prefix: str, level: str) -> Iterator[Element]:
     yield tag("p", _span(host), class_="note")
-    found, rises = indications(host), errors(host)
+    found, rises = host.indications, host.errors
     if found:
         yield section(
             "Findings", column_table(_finding_columns(host), found, "Findings"), level=level
@@ -199,7 +197,7 @@ def _groups(host: HostWatch) -> Iterator[tuple[str, list[str]]]:
     """The links that carried something or failed, in groups of one kind and of few enough for one
     plot.
     """
-    idle = set(_idle(host))
+    idle = set(host.idle)
     by_kind: dict[str, list[str]] = {}
     for link, flows in host.flows.items():
         if link not in idle:
@@ -213,25 +211,10 @@ def _groups(host: HostWatch) -> Iterator[tuple[str, list[str]]]:
             yield f"{title}{part}", group
 
 
-def _idle(host: HostWatch) -> list[str]:
-    """The links without a value above 0 and without an error."""
-    failed = {error.subject for error in errors(host)}
-    failed |= {one.finding.link for one in indications(host)}
-    return [
-        link
-        for link, flows in host.flows.items()
-        if link not in failed
-        and not any(quantity.value(flow) for flow in flows if flow for quantity in QUANTITIES)
-    ]
-
-
 def _idle_note(host: HostWatch) -> Element | None:
-    idle = _idle(host)
-    return (
-        tag("p", f"Not drawn, as they carried nothing: {', '.join(idle)}.", class_="note")
-        if idle
-        else None
-    )
+    if not host.idle:
+        return None
+    return tag("p", f"Not drawn, as they carried nothing: {', '.join(host.idle)}.", class_="note")
 
 
 def _figure(

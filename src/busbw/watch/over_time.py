@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from busbw.core.counters import Counter, CounterKind
 from busbw.core.finding import Verdict
@@ -69,7 +70,7 @@ class Indication:
     intervals: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class HostWatch:
     """The intervals of one host in the order of time, and when each ended, in Unix seconds.
 
@@ -91,6 +92,46 @@ class HostWatch:
     def drawn(self, values: Iterable[float | None], scale: float = 1.0) -> list[list[Value]]:
         """Runs of the known values of all intervals, divided by `scale`."""
         return thinned(zip(self.times, values, strict=True), scale)
+
+    @cached_property
+    def errors(self) -> list[Error]:
+        """Every counter of loss, faults or congestion that rose, faults first."""
+        found: dict[tuple[str, str], Error] = {}
+        for watched, at_s in zip(self.intervals, self.times, strict=True):
+            for subject, counters in _counters(watched):
+                for name, per_s in counters.items():
+                    counter = BY_NAME.get(name)
+                    if counter is None or counter.kind not in ERRORS or not 0 < per_s < LARGEST:
+                        continue
+                    error = found.setdefault((subject, name), Error(subject, counter, at_s, at_s))
+                    error.last_s = at_s
+                    error.increase += per_s * watched.seconds
+                    error.most = max(error.most, per_s)
+        return sorted(found.values(), key=lambda error: ERRORS.index(error.counter.kind))
+
+    @cached_property
+    def indications(self) -> list[Indication]:
+        """Each pattern of counters that was found, failures first."""
+        found: dict[tuple[str, str], Indication] = {}
+        for watched, at_s in zip(self.intervals, self.times, strict=True):
+            for finding in watched.said:
+                key = (finding.link, finding.pattern)
+                one = found.setdefault(key, Indication(finding, at_s, at_s))
+                one.last_s = at_s
+                one.intervals += 1
+        return sorted(found.values(), key=lambda one: one.finding.verdict is not Verdict.FAIL)
+
+    @cached_property
+    def idle(self) -> list[str]:
+        """The links without a value above 0 and without an error."""
+        failed = {error.subject for error in self.errors}
+        failed |= {one.finding.link for one in self.indications}
+        return [
+            link
+            for link, flows in self.flows.items()
+            if link not in failed
+            and not any(quantity.value(flow) for flow in flows if flow for quantity in QUANTITIES)
+        ]
 
 
 def by_host(intervals: Iterable[WatchInterval]) -> list[HostWatch]:
@@ -145,38 +186,10 @@ def _height(value: Value) -> float:
     return value[1]
 
 
-def errors(host: HostWatch) -> list[Error]:
-    """Every counter of loss, faults or congestion that rose, faults first."""
-    found: dict[tuple[str, str], Error] = {}
-    for watched, at_s in zip(host.intervals, host.times, strict=True):
-        for subject, counters in _counters(watched):
-            for name, per_s in counters.items():
-                counter = BY_NAME.get(name)
-                if counter is None or counter.kind not in ERRORS or not 0 < per_s < LARGEST:
-                    continue
-                error = found.setdefault((subject, name), Error(subject, counter, at_s, at_s))
-                error.last_s = at_s
-                error.increase += per_s * watched.seconds
-                error.most = max(error.most, per_s)
-    return sorted(found.values(), key=lambda error: ERRORS.index(error.counter.kind))
-
-
 def _counters(watched: WatchInterval) -> Iterator[tuple[str, dict[str, float]]]:
     for flow in watched.links:
         yield flow.name, flow.counters
     yield TCP, watched.tcp
-
-
-def indications(host: HostWatch) -> list[Indication]:
-    """Each pattern of counters that was found, failures first."""
-    found: dict[tuple[str, str], Indication] = {}
-    for watched, at_s in zip(host.intervals, host.times, strict=True):
-        for finding in watched.said:
-            key = (finding.link, finding.pattern)
-            one = found.setdefault(key, Indication(finding, at_s, at_s))
-            one.last_s = at_s
-            one.intervals += 1
-    return sorted(found.values(), key=lambda one: one.finding.verdict is not Verdict.FAIL)
 
 
 def events(host: HostWatch, links: Sequence[str]) -> list[Event]:

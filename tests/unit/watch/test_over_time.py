@@ -7,15 +7,7 @@ from hypothesis import strategies as st
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import ROCE, Flow, LinkFinding, WatchInterval
 from busbw.ui.html.axes import time_ticks
-from busbw.watch.over_time import (
-    MAX_BUCKETS,
-    QUANTITIES,
-    by_host,
-    errors,
-    events,
-    indications,
-    thinned,
-)
+from busbw.watch.over_time import MAX_BUCKETS, QUANTITIES, by_host, events, thinned
 
 SENT = QUANTITIES[0]
 START_S = 1764236400.0  # 2025-11-27 09:40 UTC
@@ -62,7 +54,7 @@ def test_counters_of_errors_have_their_increase_and_time() -> None:
         interval(5, port(1e9, packet_seq_err=10.0), said=(LOSS,)),
     ]
     (host,) = by_host(watched)
-    down, lost = errors(host)
+    down, lost = host.errors
     assert (down.counter.name, down.increase, down.first_s) == ("link_downed", 1.0, START_S + 3)
     assert (lost.counter.name, lost.increase, lost.most) == ("packet_seq_err", 28.0, 10.0)
     assert (lost.first_s, lost.last_s) == (START_S + 1, START_S + 5)
@@ -71,7 +63,7 @@ def test_counters_of_errors_have_their_increase_and_time() -> None:
         (START_S + 3, "mlx5_0: link_downed 0.5/s"),
         (START_S + 5, "mlx5_0: loss, packet_seq_err 4/s"),
     ]
-    assert [(one.finding, one.intervals) for one in indications(host)] == [(LOSS, 1)]
+    assert [(one.finding, one.intervals) for one in host.indications] == [(LOSS, 1)]
 
 
 def test_hosts_of_one_file_are_apart() -> None:
