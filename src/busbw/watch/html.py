@@ -238,7 +238,7 @@ def _figure(
         unit=unit,
         curves=curves,
         guides=[],
-        y_text="{:.6g}".format,
+        y_text=_tick,
         linear=True,
         zero=True,
         x=Scale("time, UTC", time_ticks, (host.times[0], host.times[-1])),
@@ -247,6 +247,13 @@ def _figure(
     legend = tag("ul", *(tag("li", sample, label) for sample, label in items), class_="legend")
     caption = tag("figcaption", tag("h4", title), legend)
     return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
+
+
+def _tick(value: float) -> str:
+    """`0.00006`, `12.5`, `2e+06`: at most eight characters."""
+    if value >= 1e5:
+        return f"{value:.3g}"
+    return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _marks(marked: Sequence[Event]) -> list[Mark]:
