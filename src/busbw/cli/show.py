@@ -8,6 +8,7 @@ import msgspec
 from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.output import exit_code
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core import json_codec
@@ -16,7 +17,7 @@ from busbw.report.file_kinds import Document
 from busbw.report.registry import VIEWS, render, view
 
 
-@click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("show", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option(
     "--format",
@@ -34,7 +35,7 @@ from busbw.report.registry import VIEWS, render, view
 )
 def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
     """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of
-    any age.
+    any age. -1 is the last run of the history, -2 the one before, run:12 the one with id 12.
 
     Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a
     log or trace of an application as its pattern. Exit code 1 when the result holds wrong data; 3
