@@ -20,6 +20,7 @@ from busbw.cli.options.shared import (
     take_where,
 )
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
+from busbw.cli.print_env import print_env, print_env_option
 from busbw.cli.run_page import page_target, write_page
 from busbw.cli.streams import talk
 from busbw.cli.terminal import width
@@ -182,7 +183,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="COLLECTIVE")
+@click.argument("name", metavar="COLLECTIVE", default="")
 @start_options
 @net_option
 @click.option(
@@ -235,6 +236,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 )
 @no_history_option
 @dry_run_option
+@print_env_option
 @click.option(
     "--limit",
     "limit_s",
@@ -268,6 +270,7 @@ def command(
     html_name: str,
     history: bool,
     dry_run: bool,
+    env_format: str | None,
     brief: bool,
     min_busbw: str,
     min_percent: float | None,
@@ -278,6 +281,10 @@ def command(
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
+    if env_format:
+        return print_env(fields["net"], fields["ifname"], env_format)
+    if not name:
+        raise UsageError("no collective is named", "busbw run all_reduce")
     minimum = parse_minimum(min_busbw, min_percent)
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)

@@ -6,10 +6,15 @@ ROWS = (
     Row(
         "show",
         RESULTS,
-        "Print any file that busbw wrote, or output of nccl-tests, in any format.",
+        "Print any file of busbw, nccl-tests or an application's communication.",
         (
             ("a result as a table", "busbw show result.json"),
             ("the last run again", "busbw show -1"),
+            ("what an application sent: captures, logs, traces and dumps", "busbw show run1/"),
+            (
+                "logs of an application as a record that busbw replay reads",
+                "busbw show logs/ --format jsonl -o pattern.jsonl",
+            ),
             ("a log of nccl-tests as CSV", "busbw show run.log --format csv"),
             (
                 "from stdin, for a comment on GitHub",
