@@ -165,7 +165,6 @@ FILES = (
     "directory",
     "folder",
     "db",
-    "result",
     "html",
     "html_name",
     "key",

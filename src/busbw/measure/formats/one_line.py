@@ -26,4 +26,4 @@ def _checked(result: Result) -> str:
     if all(figure.cell.wrong is None for figure in all_figures(result)):
         return "data not checked"
     unchecked = len(unchecked_sizes(result))
-    return f"data checked, but not of {counted(unchecked, 'size')}" if unchecked else "data checked"
+    return f"data of {counted(unchecked, 'size')} not checked" if unchecked else "data checked"
