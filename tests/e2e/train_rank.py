@@ -10,7 +10,7 @@ from pathlib import Path
 from busbw.cli.main import guarded
 
 
-def _said(*words: str) -> tuple[int, str]:
+def _run_and_capture(*words: str) -> tuple[int, str]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = guarded(["train", *words])
@@ -30,7 +30,7 @@ def methods_in_turn() -> tuple[int, str]:
         "--rounds",
         "2",
     )
-    return _said(
+    return _run_and_capture(
         "mlp-small",
         *steps,
         "--compare",
@@ -53,7 +53,7 @@ def a_language_model() -> tuple[int, str]:
         "--rounds",
         "1",
     )
-    return _said(
+    return _run_and_capture(
         "gpt-small",
         "--sequence",
         "8",

@@ -34,9 +34,12 @@ class _Lazy(click.Group):
         row = BY_NAME.get(cmd_name)
         if row is None:
             return None
+        from busbw.cli.terminal import add_wide
         from busbw.cli.verbose import add_verbose
 
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
+        if row.tables:
+            add_wide(command)
         add_verbose(command)
         if ctx.resilient_parsing:  # a shell asks for completions
             from busbw.cli.completion import add_completion

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
@@ -160,7 +160,7 @@ def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
     verb = "is" if count == 1 else "are"
     return (
         f"UNKNOWN  {counted(count, 'comparable run')} of this machine {verb} stored;"
-        f" {EARLIEST} show large changes, {check.needed} are needed for"
+        f" {MIN_RUNS} show large changes, {check.needed} are needed for"
         f" {percent(check.confidence)} confidence"
     )
 

@@ -18,7 +18,7 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.history import schema, store
 from busbw.history.place import history_file, kept_in
@@ -35,7 +35,7 @@ def test_only_its_owner_reads_a_new_history_and_a_shared_one_stays_shared(tmp_pa
     try:
         with opened(file, create=True) as history:
             history.add([result(1)])
-            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}, (
+            assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}, (
                 "its log and index too"
             )
         file.chmod(0o664)
@@ -56,23 +56,23 @@ def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
 
 def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
-    odd = result(
+    odd_result = result(
         rows=[
             *result().rows,
             *result().rows,
-            Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
+            ResultRow(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
         ]
     )
-    add(file, odd)
+    add(file, odd_result)
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT result FROM runs").fetchone()
     connection.close()
-    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd)
+    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd_result)
     with opened(file, create=False) as history:
         (run,) = history.runs()
-        found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
-    assert str(sorted(found.items())) == str(
-        sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd))
+        stored_times = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
+    assert str(sorted(stored_times.items())) == str(
+        sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd_result))
     )
     assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (
         8,
@@ -222,7 +222,7 @@ def test_a_migration_that_fails_changes_nothing(
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize(
-    "made",
+    "statement",
     [
         "CREATE TABLE books (title TEXT)",
         "CREATE TABLE books (title TEXT); PRAGMA user_version = 1",
@@ -234,11 +234,11 @@ def test_a_migration_that_fails_changes_nothing(
     ],
 )
 def test_another_programs_database_is_not_written_to(
-    tmp_path: Path, made: str, create: bool
+    tmp_path: Path, statement: str, create: bool
 ) -> None:
     file = tmp_path / "other.sqlite"
     connection = sqlite3.connect(file)
-    connection.executescript(made)
+    connection.executescript(statement)
     connection.close()
     before = file.read_bytes()
     error = refused(file, create=create)

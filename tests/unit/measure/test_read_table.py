@@ -17,7 +17,7 @@ from busbw.core.cells import headline
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
-from busbw.core.result import Cell, Device, Ideal, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Ideal, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling
 from busbw.measure.formats import read_table, table, table_rich
 from busbw.report.read import read
@@ -67,7 +67,7 @@ def sweeps(draw: st.DrawFn) -> Result:
         size = 16 << 2 * power
         count = collective.buffers(size // 4, ranks, 4).count
         op, root = "sum" if collective.reduces else "", 1 if collective.rooted else -1
-        rows.append(Row(size, count, "float", op, root, out_of_place, in_place, 20))
+        rows.append(ResultRow(size, count, "float", op, root, out_of_place, in_place, 20))
     findings = draw(
         st.lists(
             st.builds(

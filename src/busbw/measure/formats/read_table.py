@@ -18,7 +18,7 @@ from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure.formats import read_table_footer, read_table_head, reading
@@ -149,9 +149,9 @@ def _result(table: _Table, head: Head, collective: Collective) -> Result:
     return result
 
 
-def _split(table: _Table, reader: "_Rows") -> tuple[list[Row], list[str], list[str]]:
+def _split(table: _Table, reader: "_Rows") -> tuple[list[ResultRow], list[str], list[str]]:
     """The rows, the lines that look like rows and cannot be read, and the lines below them."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     unread: list[str] = []
     for index, line in enumerate(table.below):
         row = reader.row(line, rows[-1] if rows else None)
@@ -165,7 +165,7 @@ def _split(table: _Table, reader: "_Rows") -> tuple[list[Row], list[str], list[s
 
 
 def _spec(
-    titles: Sequence[str], head: Head, collective: Collective, rows: Sequence[Row]
+    titles: Sequence[str], head: Head, collective: Collective, rows: Sequence[ResultRow]
 ) -> SweepSpec:
     fields: dict[str, Any] = {"collective": collective.name, "step_bytes": 0, "iters": 0}
     if rows:
@@ -210,13 +210,15 @@ class _Rows:
         shapes = [f"({_SHAPES.get(title, _ANY)})" for title in titles]
         self._pattern = re.compile(r" *" + r" +".join(shapes) + r" *$")
 
-    def row(self, line: str, before: Row | None) -> Row | None:
+    def row(self, line: str, before: ResultRow | None) -> ResultRow | None:
         """The row in the line; None for another line. `before` is the row above it."""
         match = self._pattern.match(line)
         if match is None:
             return None
         facts = dict(zip(self._titles, match.groups(), strict=True))
-        row = Row(self._size(facts["size"], before), 0, self._dtype(facts), "", -1, None, None, 0)
+        row = ResultRow(
+            self._size(facts["size"], before), 0, self._dtype(facts), "", -1, None, None, 0
+        )
         row.op = facts.get("op", "sum" if self._collective.reduces else "")
         row.root = int(facts.get("root", "-1"))
         row.repeat = int(facts.get("repeat", "0"))
@@ -231,7 +233,7 @@ class _Rows:
     def _dtype(self, facts: dict[str, str]) -> str:
         return reading.element_type(facts.get("type", self._head.spec.get("datatype", "")))
 
-    def _size(self, text: str, before: Row | None) -> int:
+    def _size(self, text: str, before: ResultRow | None) -> int:
         """The bytes. A rounded size is that of the sweep which reads the same."""
         spec = self._head.spec
         step, factor = spec.get("step_bytes", 0), spec.get("step_factor", 1)
@@ -241,7 +243,7 @@ class _Rows:
                 return int(following)
         return size_bytes(text)
 
-    def _count(self, text: str, row: Row) -> int:
+    def _count(self, text: str, row: ResultRow) -> int:
         """The elements: those of the column, or what the collective has at this size."""
         if text != "-":
             return int(text)
@@ -255,7 +257,7 @@ class _Rows:
     def _has_ranks(self) -> bool:
         return bool(self._head.world.devices)
 
-    def _main(self, facts: dict[str, str], row: Row) -> Cell:
+    def _main(self, facts: dict[str, str], row: ResultRow) -> Cell:
         """The placement that the columns describe: out of place."""
         time_s = _seconds(facts["time"])
         busbw = self._rate(facts["busbw"], row, time_s, self._factor)
@@ -274,7 +276,7 @@ class _Rows:
         _set_interval(cell, _number(facts.get("+-", "-")))
         return cell
 
-    def _in_place(self, facts: dict[str, str], row: Row) -> Cell | None:
+    def _in_place(self, facts: dict[str, str], row: ResultRow) -> Cell | None:
         """The in-place run, of which the table has only the busbw."""
         text = facts.get("in-place", "-")
         if text == SMALL:
@@ -301,7 +303,7 @@ class _Rows:
             return 0.0
         return float(self._collective.bus_factor(self._head.world.ranks))
 
-    def _rate(self, text: str, row: Row, time_s: float, factor: float) -> float:
+    def _rate(self, text: str, row: ResultRow, time_s: float, factor: float) -> float:
         """An algbw or busbw in bytes/s; where it is too small to be printed, what follows from the
         time, with the `factor` of algbw.
         """
@@ -311,7 +313,7 @@ class _Rows:
             return math.nan
         return min(self._moved_bytes(row) / time_s * factor, BELOW)
 
-    def _moved_bytes(self, row: Row) -> int:
+    def _moved_bytes(self, row: ResultRow) -> int:
         """The bytes that algbw divides by the time."""
         if not self._has_ranks or not row.count or self._collective.uneven:
             return row.size_bytes

@@ -7,7 +7,7 @@ from itertools import pairwise
 from busbw.core.finding import Finding, Verdict
 
 _FINDING = re.compile(r"(PASS|WARN|FAIL|SKIP|UNKNOWN) +(.*)$")
-_ID = re.compile(r"(.*)  \[([\w.]+)\]$", re.DOTALL)
+_ID = re.compile(r"(.*?) +\[([\w.]+)\]$", re.DOTALL)
 _DETAIL = re.compile(r"        (evidence|fix): (.*)$")
 
 
