@@ -87,6 +87,7 @@ def run(words: list[str]) -> str:
 
     printed = io.StringIO()
     arguments, sys.argv = sys.argv, ["busbw", *words]
+    os.environ["BUSBW_HISTORY"] = "false"  # a user's history has no runs of the documentation
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
             guarded(words)

@@ -74,7 +74,7 @@ def sweeps(draw: st.DrawFn) -> Result:
                 Finding,
                 st.sampled_from(["data", "link.width"]),
                 st.sampled_from(Verdict),
-                TEXT.map(lambda text: f"m {text}"),
+                TEXT.map(lambda text: f"m {text}".strip()),
                 TEXT,
                 TEXT,
             ),
