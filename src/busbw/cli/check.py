@@ -53,8 +53,9 @@ from busbw.host.source import Live, Source
 @click.option(
     "--layer",
     multiple=True,
+    metavar="LAYER",
     type=click.Choice([layer.value for layer in Layer], case_sensitive=False),
-    help="only this layer",
+    help=f"only this layer: {', '.join(layer.value for layer in Layer)}",
 )
 @click.option(
     "--from",
