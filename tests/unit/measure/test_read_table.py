@@ -13,6 +13,7 @@ from results import result as make_result
 
 import busbw
 from busbw.cli.main import guarded
+from busbw.cli.terminal import COLUMNS
 from busbw.core.cells import headline
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
@@ -29,8 +30,8 @@ NAMES = st.sampled_from(["NVIDIA H200", "CPU", "AMD EPYC 9654 96-Core, Processor
 TEXT = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60).map(str.strip)
 
 
-def printed(result: Result) -> str:
-    return view("table").render(result)
+def printed(result: Result, width: int | None = None) -> str:
+    return view("table", width).render(result)
 
 
 def measured_lines(text: str) -> list[str]:
@@ -209,5 +210,5 @@ def test_the_golden_table_is_read_back(recorded: Path, golden: Callable[[str, st
     file = recorded.parent / "golden" / "table_all_reduce.txt"
     again = read(file.read_bytes(), file.name)
     assert isinstance(again, Result)
-    assert measured_lines(printed(again)) == measured_lines(file.read_text())
+    assert measured_lines(printed(again, COLUMNS)) == measured_lines(file.read_text())
     assert msgspec.structs.replace(again, rows=[]).spec.iters == 20
