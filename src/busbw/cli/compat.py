@@ -56,6 +56,7 @@ def command(directory: Path) -> int:
     answer(
         f"{len(names)} commands in {directory}; use them with: export"
         f' PATH="{directory.resolve()}:$PATH"\n'
+        f"over several hosts: mpirun -x PATH --host h1:8,h2:8 {names[0]}_mpi ...\n"
     )
     return 0
 

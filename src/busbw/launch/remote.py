@@ -5,6 +5,7 @@ The agent is ssh, or the one that Open MPI is configured to use.
 
 import contextlib
 import os
+import pwd
 import shlex
 import signal
 import socket
@@ -20,7 +21,7 @@ import msgspec
 from busbw.host.addresses import local
 from busbw.host.process import allow_open_files, die_with_parent
 from busbw.launch import remote_ps
-from busbw.launch.hosts import is_host
+from busbw.launch.hosts import is_host, without_user
 
 Answer = TypeVar("Answer")
 # Agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
@@ -90,9 +91,21 @@ def busbw(*arguments: str) -> list[str]:
 
 
 def is_local(host: str) -> bool:
-    """Whether a name or address is this machine."""
+    """Whether a name or address is this machine, and the user before an `@` this one."""
+    user = host.removesuffix(without_user(host)).removesuffix("@")
+    if user and user != _own_name():
+        return False
+    host = without_user(host)
     names = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
     return host in names or host in {str(address.ip) for address in local().values() if address}
+
+
+def _own_name() -> str:
+    """The name of this process' user; '' for one without an entry, as in some containers."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:

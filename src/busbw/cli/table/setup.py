@@ -11,7 +11,7 @@ ROWS = (
             ("two hosts with 1 Gbit/s between them", "busbw lab up --hosts 2 --rate 1gbit"),
             (
                 "measure over them, from the first",
-                "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+                "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -e 16M",
             ),
             ("remove them", "busbw lab down"),
         ),
@@ -29,7 +29,7 @@ ROWS = (
                 ("on every host", "busbw lab exec --all -- hostname"),
                 (
                     "a run from the first host over ssh",
-                    "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+                    "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -e 16M",
                 ),
             ),
             "status": (
