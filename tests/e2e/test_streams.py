@@ -35,7 +35,7 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
         ("--help", ""),
         ("--help", "1"),
         ("run --help", ""),
-        ("history list --help", "1"),
+        ("history add --help", "1"),
         ("--version", ""),
         ("check engines", "1"),
         (RUN, ""),
