@@ -265,7 +265,8 @@ def ideal() -> str:
         for row in GENERATIONS
     ]
     return (
-        "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
+        "`ideal` is the largest bound of the algorithms that can run. `--ideal 450GB/s` replaces"
+        " it. "
         "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
         + table(("algorithm", "collectives", "derivation of the bound"), algorithms)
         + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink"

@@ -20,8 +20,8 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "25"], "--rate 25: it is not a rate above 0"),
-        (["--rate", "40gbit"], "--rate: 40 Gbit/s is out of range"),
+        (["--rate", "25"], "--rate 25: a rate needs its unit"),
+        (["--rate", "40Gbit/s"], "--rate: 40 Gbit/s is out of range"),
         (["--rate", "1kbit"], "--rate: 1e-06 Gbit/s is out of range"),
         (["--delay", "50"], "--delay 50: it is not a time"),
         (["--delay", "11s"], "--delay: 11 s is out of range"),
