@@ -12,7 +12,7 @@ from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
-from busbw.cli.checks import command_line, job, launch, rates, trend
+from busbw.cli.checks import command_line, config, job, launch, rates, trend
 from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
@@ -23,8 +23,9 @@ from busbw.cli.checks.arguments import (
     refuse_before_subcommand,
     refuse_contradictions,
 )
-from busbw.cli.checks.brief import BriefGroup, brief_errors
+from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, Output
+from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -34,10 +35,13 @@ from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
 
+LAYERS = [layer.value for layer in Layer]
+
 
 @click.group(
     "check",
     cls=BriefGroup,
+    groups=groups.CHECK,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -51,8 +55,9 @@ from busbw.host.source import Live, Source
 @click.option(
     "--layer",
     multiple=True,
-    type=click.Choice([layer.value for layer in Layer], case_sensitive=False),
-    help="only this layer",
+    type=click.Choice(LAYERS, case_sensitive=False),
+    metavar="LAYER",
+    help=f"only this layer: {', '.join(LAYERS)}",
 )
 @click.option(
     "--from",
@@ -68,9 +73,12 @@ from busbw.host.source import Live, Source
     "--hosts",
     default="",
     callback=not_empty,
+    metavar="HOSTS",
     help="check these hosts over ssh and compare them: h1,h2",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile", default="", callback=not_empty, metavar="FILE", help="file with one host per line"
+)
 @click.option(
     "--limit",
     "limit_s",
@@ -118,7 +126,6 @@ from busbw.host.source import Live, Source
     help="output on stdout",
 )
 @click.pass_context
-@brief_errors
 def command(
     context: click.Context,
     only: tuple[str, ...],
@@ -246,5 +253,5 @@ def _options(
     return words + expectations.options_of_nodes(expected)
 
 
-for _subcommand in (launch, command_line, job, trend):
+for _subcommand in (launch, command_line, job, trend, config):
     command.add_command(_subcommand.command)

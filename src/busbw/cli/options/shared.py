@@ -35,13 +35,20 @@ start_options = options(
         help="number of ranks  [default: all GPUs, or 2 on CPUs]",
     ),
     click.option(
-        "--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"
+        "--hosts",
+        default="",
+        callback=not_empty,
+        metavar="HOSTS",
+        help="hosts and ranks on each: h1:8,h2:8",
     ),
-    click.option("--hostfile", type=File(), help="file with one host per line: `h1 slots=8`"),
+    click.option(
+        "--hostfile", type=File(), metavar="FILE", help="file with one host per line: `h1 slots=8`"
+    ),
     click.option(
         "--ifname",
         default="",
         callback=not_empty,
+        metavar="NAME",
         help="network interface for MPI, PMIx, Gloo and NCCL",
     ),
     click.option(
@@ -71,6 +78,7 @@ start_options = options(
     click.option(
         "--slurm-args",
         default="",
+        metavar="ARGS",
         help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'",
     ),
 )
@@ -121,6 +129,7 @@ result_options = options(
         "json_name",
         default="",
         callback=not_empty,
+        metavar="FILE",
         help="write the result to this file, updated after every row; - = stdout at the end",
     ),
     click.option("--force", is_flag=True, help="let --json replace an existing file"),
