@@ -220,7 +220,7 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results
     assert "error: log.html: File too large\n\nhint: make room" in done.err
     assert (results / "log.html").read_text() == "earlier"
     assert run("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
-    done = run("busbw", "snapshot", "-o", "s.jsonl", before=small_files(256))
+    done = run("busbw", "check", "--save", "s.jsonl", before=small_files(256))
     assert (
         done.code,
         [file.name for file in results.iterdir() if file.name.startswith(("s.", ".s."))],

@@ -1,3 +1,3 @@
-"""Carries the NCCL plugins of busbw as a shared library: `busbw env net` prints what makes NCCL
-use it.
+"""Carries the NCCL plugins of busbw as a shared library: `busbw run --net busbw
+--print-env` prints what makes NCCL use it.
 """

@@ -232,12 +232,12 @@ def compare(file: str, earlier: Machine, now: Machine) -> None:
     if host != this_host:
         raise UsageError(
             f"--since {file}: it is of {host or 'an unnamed host'}, not of {this_host}",
-            "busbw snapshot -o FILE, on this host",
+            "busbw check --save FILE, on this host",
         )
     if (earlier.text(BOOT) or "") != (now.text(BOOT) or ""):
         raise UsageError(
             f"--since {file}: {host} was booted since, which set its counters to 0",
-            "busbw snapshot -o FILE, and again later",
+            "busbw check --save FILE, and again later",
         )
     seconds = interval_s(Machine(now, earlier))
     if seconds is None:

@@ -86,7 +86,7 @@ def take(file: str) -> Taken:
         at = datetime.fromisoformat(machine.call(TIME, str).text or "")
     except ValueError as error:
         raise UsageError(
-            f"{file}: the snapshot has no time", "busbw snapshot writes one with the time"
+            f"{file}: the snapshot has no time", "busbw check --save FILE writes one with the time"
         ) from error
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return Taken(
@@ -110,7 +110,7 @@ def trend(files: Sequence[str]) -> TrendReport:
     if not compared:
         raise UsageError(
             f"no host has two snapshots of different times among {len(files)} files",
-            "busbw snapshot -o FILE, again later",
+            "busbw check --save FILE, again later",
         )
     growths: list[Growth] = []
     for host, snapshots in sorted(compared.items()):

@@ -21,7 +21,7 @@ FILE = "pattern.jsonl"
 NOT_GLOO = "capture records only NCCL"
 RECORDER = (
     "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give"
-    " its dumps to busbw pattern"
+    " its dumps to busbw show"
 )
 
 
@@ -50,7 +50,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
 
     Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 --
     mpirun -n 8 python train.py. As the ranks' program (srun busbw capture -o run1 -- python
-    train.py) each rank records itself, and `busbw pattern run1` prints the pattern.
+    train.py) each rank records itself, and `busbw show run1` prints the pattern.
 
     Needs busbw-native. Exits with COMMAND's code, with 3 if no rank was recorded.
     """

@@ -12,7 +12,7 @@ from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
-from busbw.cli.checks import command_line, config, job, launch, rates, trend
+from busbw.cli.checks import command_line, config, engines, explain, job, launch, rates, trend
 from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
@@ -25,6 +25,7 @@ from busbw.cli.checks.arguments import (
 )
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, Output
+from busbw.cli.checks.save import STDOUT, save_option, save_snapshot
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
@@ -109,6 +110,7 @@ LAYERS = [layer.value for layer in Layer]
     callback=not_empty,
     help="judge how error counters rose since this snapshot of the machine",
 )
+@save_option
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
 @expectations.expect_options
 @click.option(
@@ -137,6 +139,7 @@ def command(
     load_s: float | None,
     watch_s: float | None,
     since: str,
+    save: str,
     differences: bool,
     everything: bool,
     brief: bool,
@@ -154,13 +157,13 @@ def command(
     Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots
     it first prints what differs between them. --learn writes what a node should have, --expect
     compares with it. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none
-    fails and a part of the machine could not be judged. `busbw explain BW070` prints the page of a
-    check.
+    fails and a part of the machine could not be judged. `busbw check explain BW070` prints the page
+    of a check.
     """
     if context.invoked_subcommand:
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
-    if learn or force:
+    if learn or (force and not save):
         return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
     if listed:
         answer(view.listing(check_rows(only, layer), width()))
@@ -187,10 +190,9 @@ def command(
         return output.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
         return output.print_several(cluster.recorded_nodes(files, checks, expected))
-    if files:
-        source = recorded(Path(files[0]))
-        machine = Machine(source, rates.read_earlier(since, source) if since else None)
-        return output.print_one(judge(machine, checks, files[0], expected))
+    if save or files:
+        source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
+        return _print_recorded(source, "".join(files), checks, expected, since, output)
     return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
 
@@ -206,6 +208,26 @@ def _answer_node(
     )
     answer(msgspec.json.encode(node).decode() + "\n")
     return int(Exit.OK)
+
+
+def _save(file: str, limit_s: float, *, force: bool) -> Source | None:
+    """The machine as it was saved; None if the file is stdout, which has no room for checks."""
+    source = save_snapshot(file, limit_s, force=force)
+    return None if file == STDOUT else source
+
+
+def _print_recorded(
+    source: Source | None,
+    name: str,
+    checks: Sequence[Check],
+    expected: Expect | None,
+    since: str,
+    output: Output,
+) -> int:
+    if source is None:
+        return int(Exit.OK)
+    machine = Machine(source, rates.read_earlier(since, source) if since else None)
+    return output.print_one(judge(machine, checks, name, expected))
 
 
 def _check_here(
@@ -253,5 +275,5 @@ def _options(
     return words + expectations.options_of_nodes(expected)
 
 
-for _subcommand in (launch, command_line, job, trend, config):
+for _subcommand in (launch, command_line, job, trend, engines, explain, config):
     command.add_command(_subcommand.command)

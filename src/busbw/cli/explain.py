@@ -1,12 +1,9 @@
 """`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
-import re
 from dataclasses import replace
 
 import click
 
-from busbw.check import text as check_text
-from busbw.check.registry import find_row
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.shared import format_option
@@ -26,7 +23,6 @@ from busbw.model.systems import MOST_HOSTS, System
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"
-_CHECK = re.compile(r"[Bb][Ww]\d{3}")
 
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,11 +60,8 @@ def command(
     exclude algorithms by their bounds.
 
     The links are those that the file recorded, or that the options describe. Exit code 1 when the
-    busbw fits no algorithm. With the id of a check, like BW070, print its page.
+    busbw fits no algorithm.
     """
-    if _CHECK.fullmatch(file):
-        answer(check_text.page(find_row(file), width()))
-        return int(Exit.OK)
     result = read_sweep(file, collective, table)
     figure = headline(result)
     if figure is None:

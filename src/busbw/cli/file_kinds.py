@@ -121,7 +121,6 @@ def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
     UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
     file has the titles of a sweep's table.
     """
-    from busbw.pattern import text as pattern
     from busbw.pattern.registry import detect
     from busbw.pattern.registry import read as read_pattern
     from busbw.pattern.source import opened
@@ -134,7 +133,7 @@ def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
         record = read_pattern([opened(file, io.BytesIO(data))])
     except UsageError as error:
         raise of_sweep if b"busbw" in data else error from None
-    return Document(file_kinds.PATTERN, lambda width: pattern.table(record, width))
+    return Document.of_pattern(record)
 
 
 def files_in(directory: Path) -> list[Path]:

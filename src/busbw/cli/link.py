@@ -20,7 +20,6 @@ from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict
-from busbw.core.given_file import read_whole
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile
@@ -32,8 +31,7 @@ from busbw.link.types import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, Suspe
 from busbw.measure.record import save
 
 FORMATS = ("table", "json")
-# The parameters that are not ignored with --result, and with --suspect.
-OF_RESULT = {"result", "html", "format_name", "force"}
+# The parameters that are not ignored with --suspect.
 OF_SUSPECT = {
     "hosts",
     "hostfile",
@@ -143,9 +141,6 @@ OF_SUSPECT = {
     help="of --suspect: engine of the collective",
 )
 @click.option(
-    "--result", type=File(), help="print this result of an earlier test instead of measuring"
-)
-@click.option(
     "--html", type=File(), metavar="FILE", help="write a page with heat maps to this file"
 )
 @click.option(
@@ -168,7 +163,6 @@ def command(
     suspect: str | None,
     collective: str,
     engine: str,
-    result: Path | None,
     html: Path | None,
     format_name: str,
     node: bool,
@@ -188,15 +182,13 @@ def command(
     """
     if node:
         return _node()
-    _refuse_ignored(click.get_current_context(), bool(suspect), result is not None)
+    _refuse_ignored(click.get_current_context(), bool(suspect))
     for option, file in (("--json", result_file(json_name)), ("--html", html)):
         if file is not None and file.exists() and not force:
             raise UsageError(
                 f"{option} {file}: the file exists", "name another file, or replace it with --force"
             )
     output = Output(html, format_name, json_name)
-    if result is not None:
-        return output.print(_read(result))
     named = _hosts(hosts, hostfile)
     if suspect:
         if len(rails) > 1:
@@ -211,13 +203,11 @@ def command(
     return _measure([host.name for host in named], spec, launch_limit_s, output)
 
 
-def _refuse_ignored(context: click.Context, suspect: bool, result: bool) -> None:
+def _refuse_ignored(context: click.Context, suspect: bool) -> None:
     """UsageError for a given option that would be ignored."""
     source = context.get_parameter_source
     given = {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
-    if result:
-        ignored, why = given - OF_RESULT, "--result prints an earlier test"
-    elif suspect:
+    if suspect:
         ignored, why = given - OF_SUSPECT, "--suspect runs a collective"
     else:
         ignored, why = given & {"collective", "engine"}, "without --suspect no collective runs"
@@ -303,19 +293,6 @@ def suspect_exit(report: SuspectReport) -> Exit:
     if report.suspects:
         return Exit.BAD
     return Exit.UNKNOWN if report.doubts else Exit.OK
-
-
-def _read(file: Path) -> LinkReport:
-    try:
-        return json_codec.decode(read_whole(file), LinkReport)
-    except OSError as error:
-        raise UsageError(
-            f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote"
-        ) from error
-    except ValueError as error:
-        raise UsageError(
-            f"--result {file}: {error}", "name a file that busbw link --json wrote"
-        ) from error
 
 
 def _node() -> int:

@@ -2,11 +2,15 @@
 system.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import click
 
 from busbw.cli.file_kinds import read_sweep
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import format_option, scale_option
 from busbw.cli.options.system import (
@@ -21,8 +25,11 @@ from busbw.cli.options.system import (
 )
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
+from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
+from busbw.core.sweep import SweepSpec, check_spec
+from busbw.measure.alltoallv import Matrices
 from busbw.model import explanation_text, prediction_text
 from busbw.model.estimate import Fits, Point, Setting, fit
 from busbw.model.measured_system import of_result, shape
@@ -33,10 +40,22 @@ from busbw.model.predict import point, predict, without_rails
 from busbw.model.systems import System
 from busbw.pattern.registry import load
 
-_OF_COLLECTIVE = {"collective": "COLLECTIVE", "smallest": "-b", "largest": "-e", "factor": "-f"}
+MAX_RANKS_OF_COUNTS = 4096  # a matrix of bytes for each pair of ranks
+_OF_COLLECTIVE = {
+    "collective": "COLLECTIVE",
+    "smallest": "-b",
+    "largest": "-e",
+    "factor": "-f",
+    "counts": "--counts",
+}
 
 
-@click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "predict",
+    cls=GroupedCommand,
+    groups=groups.PREDICT,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("collective", default="all_reduce")
 @system_options("this host")
 @click.option(
@@ -58,6 +77,12 @@ _OF_COLLECTIVE = {"collective": "COLLECTIVE", "smallest": "-b", "largest": "-e",
 )
 @nccl_option
 @settings_options
+@click.option(
+    "--counts",
+    default="",
+    callback=not_empty,
+    help="alltoallv: bytes of each pair of ranks, as in busbw run",
+)
 @click.option(
     "--calibrate",
     "results",
@@ -83,7 +108,7 @@ _OF_COLLECTIVE = {"collective": "COLLECTIVE", "smallest": "-b", "largest": "-e",
     "pattern_file",
     default="",
     callback=not_empty,
-    help="predict an application instead: a capture, or any file that `busbw pattern` reads",
+    help="predict an application instead: a capture, or any file that `busbw show` reads as one",
 )
 @scale_option
 @format_option
@@ -101,6 +126,7 @@ def command(
     nccl: str,
     algo: str,
     proto: str,
+    counts: str,
     results: tuple[str, ...],
     oversubscription: float,
     rails_lost: int,
@@ -109,9 +135,10 @@ def command(
     format_name: str,
 ) -> int:
     """Predict time and busbw of COLLECTIVE by size and number of hosts, with how far they may be
-    off.
+    off, and print the most that each algorithm could reach.
 
-    The system is this host, or what --system or --topo describe. --calibrate reads any file that
+    The bounds are over the links, over what they carry of data, and by NCCL's cost model. The
+    system is this host, or what --system or --topo describe. --calibrate reads any file that
     busbw show reads. A pattern has its own collectives and sizes; its ranks fill the hosts, and
     --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time.
     """
@@ -136,12 +163,55 @@ def command(
             "--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale"
         )
     per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
+    if counts:
+        moved = _traffic_of(row.name, counts, per_host)
+        bytes_of = _sizes_with_traffic(bytes_of, counts, lambda size: moved(max(nodes), size))
+        setting = replace(setting, traffic=moved)
     prediction = predict(setting, row, nodes, per_host, bytes_of, source, fits, rails_lost)
     if format_name == "json":
         answer(explanation_text.json(prediction))
     else:
         answer(prediction_text.text(prediction, width()))
     return int(Exit.OK)
+
+
+def _traffic_of(
+    collective: str, counts: str, per_host: int
+) -> Callable[[int, int], Traffic | None]:
+    """What --counts moves, by the number of hosts and the size in bytes; None where no byte crosses
+    a link. UsageError for counts that are malformed, or of another collective.
+    """
+
+    @cache
+    def traffic_of(hosts: int, size_bytes: int) -> Traffic | None:
+        ranks = hosts * per_host
+        if ranks > MAX_RANKS_OF_COUNTS:
+            raise UsageError(
+                f"--counts {counts}: {ranks} ranks, and at most {MAX_RANKS_OF_COUNTS} are computed",
+                "give fewer --nodes, or leave out --counts",
+            )
+        spec = SweepSpec(
+            collective=collective, min_bytes=size_bytes, max_bytes=size_bytes, counts=counts
+        )
+        check_spec(spec, strict=True)
+        matrices = Matrices(spec, ranks)
+        host_of_rank = [str(rank // per_host) for rank in range(ranks)]
+        return traffic(matrices.at(size_bytes, size_bytes), matrices.source, host_of_rank)
+
+    return traffic_of
+
+
+def _sizes_with_traffic(
+    sizes_bytes: Sequence[int], counts: str, traffic_of: Callable[[int], Traffic | None]
+) -> list[int]:
+    """The sizes of which a byte crosses a link; UsageError if there is none."""
+    moving = [size for size in sizes_bytes if traffic_of(size) is not None]
+    if not moving:
+        raise UsageError(
+            f"--counts {counts}: no byte of {sizes_bytes[-1]} crosses a link",
+            "give a larger -e, or other counts",
+        )
+    return moving
 
 
 def calibrate(files: tuple[str, ...], system: System) -> Fits:

@@ -19,6 +19,7 @@ from busbw.cli.options.shared import (
     take_where,
 )
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
+from busbw.cli.print_env import print_env, print_env_option
 from busbw.cli.streams import talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
@@ -185,7 +186,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     groups=groups.RUN,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("name", metavar="COLLECTIVE")
+@click.argument("name", metavar="COLLECTIVE", default="")
 @start_options
 @net_option
 @click.option(
@@ -238,6 +239,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @minimum_options
 @result_options
 @dry_run_option
+@print_env_option
 @click.option(
     "--limit",
     "limit_s",
@@ -269,6 +271,7 @@ def command(
     json_name: str,
     force: bool,
     dry_run: bool,
+    env_format: str | None,
     brief: bool,
     min_busbw: float | None,
     min_percent: float | None,
@@ -279,6 +282,10 @@ def command(
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
+    if env_format:
+        return print_env(fields["net"], fields["ifname"], env_format)
+    if not name:
+        raise UsageError("no collective is named", "busbw run all_reduce")
     minimum = Minimum(min_busbw, min_percent)
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)

@@ -1,29 +1,41 @@
-"""`busbw show FILE`: prints any file that busbw writes or reads: measurements, checks, tests of
-links, plans, snapshots and patterns.
+"""`busbw show FILE...`: prints any file that busbw writes or reads: measurements, checks, tests of
+links, plans, snapshots, and what applications sent.
 """
+
+from pathlib import Path
 
 import click
 import msgspec
 
 from busbw.cli.file_kinds import load, table_option
-from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.parameters import COUNT, File, given, not_empty
 from busbw.cli.output import exit_code
+from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
+from busbw.core.pattern import Pattern
+from busbw.measure.record import save
+from busbw.pattern.registry import BY_NAME, RECORD
+from busbw.pattern.registry import load as load_pattern
+from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import Document
 from busbw.report.registry import VIEWS, render, view
+from busbw.report.results import AnyResult
+
+FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row in VIEWS}]
+OF_PATTERNS = ("rows", "calls", "source")
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("file")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--format",
     "format_name",
     default="table",
     show_default=True,
-    help=", ".join(row.name for row in VIEWS),
+    help=f"{', '.join(row.name for row in VIEWS)}; of patterns: {', '.join(FORMATS)}",
 )
 @table_option
 @click.option(
@@ -32,29 +44,114 @@ from busbw.report.registry import VIEWS, render, view
     callback=not_empty,
     help="the collective of a log that does not name it",
 )
-def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
-    """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of
-    any age.
+@click.option(
+    "--from",
+    "source",
+    default=None,
+    callback=not_empty,
+    help=f"of patterns: the files' format: {', '.join((*BY_NAME, RECORD))}  [default: by content]",
+)
+@click.option(
+    "--rows",
+    type=COUNT,
+    default=ROWS,
+    show_default=True,
+    help="of patterns: rows of the table, those with the largest share first",
+)
+@click.option(
+    "--calls", is_flag=True, help="of pattern-csv: a column with how often a rank made each call"
+)
+@click.option("-o", "--output", type=File(), help="write to this file, not to stdout")
+def command(
+    files: tuple[str, ...],
+    format_name: str,
+    collective: str | None,
+    table: int | None,
+    source: str | None,
+    rows: int,
+    calls: bool,
+    output: Path | None,
+) -> int:
+    """Print what is in FILE (- = stdin): any file that busbw wrote, nccl-tests' JSON or text of any
+    age, or what an application wrote of its communication.
 
-    Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a
-    log or trace of an application as its pattern. Exit code 1 when the result holds wrong data; 3
-    with --format brief when no cell reached its precision.
+    Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
+    Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
+    AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot is printed
+    as its checks. Exit code 1 when the result holds wrong data, or a part of a pattern could not be
+    read; 3 with --format brief when no cell reached its precision.
     """
-    view(format_name)
-    content = load(file, collective, table)
+    if calls and format_name != PATTERN_CSV:
+        raise UsageError(
+            f"--calls adds a column to {PATTERN_CSV}, not to {format_name}",
+            f"add --format {PATTERN_CSV}, or leave out --calls",
+        )
+    if format_name not in FORMATS_OF_PATTERNS:
+        view(format_name)
+    _refuse_overwriting(output, files)
+    name = files[0]
+    content: AnyResult | Document
+    if source or len(files) > 1 or Path(name).is_dir():
+        content = Document.of_pattern(load_pattern(files, source))
+    else:
+        content = load(name, collective, table)
+    if isinstance(content, Document) and isinstance(content.held, Pattern):
+        record = content.held
+        _write(pattern_text(record, format_name, Shown(rows=rows, calls=calls), name), output)
+        return int(Exit.BAD if record.header.skipped else Exit.OK)
+    _refuse_options_of_patterns(name, format_name)
     if isinstance(content, Document):
-        answer(_text(content, format_name, file))
+        _write(_document_text(content, format_name, name, output), output)
         return int(Exit.OK)
-    answer(render(content, format_name, file, width()))
+    columns = None if output else width()
+    _write(render(content, format_name, name, columns), output)
     return exit_code(content, format_name)
 
 
-def _text(document: Document, format_name: str, file: str) -> str:
+def _refuse_options_of_patterns(name: str, format_name: str) -> None:
+    if format_name in FORMATS_OF_PATTERNS:
+        raise UsageError(
+            f"{name}: no pattern of an application, and --format {format_name} is for patterns",
+            "use --format table, or json",
+        )
+    for parameter in OF_PATTERNS:
+        if given(parameter):
+            option = "--from" if parameter == "source" else f"--{parameter}"
+            raise UsageError(
+                f"{option}: {name} is no pattern of an application", f"leave out {option}"
+            )
+
+
+def _document_text(document: Document, format_name: str, name: str, output: Path | None) -> str:
     if format_name == "table":
-        return document.text(width())
-    if format_name == "json" and document.held is not None:
+        return document.text(None if output else width())
+    if format_name == "json" and isinstance(document.held, msgspec.Struct):
         return msgspec.json.format(json_codec.encode(document.held), indent=2).decode() + "\n"
-    hint = "use --format table, or json"
-    if document.held is None:
-        hint = f"busbw pattern {file} --format jsonl"
-    raise UsageError(f"{file}: {document.title.lower()}, but '{format_name}' shows sweeps", hint)
+    raise UsageError(
+        f"{name}: {document.title.lower()}, but '{format_name}' shows sweeps",
+        "use --format table, or json",
+    )
+
+
+def _refuse_overwriting(output: Path | None, files: tuple[str, ...]) -> None:
+    if output is None or not output.exists():
+        return
+    for file in files:
+        if file != "-" and Path(file).exists() and output.samefile(file):
+            raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
+
+
+def _write(text: str | bytes, output: Path | None) -> None:
+    if output is None:
+        answer(text)
+        return
+    data = text.encode() if isinstance(text, str) else text
+    try:
+        if output.exists() and not output.is_file():  # a pipe or a device
+            output.write_bytes(data)
+        else:
+            save(data, output, "name a file that can be written")
+    except OSError as error:
+        raise UsageError(
+            f"{output}: {error.strerror}", "name a file that can be written"
+        ) from error

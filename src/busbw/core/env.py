@@ -117,8 +117,7 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         "BUSBW_PLUGIN",
-        "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of"
-        " busbw-native's",
+        "path of the NCCL plugin library for --net busbw, instead of busbw-native's",
         "busbw",
     ),
 )

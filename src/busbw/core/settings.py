@@ -47,7 +47,7 @@ class Setting:
 
 _STARTS_RANKS = ("run", "train", "plan", "tune", "replay")
 _NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job")
-_PREDICTS = ("ideal", "predict", "explain")
+_PREDICTS = ("predict", "explain")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(

@@ -21,7 +21,7 @@ from busbw.core.masking import masked
 from busbw.host.source import Live, Reading, Source
 
 SCHEMA = "busbw.host/1"
-MADE_BY = "busbw snapshot makes one"
+MADE_BY = "busbw check --save FILE makes one"
 CALLS = "calls"  # folder of a directory tree that holds recorded calls, one file each
 
 

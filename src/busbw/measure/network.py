@@ -20,8 +20,8 @@ LOG = logging.getLogger(__name__)
 
 MAX_HOSTS = 4  # named in an error
 HINT = (
-    "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the"
-    " plugin loads)"
+    "NCCL_DEBUG=INFO busbw run ...   (the reason), and on that host busbw run --net busbw"
+    " --print-env   (whether the plugin loads)"
 )
 
 

@@ -12,10 +12,11 @@ the factors hold for other host counts as far as the model's form does; the larg
 predicted from the smaller ones first, and that error is reported.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds
 from busbw.model.fabric import Fabric
@@ -32,13 +33,20 @@ SIMPLE_AT = 2
 class Setting:
     """What an estimate depends on besides the operation.
 
-    `oversubscription` divides the rate of the NICs; NCCL does not know of it.
+    `oversubscription` divides the rate of the NICs; NCCL does not know of it. `traffic` gives what
+    an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
+    host; None for an even exchange.
     """
 
     system: System
     release: Release = LATEST
     may: Allowed = field(default_factory=Allowed)
     oversubscription: float = 1.0
+    traffic: Callable[[int, int], Traffic | None] | None = None
+
+    def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
+        """What an alltoallv moves between the ranks; None for an even exchange."""
+        return self.traffic(hosts, size_bytes) if self.traffic else None
 
 
 def estimate(
@@ -98,7 +106,8 @@ def _narrow(setting: Setting, hosts: int, per_host: int) -> Fabric:
 def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
-    narrowed = _narrow(setting, hosts, per_host)
+    traffic = setting.traffic_at(hosts, size_bytes)
+    narrowed = replace(_narrow(setting, hosts, per_host), traffic=traffic)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None

@@ -1,26 +1,18 @@
-"""Predicts times for sizes and host counts, with how far they may be off.
-
-`ideals` gives the levels of what a system can do. L0 is the rate of the links. L1 is what they
-carry of data, without headers and checksums. L2 is an algorithm's bound over L1. L3 is the busbw
-that NCCL's model of a release expects for one size.
-
-`predict` gives the time of every size on every number of hosts.
-"""
+"""Predicts the time of every size on every number of hosts, with how far it may be off."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
-from busbw.core.result import Ideal
-from busbw.model.bounds import P2P, bounds, endpoint
+from busbw.model.algorithm_bounds import algorithm_bounds
+from busbw.model.bounds import P2P
 from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
 from busbw.model.fabric import gb
-from busbw.model.nccl.choice import Allowed, Choice, choices
+from busbw.model.nccl.choice import Choice
 from busbw.model.nccl.constants import Release
 from busbw.model.systems import System
-from busbw.model.types import Crossing, Described, Fit, Forecast, Ideals, Level, Prediction
+from busbw.model.types import Crossing, Described, Fit, Forecast, Prediction
 
 OWN_NVLS = (
     "before 2.28, NCCL expects more of NVLSTree than it reaches: 4 to 11 % on 2 x 8 H100 and H20"
@@ -49,79 +41,6 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
         nics,
         release.name,
     )
-
-
-def ideals(
-    row: Collective,
-    system: System,
-    hosts: int,
-    per_host: int,
-    size_bytes: int,
-    release: Release,
-    source: str,
-    may: Allowed | None = None,
-    traffic: Traffic | None = None,
-) -> Ideals:
-    """The levels of every algorithm that can run, the highest bound first, and the algorithm that
-    NCCL takes.
-
-    `traffic` is what an alltoallv moves between the ranks, which are numbered host by host; None
-    for an even exchange.
-    """
-    wire = replace(system.fabric(hosts, per_host), traffic=traffic)
-    data = replace(system.fabric(hosts, per_host, payload=True), traffic=traffic)
-    possible: list[Choice] = []
-    if not system.rccl:
-        possible = choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
-    fastest: dict[str, Choice] = {}  # by algorithm
-    for choice in possible:
-        fastest.setdefault(choice.algorithm, choice)
-    payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
-    busbw_bytes = float(row.bus_factor(hosts * per_host)) * size_bytes
-    levels = [
-        _level(bound, payload[bound.algorithm], fastest.get(bound.algorithm), busbw_bytes)
-        for bound in bounds(row, wire, system.features())
-    ]
-    levels.sort(key=lambda level: -level.wire)
-    chosen = possible[0].algorithm if possible else ""
-    about = describe(system, hosts, per_host, release, source)
-    about.notes.extend(_system_notes(system, release, chosen))
-    return Ideals(
-        collective=row.name,
-        size_bytes=size_bytes,
-        described=about,
-        levels=levels,
-        endpoint=endpoint(row, wire),
-        chosen=chosen,
-    )
-
-
-def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: float) -> Level:
-    """The level of one algorithm: its two bounds, and the busbw of `busbw_bytes` in the expected
-    time, if NCCL has a model of it.
-    """
-    planned = None
-    protocol = ""
-    if expected:
-        protocol = expected.protocol
-        planned = busbw_bytes / expected.parts.time_s if busbw_bytes else None
-    return Level(
-        wire.algorithm, wire.busbw, payload.busbw, payload.link, wire.why, planned, protocol
-    )
-
-
-def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
-    notes = []
-    if system.part_unknown:
-        notes.append(
-            "the GPUs are joined unevenly: the bounds count all links of a GPU, and paths between"
-            " two can have less"
-        )
-    if system.rccl:
-        notes.append("busbw has no model of RCCL: the bounds are those of the links")
-    if release.nvls_efficiency is None and chosen.startswith("NVLS"):
-        notes.append(OWN_NVLS)
-    return notes
 
 
 CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
@@ -243,31 +162,39 @@ def predict(
     fits: Fits | None = None,
     rails_lost: int = 0,
 ) -> Prediction:
-    """The expected time of every size on every number of hosts.
+    """The expected time of every size on every number of hosts, and the bounds of the largest size
+    on the largest of these numbers.
 
-    UsageError where nothing can run, as with one rank, or with no NIC between hosts.
+    There are only bounds where busbw has no model of times. UsageError where nothing can run, as
+    with one rank, or with no NIC between hosts.
     """
     fits = fits or {}
     setting = replace(setting, system=without_rails(setting.system, rails_lost))
     largest = max(hosts)
     check(setting.system, largest, per_host)
-    forecasts = [
-        forecast(setting, row, count, per_host, size, fits) for count in hosts for size in sizes
-    ]
-    rows = [expected for expected in forecasts if expected is not None]
-    if not rows:
+    if largest * per_host < 2:
         raise UsageError(
-            f"{row.name} on {largest} x {per_host} ranks: there is nothing to predict",
-            "give at least two ranks",
+            f"{row.name} on {largest} x {per_host} ranks: no data crosses a link",
+            "give at least two ranks, like --nodes 2 or --gpus 8",
         )
-    crossings = [
-        crossing(setting, row, count, per_host, fits) for count in hosts if count * per_host > 1
-    ]
+    rows: list[Forecast] = []
+    crossings: list[Crossing] = []
+    if not setting.system.rccl:
+        forecasts = [
+            forecast(setting, row, count, per_host, size, fits) for count in hosts for size in sizes
+        ]
+        rows = [expected for expected in forecasts if expected is not None]
+        several = [count for count in hosts if count * per_host > 1 and not setting.traffic]
+        crossings = [crossing(setting, row, count, per_host, fits) for count in several]
+    bounds = algorithm_bounds(setting, row, largest, per_host, max(sizes))
+    described = describe(setting.system, largest, per_host, setting.release, source)
+    described.notes.extend(_system_notes(setting.system, setting.release, bounds.chosen))
     return Prediction(
         collective=row.name,
-        described=describe(setting.system, largest, per_host, setting.release, source),
+        described=described,
         rows=rows,
         crossings=crossings,
+        bounds=bounds,
         fits=list(fits.values()),
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
@@ -295,6 +222,20 @@ def check(system: System, hosts: int, per_host: int) -> None:
             f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs",
             f"--gpus {system.gpus}",
         )
+
+
+def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
+    notes = []
+    if system.part_unknown:
+        notes.append(
+            "the GPUs are joined unevenly: the bounds count all links of a GPU, and paths between"
+            " two can have less"
+        )
+    if system.rccl:
+        notes.append("busbw has no model of RCCL: the bounds are those of the links")
+    if release.nvls_efficiency is None and chosen.startswith("NVLS"):
+        notes.append(OWN_NVLS)
+    return notes
 
 
 def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:

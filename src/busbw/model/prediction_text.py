@@ -1,7 +1,9 @@
 """Predicted times as text: of sizes and host counts, and of a recorded application."""
 
+from collections.abc import Sequence
+
 from busbw.core.sizes import counted, format_size
-from busbw.model import explanation_text
+from busbw.model import bounds_text, explanation_text
 from busbw.model.types import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, known, time_text
@@ -37,18 +39,27 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def text(answer: Prediction, width: int | None = None) -> str:
-    """The whole text."""
+    """The whole text: the times by size and number of hosts, then the bounds."""
     about = answer.described
     title = explanation_text.title(answer.collective, about)
-    head = f"{title}, NCCL from {about.nccl} on, predicted\n\n"
+    predicted = f", NCCL from {about.nccl} on, predicted" if answer.rows else ""
+    head = f"{title}{predicted}\n\n"
     head += "".join(f"{line}\n" for line in explanation_text.links(about))
-    marked = any(_mark(row) for row in answer.rows)
-    shown = [column for column in COLUMNS if column.title != "mark" or marked]
     lines = [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
-    foot = "".join(f"{line}\n" for line in lines)
-    foot += explanation_text.notes(about, answer.notes)
-    table = aligned(shown, answer.rows, width, DROP_ORDER)
-    return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"
+    parts = [
+        wrapped(head, width),
+        _forecasts(answer.rows, width),
+        wrapped("".join(f"{line}\n" for line in lines), width),
+        bounds_text.text(answer.bounds, about.nccl, width),
+    ]
+    notes = wrapped(explanation_text.notes(about, answer.notes), width)
+    return "\n".join(part for part in parts if part) + notes
+
+
+def _forecasts(rows: Sequence[Forecast], width: int | None) -> str:
+    marked = any(_mark(row) for row in rows)
+    shown = [column for column in COLUMNS if column.title != "mark" or marked]
+    return aligned(shown, rows, width, DROP_ORDER) if rows else ""
 
 
 def crossing_text(crossing: Crossing) -> str:

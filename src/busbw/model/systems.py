@@ -98,7 +98,7 @@ class System:
         if self.rccl:
             raise UsageError(
                 f"{self.name or self.gpu}: busbw has no model of RCCL",
-                "use the bounds of the links: busbw ideal --topo",
+                "busbw predict COLLECTIVE --topo prints the bounds of the links",
             )
         rails, rail = self._rails(per_host) if hosts > 1 else (0, 0.0)
         host = Host(

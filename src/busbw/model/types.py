@@ -1,4 +1,4 @@
-"""How fast communication should be: what `busbw ideal`, `predict` and `explain` answer.
+"""How fast communication should be: what `busbw predict` and `busbw explain` answer.
 
 Rates are bytes per second in one direction, times are seconds, busbw is that of the collective.
 Bands and shares are fractions.
@@ -47,15 +47,14 @@ class Level(msgspec.Struct, frozen=True):
     protocol: str = ""
 
 
-class Ideals(msgspec.Struct, tag="busbw.ideal/1", tag_field="schema", kw_only=True):
-    """The bounds of one collective, the highest first.
+class Bounds(msgspec.Struct, kw_only=True):
+    """The bounds of each algorithm on `hosts` hosts, the highest first.
 
     `chosen` is the algorithm that NCCL takes for `size_bytes`.
     """
 
-    collective: str
+    hosts: int
     size_bytes: int
-    described: Described
     levels: list[Level]
     endpoint: Ideal | None = None
     chosen: str = ""
@@ -120,12 +119,16 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
-    """The expected times of one collective."""
+    """The expected times of one collective, and its bounds on the largest number of hosts.
+
+    `rows` is empty where there is no model of times, as for RCCL.
+    """
 
     collective: str
     described: Described
     rows: list[Forecast]
     crossings: list[Crossing]
+    bounds: Bounds
     fits: list[Fit] = []
     oversubscription: float = 1.0
     rails_lost: int = 0

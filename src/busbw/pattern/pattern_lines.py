@@ -11,7 +11,7 @@ from busbw.core.pattern import FUNCTIONS, SCHEMA, Call, Comm, Header, Line, Patt
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
 _BROKEN = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
-_HINT = "busbw capture, and busbw pattern --format jsonl, write this format"
+_HINT = "busbw capture, and busbw show --format jsonl, write this format"
 
 
 def lines(pattern: Pattern) -> Iterator[bytes]:

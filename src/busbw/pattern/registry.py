@@ -65,7 +65,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "pattern-csv",
         "AIBooster's pattern.csv",
-        "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
+        "AIBooster's NCCL pattern analyzer; `busbw show --format pattern-csv`",
         "distinct calls: count, type, ranks, algorithm, protocol, predicted time",
         "order, communicators, operator, root, measured times",
         pattern_csv.recognizes,

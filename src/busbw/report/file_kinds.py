@@ -23,10 +23,11 @@ from busbw.job import types as job_text
 from busbw.job.types import JobReport
 from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
-from busbw.model import explanation_text, ideal_text, prediction_text
+from busbw.model import explanation_text, prediction_text
 from busbw.model.states import types as states_text
 from busbw.model.states.types import StatesPlan
-from busbw.model.types import Explanation, Ideals, PatternPrediction, Prediction
+from busbw.model.types import Explanation, PatternPrediction, Prediction
+from busbw.pattern import text as pattern_text
 from busbw.tune import text as tune_text
 from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
@@ -74,7 +75,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("Trend of errors", TrendReport, error_growth_types.text),
     Kind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
-    Kind("Ideal", Ideals, ideal_text.text),
     Kind("Prediction", Prediction, prediction_text.text),
     Kind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
     Kind("Explanation", Explanation, explanation_text.text),
@@ -94,7 +94,12 @@ class Document:
 
     title: str
     text: Callable[[int | None], str]
-    held: msgspec.Struct | None = None
+    held: msgspec.Struct | pattern.Pattern | None = None
+
+    @classmethod
+    def of_pattern(cls, record: pattern.Pattern) -> "Document":
+        """What an application sent."""
+        return cls(PATTERN, lambda width: pattern_text.table(record, width), record)
 
 
 def _schema(data: bytes) -> str:

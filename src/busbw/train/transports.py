@@ -25,7 +25,7 @@ class Transport:
     def shell(self) -> str:
         """The shell command that applies it, '' if none is needed."""
         if self.net == "busbw":
-            return 'eval "$(busbw env net)"'
+            return 'eval "$(busbw run --net busbw --print-env)"'
         if not self.variables:
             return ""
         settings = [f"{name}={value}" for name, value in self.variables.items()]

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from busbw.cli.link import suspect_exit
+from busbw.cli.link import Output, suspect_exit
 from busbw.cli.main import guarded
-from busbw.core import json_codec
 from busbw.core.finding import Finding, Verdict
 from busbw.link import text as view
 from busbw.link.types import Flow, LinkHost, LinkReport, LinkSpec, Rail, Suspect, SuspectReport
@@ -34,8 +33,6 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
             "--seconds, --html: --suspect runs a collective",
         ),
         ("--hosts h1,h2,h3 --suspect hosts", "--suspect: 3 hosts cannot be compared"),
-        ("--result r.json --hosts h1,h2", "--hosts: --result prints an earlier test"),
-        ("--result no-such-file.json", "--result no-such-file.json: No such file or directory"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -55,9 +52,7 @@ def test_what_does_not_fit_is_refused(
         ([], 3),
     ],
 )
-def test_the_exit_code_follows_the_findings(
-    verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path
-) -> None:
+def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]], code: int) -> None:
     findings = [Finding(name, verdict, "message") for name, verdict in verdicts]
     flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
     report = LinkReport(
@@ -67,9 +62,7 @@ def test_the_exit_code_follows_the_findings(
         flows=flows,
         findings=findings,
     )
-    file = tmp_path / "r.json"
-    file.write_bytes(json_codec.encode(report))
-    assert guarded(["link", "--result", str(file)]) == code
+    assert Output(None, "table", "").print(report) == code
 
 
 @pytest.mark.parametrize(
@@ -94,7 +87,7 @@ def test_a_file_that_names_no_host_of_its_own_is_refused(
     document[listed][number][field] = value
     file = tmp_path / "r.json"
     file.write_text(json.dumps(document))
-    for words in (["link", "--result"], ["show"], ["report"]):
+    for words in (["show"], ["report"]):
         assert guarded([*words, str(file)]) == 2
         assert message in capsys.readouterr().err
 

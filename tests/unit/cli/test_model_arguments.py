@@ -1,4 +1,4 @@
-"""`busbw ideal`, `predict` and `explain` as a user types them."""
+"""`busbw predict` and `busbw explain` as a user types them."""
 
 import json
 from pathlib import Path
@@ -22,25 +22,25 @@ def run(arguments: str, capsys: Captured) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("ideal --system h100y", 2, "'h100y' is not a system"),
-        ("ideal --system h1000x8", 2, "did you mean h100?"),
-        ("ideal --system h100x8 --topo t.xml", 2, "both given"),
-        ("ideal --topo missing.xml", 2, "missing.xml: No such file"),
-        ("ideal --system h100x1", 2, "no data crosses a link"),
-        ("ideal --system h100x8 -e 0", 2, "no data crosses a link"),
+        ("predict --system h100y", 2, "'h100y' is not a system"),
+        ("predict --system h1000x8", 2, "did you mean h100?"),
+        ("predict --system h100x8 --topo t.xml", 2, "both given"),
+        ("predict --topo missing.xml", 2, "missing.xml: No such file"),
+        ("predict --system h100x1", 2, "no data crosses a link"),
+        ("predict --system h100x8 -e 0", 2, "there is no size between"),
         (
-            "ideal --system h100x8 --counts zipf:1",
+            "predict --system h100x8 --counts zipf:1",
             2,
             "all_reduce moves the same bytes between all ranks",
         ),
-        ("ideal alltoallv --system h100x8 --counts zipf:-1", 2, "the exponent '-1'"),
+        ("predict alltoallv --system h100x8 --counts zipf:-1", 2, "the exponent '-1'"),
         (
-            "ideal alltoallv --system h100x8 --counts zipf:1 -e 16",
+            "predict alltoallv --system h100x8 --counts zipf:1 -b 16 -e 16",
             2,
             "no byte of 16 crosses a link",
         ),
-        ("ideal --system h100x8 --nccl 2.4", 2, "from 2.18 on"),
-        ("ideal all_redcue --system h100x8", 2, "did you mean all_reduce?"),
+        ("predict --system h100x8 --nccl 2.4", 2, "from 2.18 on"),
+        ("predict all_redcue --system h100x8", 2, "did you mean all_reduce?"),
         ("predict --system h100x8 --nodes 0", 2, "not numbers of hosts"),
         ("predict --system h100x8 --nodes 1,x", 2, "not numbers of hosts"),
         ("predict --system h100x8 -b 2G -e 1G", 2, "no size between"),
@@ -86,7 +86,7 @@ def test_a_host_without_gpus_cannot_be_measured(
     from busbw.core.topology import Host
 
     monkeypatch.setattr(system_options, "read_host", lambda: Host("h0", gpu_reason="no driver"))
-    code, _, err = run("ideal", capsys)
+    code, _, err = run("predict", capsys)
     assert code == 3
     assert "no GPU of host h0 could be read: no driver" in err
     assert "hint: describe the system, like --system h100x8 --nics 8x400G" in err
@@ -115,20 +115,20 @@ def test_this_host_is_used_where_it_has_gpus(
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
     monkeypatch.setattr(system_options, "read_host", lambda: host)
-    _, here, _ = run("ideal --nodes 2 --format json", capsys)
-    _, described, _ = run("ideal --nodes 2 --format json --system h100x8", capsys)
-    levels = [json.loads(text)["levels"] for text in (here, described)]
+    _, here, _ = run("predict --nodes 2 --format json", capsys)
+    _, described, _ = run("predict --nodes 2 --format json --system h100x8", capsys)
+    levels = [json.loads(text)["bounds"]["levels"] for text in (here, described)]
     assert levels[0] == levels[1]
 
 
-def test_ideal_of_two_hosts(capsys: Captured) -> None:
-    code, out, _ = run("ideal --system h100x8 --nodes 2", capsys)
+def test_the_bounds_of_two_hosts(capsys: Captured) -> None:
+    code, out, _ = run("predict --system h100x8 --nodes 2", capsys)
     assert code == 0
     assert "NVLSTree *        750.00       618.00       461.16" in out
     assert "482.14 GB/s" in out
-    answer = json.loads(run("ideal --system h100x8 --nodes 2 --format json", capsys)[1])
-    assert answer["schema"] == "busbw.ideal/1"
-    assert answer["chosen"] == "NVLSTree"
+    answer = json.loads(run("predict --system h100x8 --nodes 2 --format json", capsys)[1])
+    assert answer["schema"] == "busbw.prediction/1"
+    assert answer["bounds"]["chosen"] == "NVLSTree"
 
 
 def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
@@ -236,7 +236,11 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    "arguments", ["ideal --system h100x8 --nodes 4", "predict --system h100x8 --nodes 1,2,12500"]
+    "arguments",
+    [
+        "predict alltoallv --system h100x8 --counts zipf:1",
+        "predict --system h100x8 --nodes 1,2,12500",
+    ],
 )
 def test_tables_fit_80_columns(
     arguments: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""`busbw pattern`: files and directories in, tables and exit codes out."""
+"""`busbw show` of patterns: files and directories in, tables and exit codes out."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ def samples(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(*words: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        cli.main(["pattern", *words], prog_name="busbw", standalone_mode=False)
+        cli.main(["show", *words], prog_name="busbw", standalone_mode=False)
     assert caught.value.hint
     return caught.value
 
@@ -40,7 +40,7 @@ def refused(*words: str) -> UsageError:
 def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
     file: str, code: int, capsys: Output
 ) -> None:
-    assert guarded(["pattern", file]) == code
+    assert guarded(["show", file]) == code
     told = capsys.readouterr()
     assert bool(told.out) == (code != 2) and bool(told.err) == (code == 2)
 
@@ -57,7 +57,7 @@ def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
 def test_the_table_says_what_it_is_sorted_by_and_fits_80_columns(
     file: str, kind: str, capsys: Output
 ) -> None:
-    assert guarded(["pattern", file]) == 0
+    assert guarded(["show", file]) == 0
     table = capsys.readouterr().out
     assert f"sorted by share of {kind}" in table
     assert max(map(len, table.splitlines())) <= 80
@@ -70,7 +70,7 @@ def test_directory_stands_for_its_files_in_order_of_ranks(
     for rank in (0, 2, 10):
         (tmp_path / f"dump_rank_{rank}").write_bytes(data)
     (tmp_path / ".hidden").write_text("no dump")
-    assert guarded(["pattern", str(tmp_path), "--format", "jsonl"]) == 0
+    assert guarded(["show", str(tmp_path), "--format", "jsonl"]) == 0
     header = json.loads(capsys.readouterr().out.splitlines()[0])
     assert header["ranks"] == [0, 2, 10]
 
@@ -80,29 +80,27 @@ def test_files_can_be_compressed_or_come_from_stdin(
 ) -> None:
     data = (samples / "clog_v1.log").read_bytes()
     (tmp_path / "clog.gz").write_bytes(gzip.compress(data))
-    assert guarded(["pattern", "clog_v1.log"]) == 0
+    assert guarded(["show", "clog_v1.log"]) == 0
     plain = capsys.readouterr().out
-    assert guarded(["pattern", str(tmp_path / "clog.gz")]) == 0
+    assert guarded(["show", str(tmp_path / "clog.gz")]) == 0
     assert capsys.readouterr().out == plain
-    assert (
-        CliRunner().invoke(cli, ["pattern", "-"], input=data, standalone_mode=False).output == plain
-    )
+    assert CliRunner().invoke(cli, ["show", "-"], input=data, standalone_mode=False).output == plain
 
 
 @pytest.mark.usefixtures("samples")
 def test_record_is_a_format_like_the_others(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "pattern.jsonl"
-    assert guarded(["pattern", "clog_v1.log", "--format", "jsonl", "-o", str(file)]) == 0
-    assert guarded(["pattern", "clog_v1.log"]) == 0
+    assert guarded(["show", "clog_v1.log", "--format", "jsonl", "-o", str(file)]) == 0
+    assert guarded(["show", "clog_v1.log"]) == 0
     before = capsys.readouterr().out
-    assert guarded(["pattern", str(file)]) == 0
+    assert guarded(["show", str(file)]) == 0
     assert capsys.readouterr().out == before
     assert "2 files, the first of them a record" in refused(str(file), str(file)).message
 
 
 @pytest.mark.usefixtures("samples")
 def test_pattern_csv_of_a_log(capsys: Output) -> None:
-    assert guarded(["pattern", "nccl_2.23_fsdp.log", "--format", "pattern-csv", "--calls"]) == 0
+    assert guarded(["show", "nccl_2.23_fsdp.log", "--format", "pattern-csv", "--calls"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[1:] == [
         "allgather,2359808,float32,4,?,?,37756928,?,2",

@@ -113,7 +113,6 @@ RATES = (
 @pytest.mark.parametrize(
     ("words", "title"),
     [
-        (("ideal", "all_reduce", "--nodes", "2", *DESCRIBED), "Ideal"),
         (("predict", "all_reduce", "--nodes", "1,4", *DESCRIBED), "Prediction"),
         (("predict", "--pattern", str(PATTERN), *DESCRIBED), "Prediction of an application"),
         (("explain", str(BENCHMARK / "run_1.json")), "Explanation"),
@@ -133,7 +132,6 @@ RATES = (
             ("check", "command", "--no-machine", "mpirun -np 16 all_reduce_perf -g 8"),
             "Check of a command line",
         ),
-        (("link", "--result", str(LINKS)), "Link test"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]).partition("/")[0],
 )
@@ -184,12 +182,12 @@ def test_counters_patterns_and_snapshots_are_shown(
     check_schema(*(tmp_path / "watch.jsonl").read_text().splitlines())
     assert guarded(("show", "watch.jsonl")) == 0
     assert capsys.readouterr().out.startswith("the last of 2 intervals\n")
-    assert guarded(("pattern", str(PATTERN))) == 0
-    printed = capsys.readouterr().out
-    assert guarded(("show", str(PATTERN))) == 0
-    assert capsys.readouterr().out == printed
     assert guarded(("show", str(PATTERN), "--format", "json")) == 2
-    assert "busbw pattern" in capsys.readouterr().err
+    assert "which has no format 'json'" in capsys.readouterr().err
+    assert guarded(("show", str(LINKS), "--rows", "3")) == 2
+    assert "--rows: " in capsys.readouterr().err
+    assert guarded(("show", str(LINKS), "--format", "jsonl")) == 2
+    assert "--format jsonl is for patterns" in capsys.readouterr().err
     assert guarded(("show", str(HOSTS / "no-nic.jsonl"))) == 0
     assert " checks: " in capsys.readouterr().out
     (tmp_path / "half.json").write_text('{"schema":"busbw.check/1","host":')

@@ -53,7 +53,7 @@ def test_an_unknown_level_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(log.VARIABLE, "loud")
-    assert main(["busbw", "engines"]) == 2
+    assert main(["busbw", "check", "engines"]) == 2
     assert "BUSBW_LOG=loud: no such level" in capsys.readouterr().err
 
 

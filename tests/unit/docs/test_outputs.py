@@ -36,7 +36,7 @@ def test_the_comparison_of_infiniband_and_sockets(
 
 
 PATTERNS = re.findall(
-    r"```console\n\$ busbw pattern (.*?)```",
+    r"```console\n\$ busbw show (.*?)```",
     (ROOT / "docs" / "how-to" / "what-does-my-training-send.md").read_text(encoding="utf-8"),
     re.DOTALL,
 )
@@ -49,7 +49,7 @@ def test_the_pattern_of_a_training(
     words, *lines = block.splitlines()
     captured = ROOT / "benchmarks" / "capture_2xh100_202611"
     monkeypatch.chdir(captured if words.startswith("gpt2.jsonl") else recorded / "patterns")
-    assert guarded(["pattern", *words.split()]) == 0
+    assert guarded(["show", *words.split()]) == 0
     assert capsys.readouterr().out.splitlines() == lines
 
 
@@ -109,7 +109,7 @@ def test_what_the_model_says(
 
 
 def test_there_are_outputs_of_every_command_of_the_model() -> None:
-    assert {command for command, _, _ in MODEL_BLOCKS} == {"ideal", "predict", "explain"}
+    assert {command for command, _, _ in MODEL_BLOCKS} == {"predict", "explain"}
 
 
 def test_the_errors_of_the_model_are_those_recorded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,11 +129,9 @@ def test_the_links_of_four_hosts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "how-to" / "test-links.md").read_text(encoding="utf-8")
-    (block,) = re.findall(
-        r"```console\n\$ busbw link --result four_hosts.json\n(.*?)```", page, re.DOTALL
-    )
+    (block,) = re.findall(r"```console\n\$ busbw show four_hosts.json\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(ROOT / "benchmarks" / "link_2cpu_202611")
-    assert guarded(["link", "--result", "four_hosts.json"]) == 1
+    assert guarded(["show", "four_hosts.json"]) == 0
     assert capsys.readouterr().out == block
 
 

@@ -220,7 +220,7 @@ def test_one_host_per_gpu_and_what_cannot_be() -> None:
     alone = forecast(Setting(parse_system("h100x8")), BY_NAME["all_gather"], 16, 1, GIB, {})
     assert alone is not None
     assert alone.busbw < 50e9
-    with pytest.raises(UsageError, match="nothing to predict"):
+    with pytest.raises(UsageError, match="no data crosses a link"):
         predict(Setting(parse_system("h100x8")), AR, [1], 1, [GIB], "")
     with pytest.raises(UsageError, match="--gpus 9"):
         predict(Setting(parse_system("h100x8")), AR, [1], 9, [GIB], "")

@@ -9,9 +9,10 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
+from busbw.model.estimate import Setting
 from busbw.model.hardware import XGMI, gcn_name, xgmi
 from busbw.model.nccl.constants import LATEST
-from busbw.model.predict import check, ideals
+from busbw.model.predict import check, predict
 from busbw.model.systems import System
 
 Links = Callable[[int], list[tuple[str, int, str]]]
@@ -65,10 +66,11 @@ def test_eight_mi300x_use_all_links_that_lead_to_gpus_that_take_part() -> None:
 
 def test_there_is_no_model_of_rccl() -> None:
     system = read(document(4, each_other(4, 1), tag="xgmi", gpu='sm="120" gcn="908"'))
-    levels = ideals(BY_NAME["all_reduce"], system, 1, 4, 1 << 30, LATEST, "t.xml")
-    assert all(level.planned is None for level in levels.levels)
-    assert any("no model of RCCL" in note for note in levels.described.notes)
-    assert levels.described.link == 3 * 46e9
+    answer = predict(Setting(system), BY_NAME["all_reduce"], [1], 4, [1 << 30], "t.xml")
+    assert answer.rows == []
+    assert all(level.planned is None for level in answer.bounds.levels)
+    assert any("no model of RCCL" in note for note in answer.described.notes)
+    assert answer.described.link == 3 * 46e9
     with pytest.raises(UsageError, match="no model of RCCL"):
         system.model(LATEST, 1, 4)
 

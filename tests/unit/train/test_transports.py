@@ -122,5 +122,5 @@ def test_a_transport_has_its_shell_command() -> None:
     assert (as_is.shell, tree.shell, busbw.shell) == (
         "",
         "export NCCL_ALGO=allreduce:tree",
-        'eval "$(busbw env net)"',
+        'eval "$(busbw run --net busbw --print-env)"',
     )

@@ -1,4 +1,4 @@
-//! The rate of the network, for `busbw env net` and `--net busbw`, which choose the number of channels before NCCL starts.
+//! The rate of the network, for `busbw run --net busbw`, which chooses the number of channels before NCCL starts.
 
 use std::ffi::{CStr, c_char};
 use std::panic::catch_unwind;

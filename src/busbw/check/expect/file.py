@@ -100,8 +100,8 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 RAISED = "fail"
 MADE_BY = (
-    "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the"
-    " keys"
+    "busbw check --learn > node.toml writes one from a good node; busbw check explain BW290 names"
+    " the keys"
 )
 _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")

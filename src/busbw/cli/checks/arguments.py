@@ -62,7 +62,7 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
         # Path.glob takes no absolute pattern.
         matching = sorted(glob(file)) if is_pattern else [file]  # noqa: PTH207
         if not matching:
-            raise UsageError(f"--from {file}: no file matches", "busbw snapshot makes one")
+            raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
         matching_any += matching
     return tuple(matching_any)
 

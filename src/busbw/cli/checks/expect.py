@@ -55,7 +55,9 @@ expect_options: Decorator = options(
         help="print such a file, from this machine or the snapshot of --from",
     ),
     click.option(
-        "--force", is_flag=True, help="with --learn: also from a machine that fails checks"
+        "--force",
+        is_flag=True,
+        help="--learn: also from a machine that fails checks; --save: replace a file",
     ),
     click.option(
         "--fail-on",

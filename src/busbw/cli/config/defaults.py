@@ -142,7 +142,10 @@ class _Chosen:
         return is_rank or self.path == "link" or any(map(self.given, (*WHERE, "slurm")))
 
     def _leave_out_net(self) -> None:
+        """A machine without GPUs may print the variables for one, but not use the network."""
         if "net" not in self.values or "engine" not in self.context.params:
+            return
+        if self.given("env_format"):
             return
         name = self.engine()
         elsewhere = any(key in self.values or self.given(key) for key in (*WHERE, "slurm"))

@@ -26,7 +26,7 @@ RUN: Groups = (
             "min_percent",
         ),
     ),
-    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run", "env_format")),
     _SLURM,
     (
         "What to measure",
@@ -64,7 +64,7 @@ LINK: Groups = (
     ("How to measure", ("both", "streams", "size", "rounds")),
     ("RDMA, with --test perftest", ("gpu", "gid_index")),
     ("Search for slow hosts, with --suspect", ("collective", "engine")),
-    ("Output", ("format_name", "force", "result")),
+    ("Output", ("format_name", "force")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TRAIN: Groups = (
@@ -101,9 +101,58 @@ TUNE: Groups = (
 )
 CHECK: Groups = (
     ("Most used", ("hosts", "only", "layer", "files", "expect", "everything")),
-    ("Machines", ("hostfile", "differences")),
+    ("Machines", ("hostfile", "differences", "save")),
     ("Readings", ("load_s", "watch_s", "since")),
     ("What a node should have", ("learn", "force")),
     ("Output", ("format_name", "brief", "fail_on", "listed")),
     ("Limits", ("limit_s",)),
+)
+
+PREDICT: Groups = (
+    ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
+    ("System", ("topo", "cpu", "gpus", "oversubscription", "rails_lost")),
+    ("What to predict", ("factor", "counts", "scale")),
+    ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
+    ("Output", ("format_name",)),
+)
+REPLAY: Groups = (
+    ("Most used", ("ranks", "hosts", "engine", "repeats", "json_name")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    _SLURM,
+    ("What to replay", ("scale", "choice")),
+    ("Output", ("format_name", "rows", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+
+HOROVODRUN: Groups = (
+    ("Ranks and hosts", ("ranks", "host_list", "hostfile", "ifname", "mpi_args", "dry_run")),
+    (
+        "Elastic jobs",
+        (
+            "min_np",
+            "max_np",
+            "script",
+            "slots_per_host",
+            "elastic_timeout",
+            "reset_limit",
+            "blacklist_cooldown_range",
+        ),
+    ),
+    (
+        "Horovod's variables",
+        (
+            "timeline_filename",
+            "timeline_mark_cycles",
+            "fusion_threshold_mb",
+            "cycle_time_ms",
+            "cache_capacity",
+            "no_stall_check",
+            "stall_check_warning_time_seconds",
+            "stall_check_shutdown_time_seconds",
+            "gloo_timeout_seconds",
+            "hierarchical_allreduce",
+            "torus_allreduce",
+        ),
+    ),
+    ("Build", ("check_build", "gloo", "mpi")),
 )

@@ -1,4 +1,4 @@
-"""Options that describe a system, shared by `busbw ideal`, `predict` and `explain`."""
+"""Options that describe a system, shared by `busbw predict` and `busbw explain`."""
 
 from dataclasses import replace
 from typing import Any

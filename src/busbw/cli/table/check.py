@@ -13,9 +13,23 @@ ROWS = (
                 "several hosts over ssh, and what differs between them",
                 "busbw check --hosts h1,h2,h3",
             ),
-            ("snapshots of other machines", "busbw check --from '*.jsonl'"),
+            ("also save all that was read", "busbw check --save h5.jsonl"),
+            ("check saved machines", "busbw check --from '*.jsonl'"),
         ),
         {
+            "engines": (
+                ("what can run here", "busbw check engines"),
+                ("use one", "busbw run all_reduce --engine mpi -n 4 -e 1M"),
+                (
+                    "simulate ranks, without MPI or GPUs",
+                    "busbw run all_reduce --engine sim -n 8 --sim alpha_us=5,gbps=370",
+                ),
+            ),
+            "explain": (
+                ("the page of a check", "busbw check explain BW070"),
+                ("by its name", "busbw check explain gpu-persistence"),
+                ("all ids and names", "busbw check --list"),
+            ),
             "command": (
                 (
                     "find faults in a command line without running it",
@@ -63,16 +77,6 @@ ROWS = (
                 ("the same as JSON", "busbw check trend --format json /shared/snapshots/*.jsonl"),
             ),
         },
-    ),
-    Row(
-        "snapshot",
-        CHECK,
-        "Save what the checks read, for support and for other machines.",
-        (
-            ("write it to a file", "busbw snapshot -o h5.jsonl"),
-            ("check it on another machine", "busbw check --from h5.jsonl"),
-            ("from another host over ssh", "ssh h5 busbw snapshot > h5.jsonl"),
-        ),
     ),
     Row(
         "watch",

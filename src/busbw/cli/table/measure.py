@@ -17,6 +17,10 @@ ROWS = (
                 "fail where the links carry less than 80 % of what they could",
                 "busbw run all_reduce -b 1G -e 1G --min-percent 80%",
             ),
+            (
+                "print what makes any program use busbw's network plugin",
+                "busbw run --net busbw --print-env",
+            ),
         ),
     ),
     Row(
@@ -49,36 +53,18 @@ ROWS = (
         ),
     ),
     Row(
-        "ideal",
-        MODEL,
-        "Print how fast a collective could be on a system, by algorithm.",
-        (
-            ("this machine", "busbw ideal all_reduce"),
-            (
-                "two hosts of 8 H100 with eight 400 Gbit/s ports each",
-                "busbw ideal all_reduce --system h100x8 --nodes 2 --nics 8x400G",
-            ),
-            (
-                "alltoallv with uneven bytes, as JSON",
-                "busbw ideal alltoallv --system h100x8 --counts zipf:1.05 --format json",
-            ),
-        ),
-    ),
-    Row(
         "predict",
         MODEL,
-        "Predict times by size, number of hosts, or recorded application.",
+        "Predict how fast a collective or a recorded application should be.",
         (
+            ("this machine", "busbw predict all_reduce"),
             (
                 "on 1, 16 and 128 hosts",
                 "busbw predict all_reduce --system h100x8 --nodes 1,16,128 --nics 8x400G",
             ),
             (
                 "corrected by a result of such a system",
-                (
-                    "busbw predict all_reduce --system h100x8 --nics 8x400G --nodes 4 --calibrate"
-                    " r.json"
-                ),
+                "busbw predict all_reduce --system h100x8 --nics 8x400G --calibrate r.json",
             ),
             (
                 "a recorded application on 32 hosts",
@@ -96,7 +82,7 @@ ROWS = (
                 "a log that does not say what it ran on",
                 "busbw explain run.log --system h100x8 --nics 8x400G --nodes 2",
             ),
-            ("the page of a check", "busbw explain BW070"),
+            ("as JSON", "busbw explain result.json --format json"),
         ),
     ),
 )

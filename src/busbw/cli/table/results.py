@@ -6,9 +6,14 @@ ROWS = (
     Row(
         "show",
         RESULTS,
-        "Print any file that busbw wrote, or output of nccl-tests, in any format.",
+        "Print any file of busbw, nccl-tests or an application's communication.",
         (
             ("a result as a table", "busbw show result.json"),
+            ("what an application sent: captures, logs, traces and dumps", "busbw show run1/"),
+            (
+                "logs of an application as a record that busbw replay reads",
+                "busbw show logs/ --format jsonl -o pattern.jsonl",
+            ),
             ("a log of nccl-tests as CSV", "busbw show run.log --format csv"),
             (
                 "from stdin, for a comment on GitHub",
@@ -25,7 +30,7 @@ ROWS = (
             ("two directories of repeated runs", "busbw compare before/ after/ --tolerance 3%"),
             (
                 "measure both in turn, and compare",
-                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G",
+                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M",
             ),
         ),
     ),

@@ -45,19 +45,6 @@ ROWS = (
         },
     ),
     Row(
-        "engines",
-        SET_UP,
-        "List the engines, and what the unavailable ones need.",
-        (
-            ("what can run here", "busbw engines"),
-            ("use one", "busbw run all_reduce --engine mpi -n 4 -e 1M"),
-            (
-                "simulate ranks, without MPI or GPUs",
-                "busbw run all_reduce --engine sim -n 8 --sim alpha_us=5,gbps=370",
-            ),
-        ),
-    ),
-    Row(
         "completion",
         SET_UP,
         "Print the script that makes bash, zsh or fish complete busbw's command lines.",

@@ -16,20 +16,7 @@ ROWS = (
                 "with times, under mpirun",
                 "busbw capture -o run1 --timed -- mpirun -n 8 python train.py",
             ),
-            ("print what it sent", "busbw pattern run1"),
-        ),
-    ),
-    Row(
-        "pattern",
-        TRAIN,
-        "Print what an application sent: read NCCL logs, traces and dumps.",
-        (
-            ("a directory of logs", "busbw pattern logs/"),
-            ("the ten rows with the largest share", "busbw pattern run1 --rows 10"),
-            (
-                "as a record that busbw replay reads",
-                "busbw pattern logs/ --format jsonl -o pattern.jsonl",
-            ),
+            ("print what it sent", "busbw show run1"),
         ),
     ),
     Row(
@@ -102,28 +89,5 @@ ROWS = (
             ("two hosts", "busbw horovodrun -np 16 -H h1:8,h2:8 python train.py"),
             ("hosts of a file", "busbw horovodrun -np 16 --hostfile hosts.txt python train.py"),
         ),
-    ),
-    Row(
-        "env",
-        TRAIN,
-        "Print the variables that make any NCCL program use busbw's plugins.",
-        (
-            ("print them", "busbw env net"),
-            ("set them in this shell", "busbw env net > net.sh && . ./net.sh"),
-            (
-                "measure with the plugin; busbw run sets them itself",
-                "busbw run all_reduce --hosts h1:8,h2:8 --net busbw",
-            ),
-        ),
-        {
-            "net": (
-                ("print them", "busbw env net"),
-                ("set them in this shell", "busbw env net > net.sh && . ./net.sh"),
-                (
-                    "measure with the plugin; busbw run sets them itself",
-                    "busbw run all_reduce --hosts h1:8,h2:8 --net busbw",
-                ),
-            )
-        },
     ),
 )

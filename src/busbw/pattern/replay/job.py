@@ -72,7 +72,7 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
     if not plan.operations:
         raise NoMeasurement(
             f"{job.replay.pattern}: no call of it can be replayed",
-            "busbw pattern FILE shows what it holds",
+            "busbw show FILE shows what it holds",
         )
     enter_phase("init", job.engine)
     as_recorded = job.replay.choice == "recorded" and engine(job.engine).nccl

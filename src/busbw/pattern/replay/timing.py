@@ -178,7 +178,7 @@ def check_members(comms: Sequence[Comm], processes: int) -> None:
     if idle:
         raise NoMeasurement(
             f"rank {idle[0]} of {processes} is in no communicator of the pattern",
-            "the record of that rank is missing: busbw pattern FILE says what was read",
+            "the record of that rank is missing: busbw show FILE says what was read",
         )
     for comm in comms:
         if not comm.members and comm.ranks != processes:

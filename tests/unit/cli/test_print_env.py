@@ -1,4 +1,4 @@
-"""`busbw env net` prints what a shell, a program or a .env file needs, and nothing where the
+"""`busbw run --print-env` prints what a shell, a program or a .env file needs, and nothing where the
 plugin would not work.
 """
 
@@ -18,6 +18,7 @@ from busbw.host import net_plugin, nvml
 
 Build = Callable[..., Path]
 LIMIT_S = 60
+PRINT = ["busbw", "run", "--net", "busbw", "--print-env"]
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
 def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None:
     busbw = f"{sys.executable} -m busbw"
     script = (
-        f'eval "$({busbw} env net --ifname lo)"; printf "%s|%s|%s" "$NCCL_NET_PLUGIN" "$NCCL_NET"'
+        f'eval "$({busbw} run --net busbw --print-env --ifname lo)"; printf "%s|%s|%s" "$NCCL_NET_PLUGIN" "$NCCL_NET"'
         ' "$NCCL_SOCKET_IFNAME"; sh -c env'
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -50,7 +51,7 @@ def test_json_and_dotenv_hold_the_same(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
-    assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
+    assert main([*PRINT, "json"]) == Exit.OK
     expected = {
         "NCCL_NET_PLUGIN": str(plugin),
         "NCCL_NET": "busbw",
@@ -58,7 +59,7 @@ def test_json_and_dotenv_hold_the_same(
         "NCCL_MIN_NCHANNELS": "8",
     }
     assert json.loads(capsys.readouterr().out) == expected
-    assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
+    assert main([*PRINT, "dotenv"]) == Exit.OK
     quoted = str(plugin).replace("'", "'\"'\"'")
     assert (
         capsys.readouterr().out
@@ -81,7 +82,7 @@ def test_one_gpu_hosts_get_256_threads_unless_set(
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     monkeypatch.setattr(nvml, "count", lambda: gpus)
     monkeypatch.setenv("NCCL_NTHREADS", chosen)
-    assert main(["busbw", "env", "net"]) == Exit.OK
+    assert main(PRINT) == Exit.OK
     told = capsys.readouterr()
     assert ("export NCCL_NTHREADS=256\n" in told.out) == made
     alike = "NCCL_MIN_NCHANNELS=8" + (" and NCCL_NTHREADS=256" if made else "")
@@ -92,14 +93,14 @@ def test_a_link_that_two_channels_fill_needs_no_more(
     plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: 3.125e9)
-    assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
+    assert main([*PRINT, "dotenv"]) == Exit.OK
     assert "NCHANNELS" not in capsys.readouterr().out
 
 
 def test_a_network_is_written_as_the_names_it_has_here(
     plugin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["busbw", "env", "net", "--ifname", "127.0.0.0/8"]) == Exit.OK
+    assert main([*PRINT, "--ifname", "127.0.0.0/8"]) == Exit.OK
     assert "export NCCL_SOCKET_IFNAME==lo\n" in capsys.readouterr().out
 
 
@@ -107,7 +108,8 @@ def test_a_network_is_written_as_the_names_it_has_here(
     ("words", "code", "message"),
     [
         (("--ifname", "nosuch0"), Exit.USAGE, "error: --ifname nosuch0: no such interface on"),
-        (("--format", "fish"), Exit.USAGE, "error: Invalid value for '--format'"),
+        (("--print-env", "fish"), Exit.USAGE, "error: Invalid value for '--print-env'"),
+        (("--net", "ib", "--ifname", "nosuch0"), Exit.USAGE, "error: --ifname nosuch0: no such"),
     ],
 )
 def test_invalid_arguments_print_no_variables(
@@ -117,7 +119,7 @@ def test_invalid_arguments_print_no_variables(
     code: Exit,
     message: str,
 ) -> None:
-    assert main(["busbw", "env", "net", *words]) == code
+    assert main([*PRINT, *words]) == code
     told = capsys.readouterr()
     assert (told.out, told.err.startswith(message)) == ("", True)
 
@@ -126,7 +128,7 @@ def test_a_plugin_that_nccl_could_not_load_prints_no_variables(
     monkeypatch: pytest.MonkeyPatch, library: Build, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(library("int other;")))
-    assert main(["busbw", "env", "net"]) == Exit.UNKNOWN
+    assert main(PRINT) == Exit.UNKNOWN
     told = capsys.readouterr()
     assert told.out == ""
     assert "it has no ncclNetPlugin_v8, ncclNetPlugin_v11\n\nhint: " in told.err

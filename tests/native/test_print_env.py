@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.cli import env
+from busbw.cli import print_env
 from busbw.cli.main import main
 from busbw.core.errors import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
@@ -12,7 +12,7 @@ from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml
 
 
-def test_busbw_env_net_exports_the_built_library(
+def test_print_env_exports_the_built_library(
     plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
@@ -20,7 +20,7 @@ def test_busbw_env_net_exports_the_built_library(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(nvml, "count", lambda: None)
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
-    assert main(["busbw", "env", "net"]) == Exit.OK
+    assert main(["busbw", "run", "--net", "busbw", "--print-env"]) == Exit.OK
     lines = [
         f"NCCL_NET_PLUGIN={plugin_library}",
         "NCCL_NET=busbw",
@@ -36,8 +36,8 @@ def test_a_library_of_another_version_is_noted(
     plugin_library: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
-    monkeypatch.setattr(env, "__version__", "77.8.9")
-    assert main(["busbw", "env", "net"]) == Exit.OK
+    monkeypatch.setattr(print_env, "__version__", "77.8.9")
+    assert main(["busbw", "run", "--net", "busbw", "--print-env"]) == Exit.OK
     assert (
         f"note: {plugin_library} is from busbw-native {__version__}, this is busbw 77.8.9"
         in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""`busbw check --save FILE`: one file with everything that the checks read."""
+
+from pathlib import Path
+
+import click
+
+from busbw.check.facts import snapshot
+from busbw.cli.options.parameters import given, not_empty
+from busbw.cli.streams import answer, talk
+from busbw.core.errors import UsageError
+from busbw.host.limited import GivenUp, given_up, within
+from busbw.host.snapshot import parse_archive
+from busbw.host.source import Live, Source
+from busbw.measure.record import check_writable, save
+
+STDOUT = "-"
+# Parameters of `busbw check` that --save cannot honor: it reads this machine, once.
+EXCLUDED = ("files", "hosts", "hostfile", "load_s", "watch_s", "differences", "learn", "listed")
+
+save_option = click.option(
+    "--save",
+    metavar="FILE",
+    default="",
+    callback=not_empty,
+    help="also write all that was read, for --from on any machine; secrets are masked; - = stdout,"
+    " without checks",
+)
+
+
+def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
+    """Read everything that the checks read on this machine, and write it to a file or stdout.
+
+    Returns the recorded machine, which the checks then judge. UsageError if the file exists and
+    `force` is not given, or if an option of the command line excludes --save.
+    """
+    _refuse_contradictions()
+    if file != STDOUT:
+        check_writable(Path(file), overwrite=force, what=f"--save {file}")
+    text, unread = within(_take, Live(), limit_s=limit_s)
+    for reason in unread:
+        talk(f"note: {reason}")
+    data = text.encode()
+    if file == STDOUT:
+        answer(text)
+    else:
+        save(data, Path(file), "make room, or name another file with --save")
+        count = len(text.splitlines()) - 1
+        talk(f"{file}: {count} readings; busbw check --from {file} checks them")
+    return parse_archive(data, file)
+
+
+def _refuse_contradictions() -> None:
+    options = {
+        parameter.name: max(parameter.opts, key=len)
+        for parameter in click.get_current_context().command.params
+    }
+    for name in EXCLUDED:
+        if given(name):
+            raise UsageError(
+                f"{options[name]} with --save: --save reads this machine, once",
+                "leave out one of them; for other hosts: ssh h1 busbw check --save - > h1.jsonl",
+            )
+
+
+def _take(source: Source) -> tuple[str, list[str]]:
+    """The snapshot, and the reasons why readings are missing."""
+    text = snapshot(source)
+    lost = given_up(source) or GivenUp()
+    reasons = list(lost.silent)
+    if lost.over:
+        reasons.append(lost.over)
+    return text, reasons

@@ -1,0 +1,76 @@
+"""Many host names in one line: `gpu[001-064]`, the notation of Slurm and PDSH."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+_PARTS = re.compile(r"(\d+)")
+
+
+def fold(names: Iterable[str]) -> str:
+    """The names, each once, in natural order, with their numbers as ranges.
+
+    `gpu001 gpu002 gpu003 login` becomes `gpu[001-003],login`. Numbers with leading zeros keep their
+    width. An address such as 10.0.0.1 is folded in its numbers too; an IPv6 address is left as it
+    is, because its brackets mean something else.
+    """
+    unique = set(names)
+    plain = sorted(name for name in unique if ":" in name)
+    entries = [tuple(_PARTS.split(name)) for name in unique if ":" not in name]
+    longest = max(map(len, entries), default=0)
+    for position in range(longest - 1 - longest % 2, 0, -2):  # numbers are at odd positions
+        entries = _fold_position(entries, position)
+    entries.sort(key=_natural)
+    return ",".join([*("".join(entry) for entry in entries), *plain])
+
+
+def _fold_position(entries: Sequence[tuple[str, ...]], position: int) -> list[tuple[str, ...]]:
+    """The entries, those that differ only in the number at this position as one."""
+    folded: list[tuple[str, ...]] = []
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for entry in entries:
+        if position >= len(entry) or not entry[position].isdecimal():
+            folded.append(entry)
+            continue
+        others = (*entry[:position], "", *entry[position + 1 :])
+        groups.setdefault(others, []).append(entry[position])
+    for others, numbers in groups.items():
+        before, after = others[:position], others[position + 1 :]
+        folded += [(*before, text, *after) for text in _ranges(numbers)]
+    return folded
+
+
+def _ranges(numbers: Sequence[str]) -> list[str]:
+    """Numbers as `7` or `[1-3,7]`: one text for each width that has leading zeros, and one for all
+    without.
+    """
+    padded = {len(number) for number in numbers if number[0] == "0" and len(number) > 1}
+    groups: dict[int, list[int]] = {}
+    for number in numbers:
+        width = len(number) if len(number) in padded else 1
+        groups.setdefault(width, []).append(int(number))
+    return [_brackets(sorted(group), width) for width, group in groups.items()]
+
+
+def _brackets(numbers: Sequence[int], width: int) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [f"{run[0]:0{width}}-{run[-1]:0{width}}" for run in runs if len(run) > 1]
+    singles = [f"{run[0]:0{width}}" for run in runs if len(run) == 1]
+    if len(numbers) == 1:
+        return singles[0]
+    ordered = sorted([*texts, *singles], key=lambda text: int(text.split("-")[0]))
+    return f"[{','.join(ordered)}]"
+
+
+def _natural(entry: tuple[str, ...]) -> list[tuple[int, int, str]]:
+    """A key that sorts n2 before n10, and a range by its first number."""
+    key = []
+    for part in entry:
+        number = re.search(r"\d+", part)
+        is_number = number is not None and (part[0] == "[" or part.isdecimal())
+        key.append((1, int(number[0]), part) if number and is_number else (0, 0, part))
+    return key

@@ -1,0 +1,61 @@
+"""The bounds of a collective on a described system, by algorithm, at four levels.
+
+L0 is the rate of the links. L1 is what they carry of data, without headers and checksums. L2 is an
+algorithm's bound over L1. L3 is the busbw that NCCL's model of a release expects for one size.
+"""
+
+from dataclasses import replace
+
+from busbw.core.collectives import Collective
+from busbw.core.result import Ideal
+from busbw.model.bounds import bounds, endpoint
+from busbw.model.estimate import Setting
+from busbw.model.nccl.choice import Choice, choices
+from busbw.model.types import Bounds, Level
+
+
+def algorithm_bounds(
+    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
+) -> Bounds:
+    """The levels of every algorithm that can run, the highest bound first, and the algorithm that
+    NCCL takes.
+    """
+    system = setting.system
+    traffic = setting.traffic_at(hosts, size_bytes)
+    wire = replace(system.fabric(hosts, per_host), traffic=traffic)
+    data = replace(system.fabric(hosts, per_host, payload=True), traffic=traffic)
+    possible: list[Choice] = []
+    if not system.rccl:
+        model = system.model(setting.release, hosts, per_host)
+        possible = choices(model, row.name, size_bytes, setting.may)
+    fastest: dict[str, Choice] = {}  # by algorithm
+    for choice in possible:
+        fastest.setdefault(choice.algorithm, choice)
+    payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
+    busbw_bytes = float(row.bus_factor(hosts * per_host)) * size_bytes
+    levels = [
+        _level(bound, payload[bound.algorithm], fastest.get(bound.algorithm), busbw_bytes)
+        for bound in bounds(row, wire, system.features())
+    ]
+    levels.sort(key=lambda level: -level.wire)
+    return Bounds(
+        hosts=hosts,
+        size_bytes=size_bytes,
+        levels=levels,
+        endpoint=endpoint(row, wire),
+        chosen=possible[0].algorithm if possible else "",
+    )
+
+
+def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: float) -> Level:
+    """The level of one algorithm: its two bounds, and the busbw of `busbw_bytes` in the expected
+    time, if NCCL has a model of it.
+    """
+    planned = None
+    protocol = ""
+    if expected:
+        protocol = expected.protocol
+        planned = busbw_bytes / expected.parts.time_s if busbw_bytes else None
+    return Level(
+        wire.algorithm, wire.busbw, payload.busbw, payload.link, wire.why, planned, protocol
+    )

@@ -1,0 +1,47 @@
+"""The bounds of a collective as text: a line for each algorithm."""
+
+from busbw.core.sizes import counted, format_size
+from busbw.model.types import Bounds, Level
+from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import bandwidth_text, known
+
+DROP_ORDER = ("limited by", "protocol")
+
+
+def columns(bounds: Bounds) -> list[Column]:
+    """Three rates of each algorithm. Their values take a Level."""
+
+    def chosen(level: Level) -> str:
+        return f"{level.algorithm} *" if level.algorithm == bounds.chosen else level.algorithm
+
+    return [
+        Column(title="algorithm", value=chosen, left=True),
+        Column(title="links", unit="GB/s", value=lambda level: bandwidth_text(level.wire)),
+        Column(title="data", unit="GB/s", value=lambda level: bandwidth_text(level.payload)),
+        Column(title="NCCL", unit="GB/s", value=lambda level: known(level.planned, bandwidth_text)),
+        Column(title="protocol", value=lambda level: level.protocol or "-", left=True),
+        Column(title="limited by", value=lambda level: level.link.partition(",")[0], left=True),
+    ]
+
+
+def text(bounds: Bounds, release: str, width: int | None = None) -> str:
+    """The table of bounds with a title and the meaning of its columns. `release` is the first NCCL
+    release of the constants.
+    """
+    head = f"the most busbw that is possible on {counted(bounds.hosts, 'host')}\n\n"
+    chosen = "it has no model of this collective"
+    if bounds.chosen:
+        chosen = f"* NCCL takes {bounds.chosen}"
+    foot = (
+        "links = bound at the rates of the links; data = bound at what they carry of data, without"
+        " headers\n"
+        f"NCCL  = what the cost model of NCCL from {release} on expects of"
+        f" {format_size(bounds.size_bytes)}; {chosen}\n"
+    )
+    if bounds.endpoint:
+        foot += (
+            f"any algorithm without reduction in switches: {bandwidth_text(bounds.endpoint.busbw)}"
+            " GB/s at the rates of the links\n"
+        )
+    table = aligned(columns(bounds), bounds.levels, width, DROP_ORDER)
+    return f"{head}{table}\n{wrapped(foot, width)}"

@@ -1,0 +1,24 @@
+"""Many host names in one line."""
+
+import pytest
+
+from busbw.core.host_ranges import fold
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        ([f"gpu{i:03}" for i in range(1, 65)], "gpu[001-064]"),
+        (["h1", "h2", "h2", "h4"], "h[1-2,4]"),
+        (["n9", "n10", "n11", "login"], "login,n[9-11]"),
+        (["n09", "n10", "n8"], "n8,n[09-10]"),
+        (["r1n1", "r1n2", "r2n1", "r2n2"], "r[1-2]n[1-2]"),
+        (["10.0.0.1", "10.0.0.2"], "10.0.0.[1-2]"),
+        (["fd00::1", "fd00::2"], "fd00::1,fd00::2"),
+        (["a", "b"], "a,b"),
+        (["h7"], "h7"),
+        ([], ""),
+    ],
+)
+def test_names_are_folded_where_only_a_number_differs(names, line):
+    assert fold(reversed(names)) == line
