@@ -200,7 +200,8 @@ def environment() -> str:
     """Variables that busbw reads."""
     rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
     return (
-        "NCCL, PyTorch and MPI also read their own variables. A result contains those that concern"
+        "Those of settings are defaults of options; [settings](settings.md) has their order. NCCL,"
+        " PyTorch and MPI also read their own variables. A result contains those that concern"
         " communication; values that look like secrets are masked.\n\n"
         + table(("variable", "meaning", "defined by"), rows)
     )

@@ -18,6 +18,7 @@ HOW_TO = {
     ],
     "several hosts": [
         "several-hosts",
+        "settings",
         "slurm",
         "kubernetes",
         "lab",

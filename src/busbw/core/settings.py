@@ -47,7 +47,6 @@ class Setting:
 
 _STARTS_RANKS = ("run", "train", "plan", "tune", "replay")
 _NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job")
-_PREDICTS = ("predict", "explain")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -116,7 +115,7 @@ SETTINGS: tuple[Setting, ...] = (
         example='"h100x8"',
         parameter="system",
         option="--system",
-        commands=_PREDICTS,
+        commands=("predict",),
     ),
     Setting(
         key="nics",
@@ -125,7 +124,7 @@ SETTINGS: tuple[Setting, ...] = (
         example='"8x400G"',
         parameter="nics",
         option="--nics",
-        commands=_PREDICTS,
+        commands=("predict",),
     ),
     Setting(
         key="limit",

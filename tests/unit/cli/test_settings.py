@@ -1,8 +1,10 @@
 """Settings: which place counts, what is refused, and what a command line leaves out of use."""
 
 import json
+import logging
 import os
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -50,14 +52,23 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, tuple[st
     }
 
 
-def plan_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
-    """mpirun's command line for these words after `busbw`, and what was said. There is none for
-    the sim engine.
+PlanOf = Callable[..., tuple[str, str]]
+
+
+@pytest.fixture
+def plan_of(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> PlanOf:
+    """mpirun's command line for these words after `busbw`, and what -v says. The sim engine has no
+    such line.
     """
-    code = guarded([*words, "--dry-run", "-v"])
-    printed = capsys.readouterr()
-    assert code == (2 if "this engine runs in this process" in printed.err else 0), printed.err
-    return printed.out, printed.err
+
+    def plan(*words: str) -> tuple[str, str]:
+        caplog.set_level(logging.INFO, "busbw")
+        code = guarded([*words, "--dry-run"])
+        printed = capsys.readouterr()
+        assert code == (2 if "this engine runs in this process" in printed.err else 0), printed.err
+        return printed.out, caplog.text
+
+    return plan
 
 
 def test_each_setting_is_the_default_of_an_option() -> None:
@@ -224,20 +235,18 @@ def test_a_folder_or_pipe_of_that_name_is_an_error() -> None:
         files.find(Path("busbw.toml"))
 
 
-def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(plan_of: PlanOf) -> None:
     here('hosts = "h1:2,h2:2"\nifname = "lo"\nengine = "mpi"\nlimit = 7\nlaunch_limit = 11\n')
-    line, said = plan_of(capsys, "run", "all_reduce")
+    line, said = plan_of("run", "all_reduce")
     assert "--host h1:2,h2:2" in line
     assert "BUSBW_IFNAME=lo" in line
     assert '"limit_s":7.0,"launch_limit_s":11.0' in line
     assert '"--hosts","h1:2,h2:2","--ifname","lo","--engine","mpi"' in line
     assert "--hosts h1:2,h2:2: from ./busbw.toml, line 1" in said
-    line, _ = plan_of(capsys, "run", "all_reduce", "--limit", "8", "--hosts", "h3:1")
+    line, _ = plan_of("run", "all_reduce", "--limit", "8", "--hosts", "h3:1")
     assert "--host h3:1" in line
     assert '"limit_s":8.0' in line
-    line, _ = plan_of(capsys, "train", "mlp", "--config", "/dev/null", "-n", "1")
+    line, _ = plan_of("train", "mlp", "--config", "/dev/null", "-n", "1")
     assert "--host" not in line
 
 
@@ -257,22 +266,20 @@ def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(
     ],
 )
 def test_a_setting_that_the_command_line_contradicts_is_left_out(
-    text: str, words: tuple[str, ...], left_out: str, capsys: pytest.CaptureFixture[str]
+    text: str, words: tuple[str, ...], left_out: str, plan_of: PlanOf
 ) -> None:
     here(text)
     Path("hosts.txt").write_text("h3 slots=2\n")
-    _, said = plan_of(capsys, "run", "all_reduce", *words)
+    _, said = plan_of("run", "all_reduce", *words)
     assert left_out in said
     assert "left out" in said
 
 
-def test_hosts_are_not_those_of_a_rank(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_are_not_those_of_a_rank(plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch) -> None:
     here('hosts = "h1:2"\nengine = "sim"')
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
-    _, said = plan_of(capsys, "run", "all_reduce")
+    _, said = plan_of("run", "all_reduce")
     assert "this process is a rank of a running job" in said
     assert "engine = sim of ./busbw.toml, line 2 is left out: sim starts no ranks" in said
 
@@ -282,8 +289,7 @@ def test_a_file_is_of_this_machine_where_an_option_is(capsys: pytest.CaptureFixt
     for words in (("--only", "BW070", "--format", "rdma_qos_check"), ("--list",), ("--learn",)):
         guarded(["check", *words])
         printed = capsys.readouterr()
-        said = [line for line in printed.err.splitlines() if not line.startswith("[")]  # -v
-        assert "not-there" not in printed.out + "".join(said)
+        assert "not-there" not in printed.out + printed.err
 
 
 def test_a_system_of_the_command_line_has_no_nics_of_a_file(

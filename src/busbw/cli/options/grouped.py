@@ -1,6 +1,7 @@
 """Commands whose help lists options in groups."""
 
 import re
+from itertools import chain
 from typing import Any
 
 import click
@@ -9,9 +10,8 @@ from busbw.cli.options.groups import Groups
 
 PLAIN, OTHERS = "Options", "Other options"
 NAMES_WIDTH = 30  # longer names stand on a line of their own
-# In the names of an option: nccl-tests' spelling, which the reference has, and click's word for a
-# number with bounds, which the text after it states.
-_LEFT_OUT = re.compile(r", --\w*_\w+| RANGE$")
+_UNDERSCORE = re.compile(r", --\w*_\w+")  # nccl-tests' spelling, which the manual page has
+_RANGE = " RANGE"  # click's word after the type of a number with bounds, which the help states
 
 Record = tuple[str, str]  # the names of an option, and its help
 
@@ -27,12 +27,15 @@ class GroupedCommand(click.Command):
         """Write a section for each group, all with the same width of names; then the subcommands
         of a group.
         """
-        found = sections(self, ctx)
-        names = [name for _, records in found for name, _ in records]
-        widest = max((len(name) for name in names if len(name) <= NAMES_WIDTH), default=0)
+        found = [
+            (heading, [(_UNDERSCORE.sub("", names), text) for names, text in records])
+            for heading, records in sections(self, ctx)
+        ]
+        lengths = [len(names) for _, records in found for names, _ in records]
+        widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)
         for heading, records in found:
             with formatter.section(heading):
-                padded = [(name.ljust(widest), text) for name, text in records]
+                padded = [(names.ljust(widest), text) for names, text in records]
                 formatter.write_dl(padded, col_max=widest)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
@@ -40,15 +43,16 @@ class GroupedCommand(click.Command):
 
 def sections(command: click.Command, context: click.Context) -> list[tuple[str, list[Record]]]:
     """The headings of a command's options, and what stands under each."""
-    records = {}
+    records: dict[str, list[Record]] = {}  # several flags may set one parameter
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None and isinstance(parameter, click.Option):
-            records[parameter.name] = (_LEFT_OUT.sub("", record[0]), record[1])
+            names, text = record
+            records.setdefault(parameter.name or "", []).append((names.removesuffix(_RANGE), text))
     if not isinstance(command, GroupedCommand):
-        return [(PLAIN, list(records.values()))]
+        return [(PLAIN, list(chain.from_iterable(records.values())))]
     found = []
     for heading, parameters in command.groups:
         shown = [records.pop(name) for name in parameters if name in records]
-        found.append((heading, shown))
-    return [*found, (OTHERS, list(records.values()))]
+        found.append((heading, list(chain.from_iterable(shown))))
+    return [*found, (OTHERS, list(chain.from_iterable(records.values())))]
