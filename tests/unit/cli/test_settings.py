@@ -142,7 +142,7 @@ def test_a_path_is_relative_to_its_file_and_a_list_of_hosts_is_one_value(
         ("hosts = []", "hosts = []: must be a list of texts", "write hosts"),
         ("hosts = 'h1:x:y'", "--hosts 'h1:x:y'", ""),
         ("hosts = 'h1'\nhostfile = 'f'", "hosts and hostfile both name the hosts", "leave out"),
-        ("hosts = ", ": invalid value", "write lines like"),
+        ("hosts = ", ", at its end: invalid value", "write lines like"),
         ("history = true", "history = true: must be a path", "write history"),
         ("system = 'h100x'", "line 1: ", ""),
         ("nics = '8x'", "line 1: ", ""),
@@ -273,6 +273,16 @@ def test_a_setting_that_the_command_line_contradicts_is_left_out(
     _, said = plan_of("run", "all_reduce", *words)
     assert left_out in said
     assert "left out" in said
+
+
+def test_an_error_says_that_the_option_is_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    here('ifname = "192.0.2.128/30"\nlimit = 0')
+    assert (
+        main(["busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:1", "--dry-run"]) == 2
+    )
+    assert "(--ifname is from ./busbw.toml, line 1)" in capsys.readouterr().err
+    assert main(["busbw", "run", "all_reduce", "--config", ""]) == 2
+    assert "--config '': it is empty" in capsys.readouterr().err
 
 
 def test_hosts_are_not_those_of_a_rank(plan_of: PlanOf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,8 +77,8 @@ def _table(lines: list[Line], limit: int | None) -> str:
         room = max(limit - others - 4, LEAST_WIDTH)
     columns = [
         Column(title="setting", value=lambda line: line.setting, left=True),
-        Column(title="value", value=lambda line: _cut(line.value or UNSET, room), left=True),
         Column(title="from", value=lambda line: line.origin, left=True),
+        Column(title="value", value=lambda line: _cut(line.value or UNSET, room), left=True),
     ]
     return aligned(columns, lines)
 

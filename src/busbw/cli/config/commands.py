@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from busbw.cli.config.option import META, OPTION, config_option
+from busbw.cli.config.option import META, OPTION, ORIGINS, config_option
+from busbw.core.errors import BusbwError
 from busbw.core.settings import CONFIG_VARIABLE, PRINTS_ALL, SETTINGS, places, settings_of
 
 VARIABLES = (CONFIG_VARIABLE, *(row.variable for row in SETTINGS))
@@ -38,7 +39,13 @@ def _with_settings(run: Callable[..., Any], path: str) -> Callable[..., Any]:
             from busbw.cli.config.defaults import take_settings
 
             options |= take_settings(context, path)
-        return run(*arguments, **options)
+        try:
+            return run(*arguments, **options)
+        except BusbwError as error:
+            for option, origin in context.meta.get(ORIGINS, {}).items():
+                if option in error.message.replace(":", " ").split():
+                    error.add(f" ({option} is from {origin})")
+            raise
 
     return configured
 

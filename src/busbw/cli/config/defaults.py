@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from busbw.cli.config.option import ORIGINS
 from busbw.cli.config.settings import Value, in_force
 from busbw.cli.options.parameters import SETTINGS_ARGV
 from busbw.core.errors import BusbwError, UsageError
@@ -41,6 +42,7 @@ def take_settings(context: click.Context, path: str) -> dict[str, Any]:
     chosen.leave_out()
     taken: dict[str, Any] = {}
     words: list[str] = []
+    origins = context.meta.setdefault(ORIGINS, {})
     parameters = {parameter.name: parameter for parameter in context.command.params}
     for row in settings_of(path):
         value, parameter = chosen.values.get(row.key), parameters[row.parameter]
@@ -59,6 +61,7 @@ def take_settings(context: click.Context, path: str) -> dict[str, Any]:
         LOG.info("%s %s: from %s", row.option, value.text, value.origin)
         taken[row.parameter] = converted
         words += [row.option, value.text]
+        origins[row.option] = value.origin
     context.params.update(taken)
     context.meta[SETTINGS_ARGV] = words
     return taken

@@ -15,7 +15,7 @@ from busbw.core.settings import FILE_NAME
 
 MAX_BYTES = 1 << 20
 ROOT = 0
-_TOML_LINE = re.compile(r"(.*?) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
+_TOML_LINE = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _user(uid: int) -> str:
 def _not_toml(name: str, problem: str) -> UsageError:
     match = _TOML_LINE.fullmatch(problem)
     reason, line = match.groups() if match else (problem, None)
-    where = f"{name}, line {line}" if line else name
+    where = f"{name}, line {line}" if line else f"{name}, at its end"
     return UsageError(
         f"{where}: {reason[:1].lower()}{reason[1:]}", 'write lines like: engine = "nccl"'
     )

@@ -4,7 +4,10 @@ from typing import Any
 
 import click
 
+from busbw.core.errors import UsageError
+
 META = "busbw.config"  # the file of --config, in the meta of click's contexts
+ORIGINS = "busbw.origins"  # there too: where each option comes from that a setting gave
 OPTION = "--config"
 HELP = "take settings from this file, not from ./busbw.toml and ~/.config/busbw/busbw.toml"
 
@@ -16,5 +19,9 @@ def config_option(function: Any) -> Any:
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value == "":
+        raise UsageError(
+            f"{OPTION} '': it is empty", f"give it a file, or {OPTION} /dev/null for no settings"
+        )
     if value is not None:
         context.meta[META] = value
