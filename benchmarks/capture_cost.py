@@ -93,7 +93,7 @@ def check_script(folder: Path, out: str) -> dict:
     found = {}
     for path in sorted(folder.glob("*.capture")):
         seen = profiler_file.read(path)
-        calls, unknown, _ = profiler_calls.calls(seen)
+        calls, unknown, _ = profiler_calls.read_calls(seen)
         called = json.loads(Path(f"{out}.{seen.rank}.json").read_text(encoding="utf-8"))
         comms = {number: at for at, number in enumerate(dict.fromkeys(call.comm for call in calls))}
         first = {
@@ -205,7 +205,7 @@ def compared(result: dict, folder: Path) -> dict[str, dict[str, float]]:
     files = [profiler_file.read(path) for path in sorted(folder.glob("*.capture"))]
     seen: list[dict[int, list[float]]] = [{} for _ in files]
     for by_size, file in zip(seen, files, strict=True):
-        for call in profiler_calls.calls(file).made:
+        for call in profiler_calls.read_calls(file).calls:
             if call.function == "all_reduce" and call.gpu_us is not None:
                 by_size.setdefault(4 * call.count, []).append(call.gpu_us)
     found = {}

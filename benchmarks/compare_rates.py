@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from busbw.core.comparison import Comparison, Verdict
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.stats.compare import compare
 from busbw.stats.sampling import first, next_step
@@ -32,7 +32,7 @@ def result(times: dict[int, list[list[float]]]) -> Result:
         cell = Cell(
             middle, size / middle, size / middle, samples_s=samples, visits=list(map(len, visits))
         )
-        rows.append(Row(size, size // 4, "float", "sum", -1, cell, None, len(samples)))
+        rows.append(ResultRow(size, size // 4, "float", "sum", -1, cell, None, len(samples)))
     return Result(SweepSpec(collective="all_reduce", sampling=SAMPLING), rows=rows, complete=True)
 
 

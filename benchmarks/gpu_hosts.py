@@ -82,7 +82,7 @@ def main(words: list[str]) -> int:
         sys.exit((__doc__ or "").strip())
     gbit = float(words[0])
     shape = Shape(rate=gbit * 1e9 / 8, burst=BURST) if gbit else Shape()
-    with lab.made(LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False)) as made:
+    with lab.temporary_lab(LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False)) as made:
         for note in made.notes:
             print(f"note: {note}", file=sys.stderr)
         if words[1] == "each":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from busbw.core.cells import CellKey, cells
 from busbw.core.history import Check, Standing
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.stats.history import check
 
@@ -73,7 +73,7 @@ def run(draw: random.Random, kind: Draw, slower: float = 1.0) -> Result:
             * (slower if size == SLOW_SIZE else 1.0)
         )
         rows.append(
-            Row(
+            ResultRow(
                 size,
                 size // 4,
                 "float",

@@ -35,7 +35,7 @@ def main() -> int:
         gpus=0,
         share_cores=True,
     )
-    with lab.made(spec) as made:
+    with lab.temporary_lab(spec) as made:
         places = ",".join(f"{host.address}:{asked.ranks}" for host in made.hosts)
         first, words = made.hosts[0], [*asked.words, "--hosts", places, "--ifname", NETWORK]
         own = {

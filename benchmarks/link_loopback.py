@@ -150,8 +150,8 @@ def link(sender: Node, receiver: Node, streams: int) -> float:
     port = receiver.ask(m.Listen(HERE, key), m.Listening, LIMIT_S)
     receiving = receiver.begin(m.Receive(port.ticket, streams, SECONDS, LIMIT_S))
     sending = sender.begin(m.Send(("lo", HERE), HERE, port.port, key, streams, SECONDS, LIMIT_S))
-    sender.result(sending, m.Taken, 2 * LIMIT_S)
-    return receiver.result(receiving, m.Taken, 2 * LIMIT_S).rate or 0.0
+    sender.result(sending, m.TransferEnd, 2 * LIMIT_S)
+    return receiver.result(receiving, m.TransferEnd, 2 * LIMIT_S).rate or 0.0
 
 
 def main() -> int:

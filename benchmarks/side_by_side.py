@@ -8,12 +8,12 @@ PyTorch copies nothing.
 import sys
 from pathlib import Path
 
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.report.read import read
 
 
-def cell(row: Row, placement: str) -> Cell:
+def cell(row: ResultRow, placement: str) -> Cell:
     """The row's cell of a placement."""
     found = row.in_place if placement == "in_place" else row.out_of_place
     if found is None:

@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw import accel
 from busbw.accel import comm_worker
 from busbw.train.bench import unchanged
-from busbw.train.loop import Loop, scaler_for, set_matmul_precision
+from busbw.train.loop import TrainingLoop, scaler_for, set_matmul_precision
 from busbw.train.methods import parse
 from busbw.train.models import BY_NAME
 from busbw.train.types import TrainSpec
@@ -53,14 +53,14 @@ def wrapped(
     return ddp, accel.attach(ddp, settings) if settings else None
 
 
-def launching_s(loop: Loop, steps: int = 6) -> float:
+def launching_s(loop: TrainingLoop, steps: int = 6) -> float:
     """Seconds in which the process launches a step, with the GPU idle at the start."""
-    loop.rest()
+    loop.synchronize()
     begun = time.perf_counter()
     for _ in range(steps):
         loop.step()
     took = time.perf_counter() - begun
-    loop.rest()
+    loop.synchronize()
     return took / steps
 
 
@@ -82,11 +82,13 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
     for number in range(ROUNDS):
         for name in steps:
             net_there, attached = wrapped(net, name, device)
-            loop = Loop(spec, BY_NAME[model], net_there, device, scaler_for(precision, device))
-            loop.timed(SETTLES)
+            loop = TrainingLoop(
+                spec, BY_NAME[model], net_there, device, scaler_for(precision, device)
+            )
+            loop.time_steps(SETTLES)
             launched[name].append(launching_s(loop))
             dist.barrier()
-            steps[name] += loop.timed(STEPS)
+            steps[name] += loop.time_steps(STEPS)
             if folder and number == 0:
                 kind = (
                     torch.profiler.ProfilerActivity.CUDA
@@ -94,7 +96,7 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
                     else torch.profiler.ProfilerActivity.CPU
                 )
                 with torch.profiler.profile(activities=[kind]) as traced:
-                    loop.timed(TRACED)
+                    loop.time_steps(TRACED)
                 traced.export_chrome_trace(
                     str(Path(folder) / f"{model}_{name}_{dist.get_rank()}.json.gz")
                 )

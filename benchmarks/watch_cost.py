@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from busbw.core.watch_counters import ON_PORT
-from busbw.host.link_counters import Traffic
+from busbw.host.link_counters import LinkCounters
 from busbw.host.source import Live
 from busbw.watch import text as view
 from busbw.watch.exporter import Page
@@ -75,7 +75,7 @@ def count_up(files: list[Path], stop: Event, interval_s: float) -> None:
 
 def watch(root: Path, interval_s: float, seconds: float, *, exported: bool) -> None:
     """Watch the tree and print the cost."""
-    traffic = Traffic(Live(root), gpus=False)
+    traffic = LinkCounters(Live(root), gpus=False)
     first = traffic.read()
     watcher, page, missed = Watcher("host", first), Page(first), 0
     used, start, samples = time.process_time(), time.monotonic(), 0

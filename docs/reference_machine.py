@@ -4,7 +4,7 @@ import re
 
 from markdown_table import code, table
 
-from busbw.core.counters import COUNTERS, Counter, Kind, Owner, at
+from busbw.core.counters import COUNTERS, Counter, CounterKind, Owner, counters_of
 from busbw.core.sxids import SXIDS
 from busbw.core.telemetry import CLOCK_REASONS
 from busbw.core.watch_counters import BY_NAME, LEVELS
@@ -12,17 +12,17 @@ from busbw.core.xids import OLDER, XIDS
 from busbw.watch.verdicts import PATTERNS
 
 _KINDS = {
-    Kind.TRAFFIC: "traffic",
-    Kind.THROTTLE: "clocks reduced",
-    Kind.CONGESTION: "congestion",
-    Kind.LOSS: "loss",
-    Kind.FAULT: "fault",
+    CounterKind.TRAFFIC: "traffic",
+    CounterKind.THROTTLE: "clocks reduced",
+    CounterKind.CONGESTION: "congestion",
+    CounterKind.LOSS: "loss",
+    CounterKind.FAULT: "fault",
 }
 
 
 def counters() -> str:
     """A table of counters for each owner, then clock reasons, Xids and SXids."""
-    parts = [f"## {owner.value}\n\n{_counters(at(owner))}" for owner in Owner]
+    parts = [f"## {owner.value}\n\n{_counters(counters_of(owner))}" for owner in Owner]
     reasons = [
         (code(f"{row.bit:#x}"), code(row.name), row.severity.value, row.meaning)
         for row in CLOCK_REASONS

@@ -55,7 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = (
             item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
         )
-        shared = any(one.scope == "module" for each in fixtures for one in each)
+        shared = any(
+            fixture.scope == "module" for item_fixtures in fixtures for fixture in item_fixtures
+        )
         if shared and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
@@ -82,7 +84,7 @@ class _AllowedSkips:
     def __init__(self) -> None:
         lines = (HERE / "allowed_skips.txt").read_text(encoding="utf-8").splitlines()
         self._allowed = [line for line in lines if not line.startswith("#")]
-        self._others: list[str] = []
+        self._unexpected: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if (
@@ -93,21 +95,21 @@ class _AllowedSkips:
             return
         reason = str(report.longrepr[2]).removeprefix("Skipped: ")
         if not any(fnmatch.fnmatchcase(reason, pattern) for pattern in self._allowed):
-            self._others.append(f"{report.nodeid}: {reason}")
+            self._unexpected.append(f"{report.nodeid}: {reason}")
 
     pytest_collectreport = pytest_runtest_logreport
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._others and session.exitstatus == pytest.ExitCode.OK:
+        if self._unexpected and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self._others:
+        if self._unexpected:
             terminalreporter.section(
                 "skipped for reasons that tests/allowed_skips.txt does not have", red=True
             )
-            for line in self._others:
+            for line in self._unexpected:
                 terminalreporter.write_line(line)
 
 
@@ -207,8 +209,8 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no
     cargo.
     """
-    if named := os.environ.get("BUSBW_PLUGIN"):
-        return Path(named).absolute()
+    if library_path := os.environ.get("BUSBW_PLUGIN"):
+        return Path(library_path).absolute()
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("no cargo: install Rust 1.85 or newer (https://rustup.rs)")
@@ -225,14 +227,14 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # the file anew.
     with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "--message-format=json-render-diagnostics"],
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        messages = map(json.loads, done.stdout.splitlines())
+        assert result.returncode == 0, result.stderr
+        messages = map(json.loads, result.stdout.splitlines())
         (library,) = (
             Path(file)
             for message in messages

@@ -41,5 +41,5 @@ def rank(
 
 
 def start() -> None:
-    """The job of the command line."""
+    """Run the job of the command line."""
     ranks.main(rank)

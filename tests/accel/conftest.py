@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE))
 
 @pytest.fixture(params=["native", "torch"])
 def updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Which library does the updates."""
+    """The library that computes the updates."""
     from busbw.accel import host_adam
 
     host_adam._library.cache_clear()

@@ -18,7 +18,7 @@ class Oracle:
         self.updates = 0
 
     def lookup(self, ids):
-        """The rows of ids, which may repeat, and what `apply` needs."""
+        """The rows of ids, which may repeat, and the handle that `apply` takes."""
         distinct, inverse = torch.unique(ids, return_inverse=True)
         rows = self.initial(distinct).double()
         for at, identity in enumerate(distinct.tolist()):
@@ -43,31 +43,31 @@ class Oracle:
                 RULES[self.settings.optimizer](kept, gradient, lr, self.settings, self.updates)
 
 
-def sgd(kept, gradient, lr, settings, step):
-    kept["rows"] -= lr * gradient
+def sgd(state, gradient, lr, settings, step):
+    state["rows"] -= lr * gradient
 
 
-def adam(kept, gradient, lr, settings, step):
+def adam(state, gradient, lr, settings, step):
     """As torch.optim.SparseAdam, which corrects the bias by the number of updates of the table."""
-    _adam(kept, gradient, gradient**2, lr, settings, step)
+    _adam(state, gradient, gradient**2, lr, settings, step)
 
 
-def rowwise_adam(kept, gradient, lr, settings, step):
+def rowwise_adam(state, gradient, lr, settings, step):
     """One second moment for the row: of the mean square of its gradient."""
-    _adam(kept, gradient, (gradient**2).mean(), lr, settings, step)
+    _adam(state, gradient, (gradient**2).mean(), lr, settings, step)
 
 
-def rowwise_adagrad(kept, gradient, lr, settings, step):
-    kept["square"] = kept.get("square", 0) + (gradient**2).mean()
-    kept["rows"] -= lr * gradient / (kept["square"].sqrt() + settings.eps)
+def rowwise_adagrad(state, gradient, lr, settings, step):
+    state["square"] = state.get("square", 0) + (gradient**2).mean()
+    state["rows"] -= lr * gradient / (state["square"].sqrt() + settings.eps)
 
 
-def _adam(kept, gradient, squared, lr, settings, step):
+def _adam(state, gradient, squared, lr, settings, step):
     first, second = settings.betas
-    kept["moment"] = first * kept.get("moment", 0) + (1 - first) * gradient
-    kept["square"] = second * kept.get("square", 0) + (1 - second) * squared
-    root = (kept["square"] / (1 - second**step)).sqrt()
-    kept["rows"] -= lr / (1 - first**step) * kept["moment"] / (root + settings.eps)
+    state["moment"] = first * state.get("moment", 0) + (1 - first) * gradient
+    state["square"] = second * state.get("square", 0) + (1 - second) * squared
+    root = (state["square"] / (1 - second**step)).sqrt()
+    state["rows"] -= lr / (1 - first**step) * state["moment"] / (root + settings.eps)
 
 
 RULES = {"sgd": sgd, "adam": adam, "rowwise_adam": rowwise_adam, "rowwise_adagrad": rowwise_adagrad}

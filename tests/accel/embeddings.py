@@ -31,10 +31,10 @@ DEVICE = os.environ.get("ACCEL_DEVICE", "cpu")
 SCENARIOS = []
 
 
-def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
-    """Every rank runs it."""
-    SCENARIOS.append(made.__name__)
-    return made
+def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Register a scenario, which every rank runs."""
+    SCENARIOS.append(function.__name__)
+    return function
 
 
 def settings(optimizer: str = "adam", **words: Any) -> TableSettings:
@@ -43,17 +43,17 @@ def settings(optimizer: str = "adam", **words: Any) -> TableSettings:
 
 def batch(step: int) -> torch.Tensor:
     """Ids of a Zipf law over all 64 bits, of all ranks."""
-    made = torch.Generator().manual_seed(step)
-    return mix(torch.rand(BATCH, generator=made, dtype=torch.float64).pow(-1.5).long())
+    generator = torch.Generator().manual_seed(step)
+    return mix(torch.rand(BATCH, generator=generator, dtype=torch.float64).pow(-1.5).long())
 
 
-def share(whole: torch.Tensor, rank: int | None = None, ranks: int | None = None) -> torch.Tensor:
+def share(tensor: torch.Tensor, rank: int | None = None, ranks: int | None = None) -> torch.Tensor:
     """A rank's part of a batch; this rank's, among all."""
-    return whole.chunk(ranks or dist.get_world_size())[dist.get_rank() if rank is None else rank]
+    return tensor.chunk(ranks or dist.get_world_size())[dist.get_rank() if rank is None else rank]
 
 
 def alone() -> dist.ProcessGroup:
-    """A group of this rank."""
+    """A process group of this rank alone."""
     return [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
 
 
@@ -64,12 +64,12 @@ def initial_of(chosen: TableSettings) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def gradient(step: int) -> torch.Tensor:
-    """Of the whole batch."""
+    """The gradient of the whole batch."""
     return torch.randn(BATCH, DIM, generator=torch.Generator().manual_seed(7000 + step))
 
 
 def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
-    """One step of a loss whose gradient is known. Returns what forward gave."""
+    """One step of a loss whose gradient is known; returns the output of forward."""
     rows = embedding(share(batch(step), **who))
     (rows.cpu() * share(gradient(step), **who)).sum().backward()
     return rows.detach().cpu()
@@ -77,12 +77,12 @@ def step_of(embedding: DynamicEmbedding, step: int, **who: int) -> torch.Tensor:
 
 def rows_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
     """The rows and optimizer states of this rank by id, in one tensor each."""
-    kept = {}
+    rows = {}
     for chunk in embedding.table.export(100):
         names = sorted(name for name in chunk if name not in ("ids", "score"))
-        every = torch.cat([chunk[name].double().view(len(chunk["ids"]), -1) for name in names], 1)
-        kept |= dict(zip(chunk["ids"].tolist(), every, strict=True))
-    return kept
+        values = torch.cat([chunk[name].double().view(len(chunk["ids"]), -1) for name in names], 1)
+        rows |= dict(zip(chunk["ids"].tolist(), values, strict=True))
+    return rows
 
 
 def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
@@ -97,42 +97,42 @@ def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
 def all_of(
     own: dict[int, torch.Tensor], group: dist.ProcessGroup | None = None
 ) -> dict[int, torch.Tensor]:
-    """Those of all ranks; no id may be on two."""
-    every: list[dict[int, torch.Tensor]] = [{}] * dist.get_world_size(group)
-    dist.all_gather_object(every, own, group=group)
-    joined = {identity: row for one in every for identity, row in one.items()}
-    assert len(joined) == sum(map(len, every))
+    """The rows of all ranks; no id may be on two."""
+    rows_of_ranks: list[dict[int, torch.Tensor]] = [{}] * dist.get_world_size(group)
+    dist.all_gather_object(rows_of_ranks, own, group=group)
+    joined = {identity: row for rows in rows_of_ranks for identity, row in rows.items()}
+    assert len(joined) == sum(map(len, rows_of_ranks))
     return joined
 
 
-def apart(some: dict[int, torch.Tensor], others: dict[int, torch.Tensor]) -> float:
+def apart(rows: dict[int, torch.Tensor], expected: dict[int, torch.Tensor]) -> float:
     """The largest difference of an element, where both have the same ids."""
-    assert some.keys() == others.keys(), (len(some), len(others))
-    return max(float((some[identity] - others[identity]).abs().max()) for identity in some)
+    assert rows.keys() == expected.keys(), (len(rows), len(expected))
+    return max(float((rows[identity] - expected[identity]).abs().max()) for identity in rows)
 
 
 def against_the_dictionary(
     chosen: TableSettings, steps: int = STEPS, **words: Any
 ) -> dict[str, Any]:
-    """Every row that forward gives and that is kept."""
+    """Compare each row of forward, and each row kept, with the dictionary's."""
     embedding = DynamicEmbedding(DIM, chosen, device=DEVICE, **words)
     oracle = Oracle(DIM, chosen, initial_of(chosen))
     divisor = dist.get_world_size() if words.get("average", True) else 1
     forward = 0.0
     for step in range(steps):
-        whole, handle = oracle.lookup(batch(step))
+        expected, handle = oracle.lookup(batch(step))
         forward = max(
-            forward, float((step_of(embedding, step).double() - share(whole)).abs().max())
+            forward, float((step_of(embedding, step).double() - share(expected)).abs().max())
         )
         oracle.apply(handle, gradient(step) / divisor)
-    kept = all_of(values_of(embedding))
+    rows = all_of(values_of(embedding))
     assert all(
         owners(torch.tensor(list(values_of(embedding))), dist.get_world_size()) == dist.get_rank()
     )
     return {
         "forward": forward,
-        "kept": apart(kept, {identity: one["rows"] for identity, one in oracle.kept.items()}),
-        "rows": len(kept),
+        "kept": apart(rows, {identity: state["rows"] for identity, state in oracle.kept.items()}),
+        "rows": len(rows),
     }
 
 
@@ -184,41 +184,41 @@ class Model(nn.Module):
 
 
 def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
-    """Under DistributedDataParallel, each rank with its part, and on one rank with all."""
+    """Train under DistributedDataParallel, and on one rank with the whole batch."""
     chosen = settings(optimizer, **words)
-    together, whole = (
+    distributed, single = (
         Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device=DEVICE)).to(DEVICE)
         for group in (None, alone())
     )
-    wrapped = DistributedDataParallel(together)
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (together, whole)]
+    wrapped = DistributedDataParallel(distributed)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (distributed, single)]
     losses = []
     for step in range(STEPS):
         ids = batch(step) if pooling == "none" else batch(step).view(-1, 3)
         labels = (ids.view(len(ids), -1)[:, 0] % 2).float().to(DEVICE)
-        for model in (together, whole):
+        for model in (distributed, single):
             model.embedding.lr = 0.05 / (1 + step // 10)
-        for model, some, wanted, steps in zip(
-            (wrapped, whole), (share(ids), ids), (share(labels), labels), optimizers, strict=True
+        for model, part, target, sgd_optimizer in zip(
+            (wrapped, single), (share(ids), ids), (share(labels), labels), optimizers, strict=True
         ):
-            steps.zero_grad()
+            sgd_optimizer.zero_grad()
             bags = (
-                (some,) if pooling != "sum" else (some.flatten(), torch.arange(0, some.numel(), 3))
+                (part,) if pooling != "sum" else (part.flatten(), torch.arange(0, part.numel(), 3))
             )
-            loss = nn.functional.binary_cross_entropy_with_logits(model(*bags), wanted)
+            loss = nn.functional.binary_cross_entropy_with_logits(model(*bags), target)
             loss.backward()
-            steps.step()
+            sgd_optimizer.step()
         losses.append(float(loss.detach()))
     dense = max(
-        float((some - other).abs().max())
-        for some, other in zip(together.parameters(), whole.parameters(), strict=True)
+        float((parameter - expected).abs().max())
+        for parameter, expected in zip(distributed.parameters(), single.parameters(), strict=True)
     )
-    rows = apart(all_of(values_of(together.embedding)), values_of(whole.embedding))
+    rows = apart(all_of(values_of(distributed.embedding)), values_of(single.embedding))
     return {
         "dense": dense,
         "rows": rows,
         "losses": losses,
-        "parameters": len(list(together.embedding.parameters())),
+        "parameters": len(list(distributed.embedding.parameters())),
     }
 
 
@@ -239,7 +239,7 @@ def trained_sum_of_bags() -> dict[str, Any]:
 
 @scenario
 def not_finite() -> dict[str, Any]:
-    """The last rank's gradient of one id is nan: every rank refuses the step, and goes on."""
+    """The last rank's gradient of one id is nan: every rank skips the step and continues."""
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     step_of(embedding, 0)
     ids = share(batch(1))
@@ -252,12 +252,12 @@ def not_finite() -> dict[str, Any]:
         output = ""
     except BusbwError as error:
         output = error.message
-    same = apart(before, rows_of(embedding))
+    changed = apart(before, rows_of(embedding))
     step_of(embedding, 2)
     return {
         "said": output,
         "id": int(batch(1).chunk(dist.get_world_size())[-1][3]),
-        "changed": same,
+        "changed": changed,
     }
 
 
@@ -279,7 +279,7 @@ def without_data() -> int:
 
 @scenario
 def evicting() -> dict[str, Any]:
-    """The rows that steps had least make room, and every id is counted."""
+    """The rows least used by steps are evicted, and every id is counted."""
     embedding = DynamicEmbedding(
         DIM, TableSettings(capacity=12, eviction="lfu", optimizer="sgd"), device=DEVICE
     )
@@ -287,9 +287,9 @@ def evicting() -> dict[str, Any]:
     for step in range(6):
         embedding(torch.cat([often, 1000 * (1 + step) + torch.arange(10)])).sum().backward()
     counts = embedding.table.counters
-    kept = all_of(values_of(embedding))
+    rows = all_of(values_of(embedding))
     return {
-        "often": all(identity in kept for identity in range(8)),
+        "often": all(identity in rows for identity in range(8)),
         "stored": counts.stored,
         "moved": counts.inserted - counts.evicted,
     }
@@ -300,13 +300,13 @@ def differing() -> list[str]:
     """Ranks with other settings, and one that is not in the group."""
     group = dist.new_group([0])
     return [
-        said_by(lambda: DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)),
-        said_by(lambda: DynamicEmbedding(DIM, settings(), group=group, device=DEVICE)),
+        error_of(lambda: DynamicEmbedding(DIM + dist.get_rank(), settings(), device=DEVICE)),
+        error_of(lambda: DynamicEmbedding(DIM, settings(), group=group, device=DEVICE)),
     ]
 
 
-def said_by(action: Callable[[], Any]) -> str:
-    """The error that it ends with."""
+def error_of(action: Callable[[], Any]) -> str:
+    """The message of the error that a call raises."""
     try:
         action()
     except BusbwError as error:
@@ -335,8 +335,8 @@ def resharded() -> dict[str, Any]:
             )
             if number:
                 embedding.load(folder)
-                found = all_of(rows_of(embedding), groups[ranks])
-                loaded += [apart(saved, found)] if saved else []
+                loaded_rows = all_of(rows_of(embedding), groups[ranks])
+                loaded += [apart(saved, loaded_rows)] if saved else []
             for step in steps:
                 step_of(embedding, step, rank=rank, ranks=ranks)
             embedding.save(folder)
@@ -357,8 +357,8 @@ def resharded() -> dict[str, Any]:
 
 @scenario
 def refused() -> dict[str, Any]:
-    """A disk that is full on one rank keeps the checkpoint before; what is incomplete or of
-    another table is refused on every rank.
+    """A full disk on one rank keeps the previous checkpoint; a checkpoint that is incomplete or
+    of another table is refused on every rank.
     """
     folder, rank = Path(sys.argv[1]) / "refused", dist.get_rank()
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
@@ -370,25 +370,25 @@ def refused() -> dict[str, Any]:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
-    output = {"full": said_by(lambda: embedding.save(folder))}
+    output = {"full": error_of(lambda: embedding.save(folder))}
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    output["left"] = sorted(one.name for one in folder.iterdir())
+    output["left"] = sorted(entry.name for entry in folder.iterdir())
     dist.barrier()
     if rank == 0:
         (folder / "save-000041").mkdir()  # of a job that was killed while it saved
     again = DynamicEmbedding(DIM, settings(), device=DEVICE)
     again.load(folder)
     again.save(folder)
-    output["killed"] = sorted(one.name for one in folder.iterdir())
+    output["killed"] = sorted(entry.name for entry in folder.iterdir())
     output["same"] = apart(before, rows_of(again)) == 0
-    output["twice"] = said_by(lambda: again.load(folder))
-    output["optimizer"] = said_by(
+    output["twice"] = error_of(lambda: again.load(folder))
+    output["optimizer"] = error_of(
         lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder)
     )
-    output["dim"] = said_by(
+    output["dim"] = error_of(
         lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder)
     )
-    output["capacity"] = said_by(
+    output["capacity"] = error_of(
         lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder)
     )
     for name, damage in (
@@ -399,10 +399,10 @@ def refused() -> dict[str, Any]:
         if rank == 0:
             damage(next(folder.glob("save-*/shard-00001-of-*")))
         dist.barrier()
-        output[name] = said_by(
+        output[name] = error_of(
             lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder)
         )
-    output["absent"] = said_by(
+    output["absent"] = error_of(
         lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other")
     )
     return output
@@ -413,28 +413,28 @@ def documented() -> dict[str, Any]:
     """The training of docs/how-to/large-embeddings.md."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     os.chdir(sys.argv[1])
-    made: dict[str, Any] = {"print": lambda _: None}
-    exec(code.replace("dist.init_process_group()", ""), made)
+    namespace: dict[str, Any] = {"print": lambda _: None}
+    exec(code.replace("dist.init_process_group()", ""), namespace)
     return {
-        "loss": float(made["loss"].detach()),
-        "same": apart(rows_of(made["model"].rows), rows_of(made["again"])) == 0,
+        "loss": float(namespace["loss"].detach()),
+        "same": apart(rows_of(namespace["model"].rows), rows_of(namespace["again"])) == 0,
     }
 
 
 def lost() -> dict[str, Any]:
-    """A rank that leaves out its backward, and then one that ends."""
+    """A rank that skips its backward, and then a rank that exits."""
     heartbeat.BEAT_S, heartbeat.PATIENCE_S = 0.2, 0.8
     last = dist.get_rank() == dist.get_world_size() - 1
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE, timeout=timedelta(seconds=1))
     rows = embedding(share(batch(0)))
     before = rows_of(embedding)
-    output = {"absent": "" if last else said_by(lambda: rows.sum().backward())}
+    output = {"absent": "" if last else error_of(lambda: rows.sum().backward())}
     assert apart(before, rows_of(embedding)) == 0
     heartbeat._FOUND += "/2"  # else what the first failure found
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     embedding(share(batch(0)))
     if last:
         os._exit(7)
-    output["lost"] = said_by(lambda: embedding(share(batch(1))))
+    output["lost"] = error_of(lambda: embedding(share(batch(1))))
     print(json.dumps(output), flush=True)
     os._exit(0)  # no barrier can follow

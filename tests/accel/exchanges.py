@@ -27,14 +27,14 @@ DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 WORKERS: list[CommWorker] = []
 
 
-def scenario(made: Callable[[], Any]) -> Callable[[], Any]:
-    """Every rank runs it."""
-    made.scenario = True
-    return made
+def scenario(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Mark a scenario, which every rank runs."""
+    function.scenario = True
+    return function
 
 
 def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> torch.Tensor:
-    """A rank's own, heavy in the tails."""
+    """A rank's gradient, with heavy tails."""
     return _drawn(1000 * step + (dist.get_rank() if rank is None else rank), total).clone()
 
 
@@ -53,17 +53,17 @@ def average(step: int) -> torch.Tensor:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Of its bits."""
+    """A hash of the tensor's bits."""
     return hashlib.sha256(tensor.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def two_d() -> bool:
-    """Whether this job stands for several hosts."""
+    """Whether this job emulates several hosts."""
     return "ACCEL_2D" in os.environ
 
 
 def settings(**words: Any) -> Settings:
-    """Every size is compressed, and pieces are small enough that there are several."""
+    """Settings that compress every size, with pieces so small that there are several."""
     return Settings(
         compress_least=0,
         two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices,
@@ -86,31 +86,33 @@ def exchanged(
     names: tuple[str, ...] = NAMES,
     lengths: tuple[int, ...] = LENGTHS,
 ) -> torch.Tensor:
-    """Its average over the ranks, by the worker's own thread."""
-    whole = BY_NAME[worker.settings.method].needs_matrices and names == NAMES
-    shapes = SHAPES if whole else [(length,) for length in lengths]
+    """The average of a gradient over the ranks, computed by the worker's thread."""
+    has_matrices = BY_NAME[worker.settings.method].needs_matrices and names == NAMES
+    shapes = SHAPES if has_matrices else [(length,) for length in lengths]
     return worker.average(flat.to(DEVICE), names, shapes).wait().cpu()
 
 
-def once(**words: Any) -> dict[str, Any]:
+def exchange_once(**words: Any) -> dict[str, Any]:
     """One exchange: how far it is from the average, and its bits."""
     worker = worker_of(settings(**words))
-    got, right = exchanged(worker, gradient(0)), average(0)
+    result, expected = exchanged(worker, gradient(0)), average(0)
     return {
-        "error": float((got.double() - right).norm() / right.norm()),
-        "largest": float((got.double() - right).abs().max()),
-        "digest": digest(got),
+        "error": float((result.double() - expected).norm() / expected.norm()),
+        "largest": float((result.double() - expected).abs().max()),
+        "digest": digest(result),
         "traffic": [worker.traffic.inside, worker.traffic.across],
         "two_d": worker.mesh.two_d,
     }
 
 
-def left(worker: CommWorker) -> torch.Tensor:
-    """What this rank has not sent yet, over all parameters; in two dimensions its share of what
-    its row has not.
+def residual_of(worker: CommWorker) -> torch.Tensor:
+    """The residual of this rank over all parameters; in two dimensions, its share of the
+    residual of its row.
     """
     worker.memory.take_apart()
-    kept = {one: tensor for one, name, tensor in worker.memory.single() if name == "residual"}
+    residuals = {
+        index: tensor for index, name, tensor in worker.memory.single() if name == "residual"
+    }
     lengths = (
         [math.prod(shape) for shape in SHAPES]
         if BY_NAME[worker.settings.method].needs_matrices
@@ -118,7 +120,7 @@ def left(worker: CommWorker) -> torch.Tensor:
     )
     return torch.cat(
         [
-            kept[name].cpu() if name in kept else torch.zeros(length)
+            residuals[name].cpu() if name in residuals else torch.zeros(length)
             for name, length in zip(NAMES, lengths, strict=True)
         ]
     )
@@ -130,7 +132,7 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
     What came out of all of them and what is left are the sum of what went in.
     """
     worker = worker_of(settings(**words))
-    came, wanted = (
+    received, expected = (
         torch.zeros(sum(LENGTHS), dtype=torch.float64),
         torch.zeros(sum(LENGTHS), dtype=torch.float64),
     )
@@ -139,56 +141,60 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
         flat = gradient(step)
         if changing and step % 3 == 2:  # other buckets from time to time
             first = LENGTHS[0]
-            came[:first] += exchanged(worker, flat[:first].clone(), NAMES[:1], LENGTHS[:1]).double()
-            came[first:] += exchanged(worker, flat[first:].clone(), NAMES[1:], LENGTHS[1:]).double()
+            received[:first] += exchanged(
+                worker, flat[:first].clone(), NAMES[:1], LENGTHS[:1]
+            ).double()
+            received[first:] += exchanged(
+                worker, flat[first:].clone(), NAMES[1:], LENGTHS[1:]
+            ).double()
         else:
-            came += exchanged(worker, flat).double()
-        wanted += average(step)
-    rest = left(worker).double()
-    dist.all_reduce(rest)
-    missing = (wanted - came - rest).norm() / wanted.norm()
+            received += exchanged(worker, flat).double()
+        expected += average(step)
+    unsent = residual_of(worker).double()
+    dist.all_reduce(unsent)
+    missing = (expected - received - unsent).norm() / expected.norm()
     return {
         "missing": float(missing),
-        "unsent": float(rest.norm() / wanted.norm()),
-        "digest": digest(came),
+        "unsent": float(unsent.norm() / expected.norm()),
+        "digest": digest(received),
     }
 
 
 @scenario
 def dense() -> dict[str, Any]:
-    return once()
+    return exchange_once()
 
 
 @scenario
 def dense_bf16() -> dict[str, Any]:
-    return once(wire="bf16")
+    return exchange_once(wire="bf16")
 
 
 @scenario
 def int8() -> dict[str, Any]:
-    return once(method="int8")
+    return exchange_once(method="int8")
 
 
 @scenario
 def int4() -> dict[str, Any]:
-    return once(method="int4")
+    return exchange_once(method="int4")
 
 
 @scenario
 def topk_all() -> dict[str, Any]:
-    plain = gradient(0).div_(dist.get_world_size())
-    dist.all_reduce(plain)
-    return once(method="topk", ratio=1.0) | {"plain": digest(plain)}
+    reduced = gradient(0).div_(dist.get_world_size())
+    dist.all_reduce(reduced)
+    return exchange_once(method="topk", ratio=1.0) | {"plain": digest(reduced)}
 
 
 @scenario
 def topk() -> dict[str, Any]:
-    return once(method="topk", ratio=0.05)
+    return exchange_once(method="topk", ratio=0.05)
 
 
 @scenario
 def topk_half() -> dict[str, Any]:
-    return once(method="topk", ratio=0.05, values="fp16")
+    return exchange_once(method="topk", ratio=0.05, values="fp16")
 
 
 @scenario
@@ -247,8 +253,8 @@ def powersgd_rough() -> dict[str, Any]:
 
 
 def _low_rank(factors: str) -> dict[str, Any]:
-    """A matrix of a lower rank than is sent, and what is no matrix, arrive at once; a step of
-    zeros between them changes nothing.
+    """A matrix whose rank is below the one sent, and tensors that are no matrices, arrive
+    exactly in one step; a step of zeros between them changes nothing.
     """
     worker, errors = (
         worker_of(
@@ -257,38 +263,48 @@ def _low_rank(factors: str) -> dict[str, Any]:
         [],
     )
     for step in range(3):
-        every = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
-        right = torch.stack(every).double().mean(0)
-        mine = every[dist.get_rank()]
+        gradients = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
+        expected = torch.stack(gradients).double().mean(0)
+        own_gradient = gradients[dist.get_rank()]
         if step == 1:
-            right, mine = torch.zeros_like(right), torch.zeros_like(mine)
-        got = exchanged(worker, mine)
-        errors.append(float((got.double() - right).norm() / torch.stack(every).norm()))
+            expected, own_gradient = torch.zeros_like(expected), torch.zeros_like(own_gradient)
+        result = exchanged(worker, own_gradient)
+        errors.append(float((result.double() - expected).norm() / torch.stack(gradients).norm()))
     return {
         "errors": errors,
-        "digest": digest(got),
+        "digest": digest(result),
         "traffic": [worker.traffic.inside, worker.traffic.across],
     }
 
 
 def _of_rank_two(step: int, rank: int) -> torch.Tensor:
-    made = torch.Generator().manual_seed(77 * step + rank)
+    generator = torch.Generator().manual_seed(77 * step + rank)
     rows, columns = SHAPES[0][0], math.prod(SHAPES[0][1:])
-    matrix = torch.randn(rows, 2, generator=made) @ torch.randn(2, columns, generator=made)
-    return torch.cat([matrix.flatten(), torch.randn(sum(LENGTHS) - matrix.numel(), generator=made)])
+    matrix = torch.randn(rows, 2, generator=generator) @ torch.randn(
+        2, columns, generator=generator
+    )
+    return torch.cat(
+        [matrix.flatten(), torch.randn(sum(LENGTHS) - matrix.numel(), generator=generator)]
+    )
 
 
 @scenario
 def powersgd_without_a_matrix() -> dict[str, Any]:
-    """Everything goes as it is."""
+    """Nothing is compressed."""
     worker = worker_of(settings(method="powersgd"))
-    got, right = exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]), average(0)[:3_017]
-    return {"error": float((got.double() - right).norm() / right.norm()), "digest": digest(got)}
+    result, expected = (
+        exchanged(worker, gradient(0)[:3_017], NAMES[1:], LENGTHS[1:]),
+        average(0)[:3_017],
+    )
+    return {
+        "error": float((result.double() - expected).norm() / expected.norm()),
+        "digest": digest(result),
+    }
 
 
 @scenario
 def powersgd_warms_up() -> dict[str, Any]:
-    """The first steps go densely."""
+    """The first steps are dense."""
     worker, errors = worker_of(settings(method="powersgd", warmup_steps=2)), []
     for step in range(3):
         worker.step = step
@@ -309,8 +325,8 @@ def room() -> dict[str, Any]:
         flat = gradient(step) * (
             1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0
         )
-        got = exchanged(worker, flat)
-        sent.append(int(torch.count_nonzero(got)))
+        result = exchanged(worker, flat)
+        sent.append(int(torch.count_nonzero(result)))
     return {"sent": sent, "room": -(-sum(LENGTHS) // 100)}
 
 
@@ -324,38 +340,38 @@ def momentum() -> dict[str, Any]:
         float((exchanged(worker, gradient(step)).double() - average(step)).abs().max())
         for step in range(4)
     ]
-    some = worker_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
-    digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
+    worker = worker_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
+    digests = [digest(exchanged(worker, gradient(step))) for step in range(4)]
     return {"errors": errors, "digest": digests[-1]}
 
 
 @scenario
 def not_finite() -> dict[str, Any]:
-    """What is not finite in one rank's gradient reaches all, and does not stay."""
-    found = {}
+    """A nan or inf in one rank's gradient reaches all ranks, and is gone in the next step."""
+    finite = {}
     for method in [name for name in BY_NAME if name != "dense"]:
         for value in (float("nan"), float("inf"), float("-inf")):
             worker = worker_of(settings(method=method))
             flat = gradient(0)
             if dist.get_rank() == 0:
                 flat[12_345] = value
-            got = exchanged(worker, flat)
+            result = exchanged(worker, flat)
             after = exchanged(worker, gradient(1))
-            found[f"{method} {value}"] = [
-                bool(torch.isfinite(got[12_345])),
+            finite[f"{method} {value}"] = [
+                bool(torch.isfinite(result[12_345])),
                 bool(torch.isfinite(after).all()),
             ]
-    return found
+    return finite
 
 
 @scenario
 def large_values() -> dict[str, Any]:
-    """Values that fp16 cannot have."""
+    """Values beyond the range of fp16."""
     worker = worker_of(settings(method="topk", ratio=1.0, values="fp16"))
-    got, right = exchanged(worker, gradient(0) * 1e6), average(0) * 1e6
+    result, expected = exchanged(worker, gradient(0) * 1e6), average(0) * 1e6
     return {
-        "error": float((got.double() - right).norm() / right.norm()),
-        "finite": bool(torch.isfinite(got).all()),
+        "error": float((result.double() - expected).norm() / expected.norm()),
+        "finite": bool(torch.isfinite(result).all()),
     }
 
 
@@ -363,14 +379,14 @@ def large_values() -> dict[str, Any]:
 def other_default_types() -> dict[str, list[float]]:
     """What goes over the wire does not depend on the program's default type."""
     norms: dict[str, list[float]] = {"topk": [], "powersgd": [], "int8": [], "int4": []}
-    for method, found in norms.items():
+    for method, method_norms in norms.items():
         for kind in (torch.float64, torch.bfloat16, torch.float32):
             torch.set_default_dtype(kind)
             worker = worker_of(settings(method=method, ratio=0.05, values="fp16"))
             for step in range(2):
-                got = exchanged(worker, gradient(step).float())
-            found.append(float(got.norm()))
-            left(worker)
+                result = exchanged(worker, gradient(step).float())
+            method_norms.append(float(result.norm()))
+            residual_of(worker)
     return norms
 
 
@@ -383,63 +399,70 @@ def overflown(method: str) -> dict[str, bool]:
     """What is kept makes a sum that fp16 cannot have: the step does not count, so it stays kept."""
     worker = worker_of(settings(method=method, ratio=0.02))
     exchanged(worker, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
-    before = left(worker)
-    got = exchanged(worker, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
+    before = residual_of(worker)
+    result = exchanged(worker, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
     return {
-        "finite": bool(torch.isfinite(got).all()),
-        "same": torch.equal(left(worker), before),
+        "finite": bool(torch.isfinite(result).all()),
+        "same": torch.equal(residual_of(worker), before),
         "kept": bool(before.any()),
     }
 
 
 @scenario
 def crossing() -> dict[str, Any]:
-    """What was kept flat goes on in two dimensions, and back: it counts once."""
+    """Residuals of a flat exchange are kept in two dimensions, and back, and count once."""
     shapes = [
         settings(method="topk", ratio=0.02),
         dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False),
     ]
     worker = worker_of(shapes[0])
-    came, wanted = (
+    received, expected = (
         torch.zeros(sum(LENGTHS), dtype=torch.float64),
         torch.zeros(sum(LENGTHS), dtype=torch.float64),
     )
     for step in range(6):
         worker.settings = shapes[step // 2 % 2]
-        came += exchanged(worker, gradient(step)).double()
-        wanted += average(step)
-    rest = left(worker).double()
-    dist.all_reduce(rest)
-    return {"missing": float((wanted - came - rest).norm() / wanted.norm()), "digest": digest(came)}
+        received += exchanged(worker, gradient(step)).double()
+        expected += average(step)
+    unsent = residual_of(worker).double()
+    dist.all_reduce(unsent)
+    return {
+        "missing": float((expected - received - unsent).norm() / expected.norm()),
+        "digest": digest(received),
+    }
 
 
 @scenario
 def half_gradients() -> dict[str, Any]:
-    """Gradients in bf16: kept in fp32, returned in bf16."""
+    """Gradients in bf16: residuals in fp32, averages in bf16."""
     worker = worker_of(settings(method="topk", ratio=0.02))
     for step in range(3):
-        got = exchanged(worker, gradient(step).bfloat16())
-    return {"dtype": str(got.dtype), "kept": str(left(worker).dtype), "digest": digest(got)}
+        result = exchanged(worker, gradient(step).bfloat16())
+    return {
+        "dtype": str(result.dtype),
+        "kept": str(residual_of(worker).dtype),
+        "digest": digest(result),
+    }
 
 
 @scenario
 def doubles() -> float:
-    """Gradients in fp64 lose nothing: they go densely."""
+    """Gradients in fp64 lose nothing: they are sent dense."""
     worker = worker_of(settings(method="topk", ratio=0.02))
     flat = gradient(0).double() + 1e-12
-    got = exchanged(worker, flat)
-    return float((got - average(0) - 1e-12).abs().max() / average(0).abs().max())
+    result = exchanged(worker, flat)
+    return float((result - average(0) - 1e-12).abs().max() / average(0).abs().max())
 
 
 @scenario
 def smallest_halves() -> dict[str, int]:
     """The smallest values of fp16 are not lost by the division before their sum."""
-    found = {}
+    counts = {}
     for method in ("topk", "int8", "int4"):
         worker = worker_of(settings(method=method, ratio=1.0))
         flat = torch.full((sum(LENGTHS),), 6e-8, dtype=torch.float16)
-        found[method] = int(torch.count_nonzero(exchanged(worker, flat)))
-    return found
+        counts[method] = int(torch.count_nonzero(exchanged(worker, flat)))
+    return counts
 
 
 @scenario

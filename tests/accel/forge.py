@@ -18,7 +18,7 @@ import torch.distributed
 
 
 def job(program: Path, argv: list[str], environment: dict[str, str]) -> None:
-    """In a process of its own; never returns."""
+    """Run a job in a separate process; never returns."""
     code = 1
     try:
         os.environ.clear()
@@ -34,7 +34,7 @@ def job(program: Path, argv: list[str], environment: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Until nobody writes any more."""
+    """Run jobs until the input ends."""
     torch.set_num_threads(1)
     for line in sys.stdin:
         request = json.loads(line)

@@ -32,8 +32,8 @@ def run(
     program: Path = HERE / "ranks.py",
     **more: str,
 ) -> list[dict[str, Any]]:
-    """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so
-    many hosts, in blocks.
+    """The results of each rank's scenarios, with its `code` and `stderr`; blocks of ranks act as
+    `hosts` hosts.
 
     `module` is its name, or its file where it is not beside `program`. With the program AS_TORCHRUN
     scenarios join the ranks themselves.
@@ -56,7 +56,7 @@ def run(
         _forge.cache_clear()
         _end(forge)
         raise
-    return [_said(folder, rank) for rank in range(ranks)]
+    return [_rank_result(folder, rank) for rank in range(ranks)]
 
 
 @cache
@@ -85,27 +85,27 @@ def _end(forge: "subprocess.Popen[str]") -> None:
             stream.close()
 
 
-def all_well(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, where every rank came to its end; those that did not fail the test with their
-    own words.
+def all_well(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same results, if every rank exited with 0; otherwise the test fails with the stderr
+    of the others.
     """
     failed = [
-        f"rank {rank}, exit code {one['code']}: {one['stderr'][-2000:]}"
-        for rank, one in enumerate(said)
-        if one["code"]
+        f"rank {rank}, exit code {result['code']}: {result['stderr'][-2000:]}"
+        for rank, result in enumerate(results)
+        if result["code"]
     ]
     assert not failed, "\n".join(failed)
-    return said
+    return results
 
 
 def _stacks(folder: Path) -> str:
-    """The end of what each rank wrote to stderr: where it waits."""
+    """The end of each rank's stderr, which shows where it waits."""
     return "\n".join(
         f"{file.name}: {file.read_text()[-3000:]}" for file in sorted(folder.glob("*.err"))
     )
 
 
-def _said(folder: Path, rank: int) -> dict[str, Any]:
+def _rank_result(folder: Path, rank: int) -> dict[str, Any]:
     words = (folder / f"{rank}.out").read_text().splitlines()
     code = int((folder / f"{rank}.code").read_text())
     return {

@@ -22,7 +22,7 @@ from busbw.core.errors import UsageError
 
 
 def of_a_part_of_the_ranks() -> str:
-    """A model whose replicas are on some of the ranks alone."""
+    """A model whose replicas are on some of the ranks only."""
     half = dist.get_world_size() // 2
     groups = [dist.new_group(range(half)), dist.new_group(range(half, dist.get_world_size()))]
     net = wrapped(model(), process_group=groups[dist.get_rank() >= half])
@@ -34,7 +34,7 @@ def of_a_part_of_the_ranks() -> str:
 
 
 def borrowed() -> float:
-    """A communicator that was borrowed is there after the mesh over it has been closed."""
+    """A borrowed communicator still works after the mesh over it is closed."""
     make(settings(), borrowed=dist.group.WORLD).close()
     ranks = torch.ones(1)
     dist.all_reduce(ranks)
@@ -43,7 +43,7 @@ def borrowed() -> float:
 
 def other_settings() -> list[str]:
     """Ranks with different settings, and one whose variable is invalid."""
-    found, rank = [], dist.get_rank()
+    messages, rank = [], dist.get_rank()
     for attempt in range(2):
         try:
             if attempt:
@@ -55,13 +55,13 @@ def other_settings() -> list[str]:
                     settings(method="topk", values="fp16" if rank == 1 else "fp32"),
                 )
         except UsageError as error:
-            found.append(error.message)
+            messages.append(error.message)
     del os.environ["LIGHT_TOPK_RATIO"]
-    return found
+    return messages
 
 
 def an_overflow() -> dict[str, Any]:
-    """A scale that is too high once: the step is skipped, and what was kept stays."""
+    """A scale that is too high once: the step is skipped, and residuals stay."""
     net = wrapped(model())
     attached = accel.attach(net, settings(method="topk", ratio=0.05))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -74,15 +74,15 @@ def an_overflow() -> dict[str, Any]:
     finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in net.parameters())
     after = attached.state_dict()["kept"]
     same = all(
-        torch.equal(after[one][name], part)
-        for one, parts in before.items()
-        for name, part in parts.items()
+        torch.equal(after[parameter_name][name], tensor)
+        for parameter_name, tensors in before.items()
+        for name, tensor in tensors.items()
     )
     return {"finite": finite, "same": same, "kept": len(before)}
 
 
 def one_rank_alone() -> bool:
-    """Nobody to exchange with: nothing is changed."""
+    """One rank has nobody to exchange with: gradients do not change."""
     worker = accel.CommWorker(
         settings(method="topk"), like([dist.get_rank()], settings(method="topk"))
     )
@@ -95,7 +95,7 @@ def flat(net: nn.Module) -> torch.Tensor:
 
 
 def resumed() -> dict[str, Any]:
-    """A training that is saved and goes on elsewhere stays near the one that goes on here.
+    """A training that is saved and resumed in another model stays near one that is not.
 
     Not the same bits: DDP's first buckets are others than those it makes after its first step.
     """
@@ -117,9 +117,9 @@ def resumed() -> dict[str, Any]:
             other.load_state_dict(saved[2])
             loaded = other.state_dict()
             same = all(
-                torch.equal(loaded["kept"][one][name], part)
-                for one, parts in saved[2]["kept"].items()
-                for name, part in parts.items()
+                torch.equal(loaded["kept"][parameter_name][name], tensor)
+                for parameter_name, tensors in saved[2]["kept"].items()
+                for name, tensor in tensors.items()
             )
             assert same and (loaded["steps"], other.steps) == (saved[2]["steps"], 10)
         before = flat(net)
@@ -138,7 +138,7 @@ def resumed() -> dict[str, Any]:
 
 
 def saved_each_step() -> dict[str, Any]:
-    """Looking at what is kept changes nothing."""
+    """Reading the state in each step does not change the training."""
     digests = []
     for saves in (False, True):
         net = wrapped(model())
@@ -153,7 +153,7 @@ def saved_each_step() -> dict[str, Any]:
 
 
 def closed() -> dict[str, Any]:
-    """An end: no thread is left, and a gradient after it is an error that says so."""
+    """close() leaves no thread, and a gradient submitted after it is an error that names it."""
     before = set(threading.enumerate())
     net = wrapped(model())
     attached = accel.attach(net, settings(method="topk", ratio=0.1))
@@ -198,7 +198,7 @@ def wrong_states() -> list[str]:
 
 
 def switched() -> dict[str, Any]:
-    """By LIGHT_* alone."""
+    """A training that only LIGHT_* variables configure."""
     net = wrapped(model())
     attached = accel.attach(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -53,8 +53,8 @@ class Net(nn.Module):
 
     def forward(self, inputs):
         hidden = self.tokens(inputs)
-        for one in self.bare:
-            hidden = hidden @ one.weight + one.bias
+        for layer in self.bare:
+            hidden = hidden @ layer.weight + layer.bias
         for block in self.blocks:
             hidden = (
                 checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
@@ -83,7 +83,8 @@ class Pair:
         torch.manual_seed(seed)
         self.net = Net(recompute, bare=not options.get("stream_weights")).to(DEVICE)
         self.plain = {
-            name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()
+            name: nn.Parameter(parameter.detach().clone())
+            for name, parameter in self.net.named_parameters()
         }
         self.reference = torch.optim.AdamW(groups(Named(self.plain)), lr=1e-2)
         self.gradients = {}
@@ -93,10 +94,10 @@ class Pair:
             **{"max_norm": None, "threads": 2} | options,
         )
         self.max_norm = options.get("max_norm")
-        for name, one in self.net.named_parameters():
+        for name, parameter in self.net.named_parameters():
             if name == quiet:
-                one.register_hook(lambda gradient: gradient * 1e-3)
-            one.register_hook(lambda gradient, name=name: self._see(name, gradient))
+                parameter.register_hook(lambda gradient: gradient * 1e-3)
+            parameter.register_hook(lambda gradient, name=name: self._see(name, gradient))
 
     def _see(self, name, gradient):
         self.gradients[name] = (
@@ -122,8 +123,8 @@ class Pair:
         self.loss(seed, factor).backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        for name, one in self.plain.items():
-            one.grad = self.gradients[name].float() if name in self.gradients else None
+        for name, parameter in self.plain.items():
+            parameter.grad = self.gradients[name].float() if name in self.gradients else None
         if self.max_norm:
             nn.utils.clip_grad_norm_(self.plain.values(), self.max_norm)
         self.reference.step()
@@ -131,13 +132,15 @@ class Pair:
     def check(self, within=1e-6):
         weights = self.optimizer.weights()
         fused = {
-            one.name for one in self.optimizer.parameters if one.on_device and DEVICE.type == "cuda"
+            parameter.name
+            for parameter in self.optimizer.parameters
+            if parameter.on_device and DEVICE.type == "cuda"
         }
-        for name, one in self.plain.items():
+        for name, parameter in self.plain.items():
             bound = max(within, FUSED_WITHIN) if name in fused else within
-            assert (weights[name].to(DEVICE) - one.detach()).norm() < bound * one.detach().norm(), (
-                name
-            )
+            assert (
+                weights[name].to(DEVICE) - parameter.detach()
+            ).norm() < bound * parameter.detach().norm(), name
             assert torch.equal(
                 self.net.state_dict()[name].to(DEVICE), weights[name].to(DEVICE).bfloat16()
             ), name
@@ -152,7 +155,7 @@ class Named:
 
 
 class Later(copy_streams.Copied):
-    """A copy that a thread will make."""
+    """A copy that a thread makes later."""
 
     def __init__(self):
         self.made = threading.Event()
@@ -180,14 +183,14 @@ class LateLane(copy_streams.Lane):
 
     def make(self):
         while True:
-            to, source, later = self.jobs.get()
+            target, source, later = self.jobs.get()
             time.sleep(self.random.random() * 1e-3)
-            to.copy_(source)
+            target.copy_(source)
             later.made.set()
 
-    def copy(self, to, source):
+    def copy(self, target, source):
         self.last = Later()
-        self.jobs.put((to, source, self.last))
+        self.jobs.put((target, source, self.last))
         return self.last
 
     def finish(self):

@@ -46,7 +46,7 @@ class Net(nn.Module):
 
 
 def loss(net: nn.Module, step: int) -> torch.Tensor:
-    """Of a rank's own batch."""
+    """The loss of a rank's batch."""
     tokens = torch.randint(
         TOKENS, (4, 9), generator=torch.Generator().manual_seed(100 * step + dist.get_rank())
     ).to(DEVICE)
@@ -71,40 +71,44 @@ class Reference:
     def __init__(self, net: nn.Module) -> None:
         self.gradients: dict[str, torch.Tensor] = {}
         self.plain = {
-            name: nn.Parameter(local(one).detach().float().clone())
-            for name, one in net.named_parameters()
+            name: nn.Parameter(local(parameter).detach().float().clone())
+            for name, parameter in net.named_parameters()
         }
         self.optimizer = torch.optim.AdamW(self.plain.values(), lr=1e-2, weight_decay=0.1)
 
     def watch(self, net: nn.Module) -> None:
-        """Keep gradients as they come; for models whose gradients are taken away."""
-        for name, one in net.named_parameters():
-            one.register_post_accumulate_grad_hook(
-                lambda given, name=name: self.see(name, given.grad)
+        """Copy gradients in a hook, for models whose optimizer frees them."""
+        for name, parameter in net.named_parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter, name=name: self.see(name, parameter.grad)
             )
 
     def see(self, name: str, gradient: torch.Tensor) -> None:
         self.gradients[name] = local(gradient).detach().clone()
 
     def step(self, max_norm: float | None, *, sharded: bool) -> None:
-        for name, one in self.plain.items():
-            one.grad = self.gradients[name].float()
+        for name, parameter in self.plain.items():
+            parameter.grad = self.gradients[name].float()
         if max_norm:
-            square = sum(one.grad.double().square().sum() for one in self.plain.values())
+            square = sum(
+                parameter.grad.double().square().sum() for parameter in self.plain.values()
+            )
             if sharded:
                 dist.all_reduce(square)
             scale = min(1.0, max_norm / (float(square.sqrt()) + 1e-6))
-            for one in self.plain.values():
-                one.grad *= scale
+            for parameter in self.plain.values():
+                parameter.grad *= scale
         self.optimizer.step()
 
     def worst(self, optimizer: accel.OffloadedAdamW) -> float:
         """The largest difference of a parameter's weights, relative to their norm."""
         weights = optimizer.weights()
         return max(
-            float((weights[name].to(DEVICE) - one.detach()).norm() / one.detach().norm())
-            for name, one in self.plain.items()
-            if one.numel()
+            float(
+                (weights[name].to(DEVICE) - parameter.detach()).norm() / parameter.detach().norm()
+            )
+            for name, parameter in self.plain.items()
+            if parameter.numel()
         )
 
 
@@ -116,8 +120,8 @@ def under_ddp(max_norm: float | None, **options: Any) -> dict[str, Any]:
         with net.no_sync():
             loss(net, 50 + step).backward()
         loss(net, step).backward()
-        for name, one in net.module.named_parameters():
-            reference.see(name, one.grad)
+        for name, parameter in net.module.named_parameters():
+            reference.see(name, parameter.grad)
         optimizer.step()
         reference.step(max_norm, sharded=False)
         optimizer.zero_grad(set_to_none=step % 2 == 1)  # else it writes to the buckets
@@ -125,7 +129,9 @@ def under_ddp(max_norm: float | None, **options: Any) -> dict[str, Any]:
     return {
         "worst": reference.worst(optimizer),
         "steps": optimizer.times().steps,
-        "digest": digest(torch.cat([one.detach().flatten() for one in net.parameters()])),
+        "digest": digest(
+            torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+        ),
         "norm": optimizer.norm,
     }
 
@@ -158,7 +164,7 @@ def ddp_late() -> dict[str, Any]:
 
 def ddp_replaced() -> dict[str, Any]:
     """Updates begin before the norm is known, and are replaced in every step."""
-    schedule.CERTAIN = 0
+    schedule.MIN_UNCLIPPED_STEPS = 0
     return under_ddp(0.1)
 
 
@@ -182,13 +188,13 @@ def sharded(max_norm: float | None, **options: Any) -> dict[str, Any]:
     same = all(
         torch.equal(local(state[name]), weights[name].to(DEVICE).bfloat16()) for name in weights
     )
-    whole = [one.full_tensor() for one in net.parameters()]
+    full_weights = [parameter.full_tensor() for parameter in net.parameters()]
     return {
         "worst": reference.worst(optimizer),
         "same": same,
         "norm": optimizer.norm,
         "loss": float(loss(net, 0)),
-        "digest": digest(torch.cat([one.detach().flatten() for one in whole])),
+        "digest": digest(torch.cat([parameter.detach().flatten() for parameter in full_weights])),
     }
 
 
@@ -208,10 +214,10 @@ def not_finite_elsewhere() -> dict[str, Any]:
     fully_shard(net)
     if dist.get_rank() == 0:
         net.blocks[0][1].weight.register_post_accumulate_grad_hook(
-            lambda one: local(one.grad).fill_(math.inf)
+            lambda parameter: local(parameter.grad).fill_(math.inf)
         )
     optimizer = accel.offload(net, adamw(net), max_norm=1.0, threads=1)
-    before = {name: one.clone() for name, one in optimizer.weights().items()}
+    before = {name: parameter.clone() for name, parameter in optimizer.weights().items()}
     loss(net, 0).backward()
     try:
         optimizer.step()
@@ -219,7 +225,8 @@ def not_finite_elsewhere() -> dict[str, Any]:
         return {
             "said": str(error),
             "same": all(
-                torch.equal(one, before[name]) for name, one in optimizer.weights().items()
+                torch.equal(parameter, before[name])
+                for name, parameter in optimizer.weights().items()
             ),
         }
     return {"said": "nothing"}
@@ -231,8 +238,8 @@ class Headed(Net):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.head = (
-            one.to(DEVICE, torch.bfloat16)
-            for one in (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS))
+            module.to(DEVICE, torch.bfloat16)
+            for module in (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS))
         )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -256,20 +263,20 @@ def gathered_early() -> dict[str, Any]:
     optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
     update = optimizer.worker.adam.update
 
-    def slow(*given: Any) -> None:
+    def slow(*arguments: Any) -> None:
         time.sleep(0.02)
-        update(*given)
+        update(*arguments)
 
     optimizer.worker.adam.update = slow  # type: ignore[method-assign]
     loss(net, 0).backward()
     optimizer.step()
     wait, waited = optimizer.worker.wait, []
 
-    def seen(parameters: Sequence[Offloaded]) -> None:
+    def record_wait(parameters: Sequence[Offloaded]) -> None:
         waited.append(sorted({parameter.unit.order for parameter in parameters}))
         wait(parameters)
 
-    optimizer.worker.wait = seen  # type: ignore[method-assign]
+    optimizer.worker.wait = record_wait  # type: ignore[method-assign]
     with torch.no_grad():
         at_once, units = float(loss(net, 1)), list(waited)
         optimizer.ready()
@@ -277,7 +284,7 @@ def gathered_early() -> dict[str, Any]:
 
 
 def refusal(net: nn.Module, **options: Any) -> dict[str, Any]:
-    """What is said of a model that cannot be offloaded."""
+    """The error for a model that cannot be offloaded."""
     try:
         accel.offload(net, adamw(net), max_norm=None, **options).close()
     except Exception as error:
@@ -310,9 +317,7 @@ def streamed_replicas() -> dict[str, Any]:
 
 
 def dies() -> dict[str, Any]:
-    """The last rank ends in the middle of a backward; the others write what they see and end
-    too.
-    """
+    """The last rank exits during a backward; the others write their error and exit."""
     net = DistributedDataParallel(Net(), bucket_cap_mb=0.002)
     optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
     if dist.get_rank() == dist.get_world_size() - 1:

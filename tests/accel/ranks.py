@@ -20,21 +20,21 @@ LIMIT = timedelta(seconds=120)
 STACKS_S = 90  # before the test stops waiting for the job
 
 
-def keeper() -> int:
-    """The port of a store that a process of its own keeps, till this one ends."""
-    (said, says), (open_end, held) = os.pipe(), os.pipe()
+def start_store() -> int:
+    """Start a process that keeps a store until this one ends; return its port."""
+    (port_reader, port_writer), (end_reader, end_writer) = os.pipe(), os.pipe()
     if os.fork() == 0:
-        os.close(held)
+        os.close(end_writer)
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        os.write(says, str(store.port).encode())
-        os.read(open_end, 1)  # ends with whoever holds the other end
+        os.write(port_writer, str(store.port).encode())
+        os.read(end_reader, 1)  # ends with whoever holds the other end
         os._exit(0)
-    os.close(open_end)
-    return int(os.read(said, 16))
+    os.close(end_reader)
+    return int(os.read(port_reader, 16))
 
 
 def redirect(folder: Path, number: int) -> None:
-    """What a rank writes goes to its files, and where its threads are if it does not end."""
+    """Send a rank's output to its files, and its threads' stacks if it does not end."""
     for descriptor, kind in ((1, "out"), (2, "err")):
         os.dup2(
             os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor
@@ -93,7 +93,7 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
     # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits
     # seconds for the other ends.
     gc.disable()
-    children, port = {}, keeper()
+    children, port = {}, start_store()
     for number in range(ranks):
         child = os.fork()
         if child == 0:
@@ -108,5 +108,5 @@ def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> No
 
 
 def start() -> None:
-    """The job of the command line."""
+    """Run the job of the command line."""
     main(rank)

@@ -30,9 +30,9 @@ def own_gradient(
 ) -> torch.Tensor:
     """The gradient of a rank, by default of this one. Some rows are zero on all ranks."""
     rank = dist.get_rank() if rank < 0 else rank
-    made = torch.Generator().manual_seed(rank)
-    ids = torch.randint(shape[0], (1, int(share * shape[0])), generator=made)
-    values = torch.randn(ids.shape[1], *shape[1:], generator=made).to(dtype)
+    generator = torch.Generator().manual_seed(rank)
+    ids = torch.randint(shape[0], (1, int(share * shape[0])), generator=generator)
+    values = torch.randn(ids.shape[1], *shape[1:], generator=generator).to(dtype)
     values[ids[0] % 7 == 0] = 0
     return torch.sparse_coo_tensor(ids, values, shape, check_invariants=True)
 
@@ -45,70 +45,70 @@ def worker(wire: str = "same") -> accel.CommWorker:
 def report(own: torch.Tensor, wire: str = "same") -> dict[str, Any]:
     """What an exchange of this rank's gradient gives, compared with the average in fp64."""
     before = worker(wire).traffic.across
-    got = worker(wire).average_sparse(own.to(DEVICE)).wait().cpu()
-    return compared(own, got) | {"across": worker(wire).traffic.across - before}
+    result = worker(wire).average_sparse(own.to(DEVICE)).wait().cpu()
+    return compared(own, result) | {"across": worker(wire).traffic.across - before}
 
 
-def compared(own: torch.Tensor, got: torch.Tensor) -> dict[str, Any]:
-    every: list[Any] = [None] * dist.get_world_size()
+def compared(own: torch.Tensor, result: torch.Tensor) -> dict[str, Any]:
+    pickles: list[Any] = [None] * dist.get_world_size()
     written = io.BytesIO()
     torch.save((own._indices(), own._values()), written)
-    dist.all_gather_object(every, written.getvalue())
-    parts = [torch.load(io.BytesIO(one)) for one in every]
-    whole = sum(
+    dist.all_gather_object(pickles, written.getvalue())
+    parts = [torch.load(io.BytesIO(pickled)) for pickled in pickles]
+    total = sum(
         torch.sparse_coo_tensor(ids, values.double(), own.shape, check_invariants=True).to_dense()
         for ids, values in parts
     )
-    right = whole / len(every)
+    expected = total / len(pickles)
     union = torch.cat([ids[0] for ids, _ in parts]).unique()
-    finite = torch.isfinite(right)
-    found = got.to_dense().double()
-    scale = float(right[finite].abs().max()) if right.numel() and finite.any() else 0.0
+    finite = torch.isfinite(expected)
+    dense = result.to_dense().double()
+    scale = float(expected[finite].abs().max()) if expected.numel() and finite.any() else 0.0
     return {
-        "rows": got.is_coalesced() and torch.equal(got.indices()[0], union),
+        "rows": result.is_coalesced() and torch.equal(result.indices()[0], union),
         "same": (
-            (got.shape, got.dtype) == (own.shape, own.dtype)
-            and torch.equal(torch.isfinite(found), finite)
+            (result.shape, result.dtype) == (own.shape, own.dtype)
+            and torch.equal(torch.isfinite(dense), finite)
         ),
         "error": (
-            float((found - right)[finite].abs().max()) / scale
+            float((dense - expected)[finite].abs().max()) / scale
             if scale
-            else float(found[finite].abs().sum())
+            else float(dense[finite].abs().sum())
         ),
-        "owned": torch.bincount(union % len(every)).tolist(),
-        "digest": digest(got.indices().double()) + digest(got.values().double()),
+        "owned": torch.bincount(union % len(pickles)).tolist(),
+        "digest": digest(result.indices().double()) + digest(result.values().double()),
     }
 
 
 def ways() -> dict[str, Any]:
     """Each way, in the settings' formats. A way is what all ranks compute from their counts."""
-    found, ranks = {}, dist.get_world_size()
+    reports, ranks = {}, dist.get_world_size()
     for name, share in SHARES.items():
         counts = [
             len(own_gradient(share, rank=rank)._indices()[0].unique()) for rank in range(ranks)
         ]
         way = sparse.fewest_bytes(counts, ROWS, 36, 36, 2 if two_d() else ranks)
         sent = int((own_gradient(share)._indices()[0].unique() % ranks != dist.get_rank()).sum())
-        found[name] = report(own_gradient(share)) | {"way": way, "counts": counts, "sent": sent}
-        found[f"{name} over bf16"] = report(own_gradient(share), wire="bf16")
-    found["in pieces"] = report(own_gradient(0.5, (30_000, 64)))
-    return found
+        reports[name] = report(own_gradient(share)) | {"way": way, "counts": counts, "sent": sent}
+        reports[f"{name} over bf16"] = report(own_gradient(share), wire="bf16")
+    reports["in pieces"] = report(own_gradient(0.5, (30_000, 64)))
+    return reports
 
 
 def gradients() -> dict[str, Any]:
     """Kinds of gradients, each with few and with most rows."""
-    found, rank = {}, dist.get_rank()
+    reports, rank = {}, dist.get_rank()
     for name, share in SHARES.items():
         for dtype in (torch.bfloat16, torch.float16, torch.float64):
-            found[f"{name} {dtype}"] = report(own_gradient(share, dtype=dtype))
-        found[f"{name} vector"] = report(own_gradient(share, (ROWS,)))
-        found[f"{name} cubes"] = report(own_gradient(share, (ROWS, 2, 3)))
-        found[f"{name} on one rank"] = report(own_gradient(share if rank == 1 else 0.0))
-        wrong = own_gradient(share)
-        wrong._values()[-1] = torch.nan if rank == 1 else torch.inf if rank == 0 else 1.0
-        found[f"{name} not finite"] = report(wrong)
-    found["no rows"] = report(own_gradient(0.0))
-    return found
+            reports[f"{name} {dtype}"] = report(own_gradient(share, dtype=dtype))
+        reports[f"{name} vector"] = report(own_gradient(share, (ROWS,)))
+        reports[f"{name} cubes"] = report(own_gradient(share, (ROWS, 2, 3)))
+        reports[f"{name} on one rank"] = report(own_gradient(share if rank == 1 else 0.0))
+        invalid = own_gradient(share)
+        invalid._values()[-1] = torch.nan if rank == 1 else torch.inf if rank == 0 else 1.0
+        reports[f"{name} not finite"] = report(invalid)
+    reports["no rows"] = report(own_gradient(0.0))
+    return reports
 
 
 def sums_of_halves() -> bool:
@@ -128,20 +128,20 @@ def sums_of_halves() -> bool:
 def refused() -> list[str]:
     """Gradients that cannot be exchanged as rows."""
     errors = []
-    for wrong in (torch.eye(3).to_sparse(), torch.ones(3, 2, dtype=torch.int32).to_sparse(1)):
+    for tensor in (torch.eye(3).to_sparse(), torch.ones(3, 2, dtype=torch.int32).to_sparse(1)):
         try:
-            worker_of(accel.Settings()).average_sparse(wrong.to(DEVICE)).wait()
+            worker_of(accel.Settings()).average_sparse(tensor.to(DEVICE)).wait()
         except (UsageError, RuntimeError) as error:
             errors.append(str(error))
     return errors
 
 
 def alone() -> float:
-    """Without a network, all ranks seem to have the gradient of this one."""
+    """Without a network, each rank gets its own gradient back."""
     own = own_gradient(0.5)
     with worker().silent():
-        got = worker().average_sparse(own.to(DEVICE)).wait().cpu()
-    return float((got.to_dense() - own.to_dense()).abs().max())
+        result = worker().average_sparse(own.to(DEVICE)).wait().cpu()
+    return float((result.to_dense() - own.to_dense()).abs().max())
 
 
 class Net(nn.Module):
@@ -160,9 +160,12 @@ class Net(nn.Module):
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """This rank's own; half of the ids are in every rank's, and rank 1 has no samples in step 2."""
-    made = torch.Generator().manual_seed(100 * step + dist.get_rank())
+    generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
     ids = torch.cat(
-        [torch.randint(10, (16, 4), generator=made), torch.randint(ROWS, (16, 4), generator=made)],
+        [
+            torch.randint(10, (16, 4), generator=generator),
+            torch.randint(ROWS, (16, 4), generator=generator),
+        ],
         1,
     )
     ids = ids[:0] if (step, dist.get_rank()) == (2, 1) else ids
@@ -178,7 +181,7 @@ def trained(
     uneven: bool = False,
     **words: Any,
 ) -> tuple[torch.Tensor, Any]:
-    """All parameters after some steps, and what is attached.
+    """All parameters after some steps, and the attached exchange.
 
     Without `settings`: DDP's own exchange.
     """
@@ -213,27 +216,27 @@ def trainings() -> dict[str, Any]:
     where the optimizer takes them.
     """
     dense, plain = trained(None, sparse=False)[0], accel.Settings()
-    found = {
+    results = {
         "sgd": (trained(plain)[0], dense),
         "bucket views": (trained(plain, gradient_as_bucket_view=True)[0], dense),
     }
-    found["static graph"] = (trained(plain, static_graph=True)[0], dense)
-    found["2D"] = (trained(accel.Settings(two_d=True))[0], dense)
-    found["accumulated"] = (trained(plain, halves=2)[0], trained(None, sparse=False, halves=2)[0])
-    found["uneven inputs"] = (
+    results["static graph"] = (trained(plain, static_graph=True)[0], dense)
+    results["2D"] = (trained(accel.Settings(two_d=True))[0], dense)
+    results["accumulated"] = (trained(plain, halves=2)[0], trained(None, sparse=False, halves=2)[0])
+    results["uneven inputs"] = (
         trained(plain, uneven=True)[0],
         trained(None, sparse=False, uneven=True)[0],
     )
     by_int8, attached = trained(
         accel.Settings(method="int8", compress_least=0, dense_below_2d=False)
     )
-    found["int8"] = (by_int8, dense)
+    results["int8"] = (by_int8, dense)
     # DDP's own exchange of sparse gradients, which the reference needs, is Gloo's alone
     if DEVICE.type == "cpu":
-        found["sparse adam"] = (trained(plain, adam=True)[0], trained(None, adam=True)[0])
-    kept = sorted(attached.state_dict()["kept"]) if attached else []
+        results["sparse adam"] = (trained(plain, adam=True)[0], trained(None, adam=True)[0])
+    state_names = sorted(attached.state_dict()["kept"]) if attached else []
     apart = {
-        name: [digest(got), float((got - right).abs().max())]
-        for name, (got, right) in found.items()
+        name: [digest(weights), float((weights - expected).abs().max())]
+        for name, (weights, expected) in results.items()
     }
-    return {"apart": apart, "kept": kept}
+    return {"apart": apart, "kept": state_names}

@@ -27,7 +27,7 @@ def same_bits() -> dict[str, Any]:
     buckets of other lengths.
     """
     staging.MIN_CHUNK_BYTES, staging.MAX_CHUNK_BYTES = 1 << 10, 1 << 12
-    found = {}
+    reports = {}
     for method in METHODS:
         workers = [
             worker_of(settings(method=method, ratio=0.3, staging=name))
@@ -35,14 +35,14 @@ def same_bits() -> dict[str, Any]:
         ]
         digests = []
         for worker in workers:
-            came = [exchanged(worker, gradient(step)) for step in range(3)]
-            came += [exchanged(worker, gradient(step)[:17], ("d",), (17,)) for step in range(2)]
-            digests.append([digest(one) for one in came])
-        error = float((came[0].double() - average(0)).norm() / average(0).norm())
-        found[method] = {"backend": digests[0], "host": digests[1], "error": error}
+            averages = [exchanged(worker, gradient(step)) for step in range(3)]
+            averages += [exchanged(worker, gradient(step)[:17], ("d",), (17,)) for step in range(2)]
+            digests.append([digest(tensor) for tensor in averages])
+        error = float((averages[0].double() - average(0)).norm() / average(0).norm())
+        reports[method] = {"backend": digests[0], "host": digests[1], "error": error}
         sent = [[worker.traffic.inside, worker.traffic.across] for worker in workers]
-        found[method] |= {"same traffic": sent[0] == sent[1]}
-    return found
+        reports[method] |= {"same traffic": sent[0] == sent[1]}
+    return reports
 
 
 def again() -> bool:
@@ -72,16 +72,16 @@ def _threads_end() -> bool:
 
 
 def _threads() -> int:
-    """Of exchanges."""
-    found = 0
+    """The number of threads of exchanges."""
+    count = 0
     for task in Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(OSError):  # another thread may end meanwhile
-            found += task.read_text().startswith("busbw-exchange")
-    return found
+            count += task.read_text().startswith("busbw-exchange")
+    return count
 
 
 def closed() -> str:
-    """An exchange after the end, past the worker's own check too."""
+    """An exchange after close(), also one that bypasses the worker's check."""
     worker = worker_of(settings(method="int8", staging="host"))
     exchanged(worker, gradient(0))
     staging = (worker.mesh.across or worker.mesh.world).staging

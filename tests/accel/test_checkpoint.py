@@ -82,20 +82,20 @@ def test_a_full_disk_keeps_the_checkpoint_before(saved):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(BusbwError, match="was not written") as caught:
+        with pytest.raises(BusbwError, match="was not written") as raised:
             checkpoint.save({"weights": torch.zeros(1_000_000)}, saved, KIND)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "unchanged" in caught.value.message
+    assert "unchanged" in raised.value.message
     assert checkpoint.load(saved, KIND)["step"] == 3
-    assert [one.name for one in saved.parent.iterdir()] == ["saved"]
+    assert [entry.name for entry in saved.parent.iterdir()] == ["saved"]
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path):
-    with pytest.raises(BusbwError) as caught:
+    with pytest.raises(BusbwError) as raised:
         checkpoint.save({}, tmp_path / "absent" / "saved", KIND)
     assert (
-        caught.value.message
+        raised.value.message
         == f"the checkpoint {tmp_path}/absent/saved was not written, 0 bytes in: No such file or"
         " directory"
     )
@@ -113,7 +113,7 @@ def test_a_disk_that_fails_is_named(saved, monkeypatch):
 
 def test_a_loaded_state_stays_in_the_file_until_it_is_used(tmp_path):
     checkpoint.save({"weights": torch.ones(1 << 20)}, tmp_path / "saved", "kind")
-    found = checkpoint.load(tmp_path / "saved", "kind")
+    loaded = checkpoint.load(tmp_path / "saved", "kind")
     assert str(tmp_path / "saved") in Path("/proc/self/maps").read_text()
     checkpoint.save({"weights": torch.zeros(1 << 20)}, tmp_path / "saved", "kind")
-    assert (found["weights"] == 1).all()
+    assert (loaded["weights"] == 1).all()

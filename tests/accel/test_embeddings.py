@@ -32,7 +32,7 @@ def four(tmp_path_factory):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_on_gpus_every_row_is_as_in_a_dictionary(tmp_path):
+def test_on_gpus_rows_equal_those_of_a_dictionary(tmp_path):
     names = [name for name in embeddings.SCENARIOS if name != "documented"]
     results = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
     assert (
@@ -58,12 +58,12 @@ def job(request):
 
 
 def of(job, name):
-    """What each rank said of a scenario, if the job has it."""
+    """The result of each rank that ran a scenario."""
     return [result[name] for result in job if name in result]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rowwise_adam", "rowwise_adagrad", "summed"])
-def test_every_row_is_as_in_a_dictionary(two, name):
+def test_rows_equal_those_of_a_dictionary(two, name):
     for result in of(two, name):
         assert result["forward"] < 1e-5 and result["kept"] < 1e-5 and result["rows"] > 100, result
 
@@ -163,42 +163,47 @@ def test_an_exchange_that_fails_names_the_rank(tmp_path):
 
 
 @pytest.mark.parametrize("pooling", ["none", "sum", "mean"])
-def test_one_rank_is_as_torch(pooling):
-    made = DynamicEmbedding(
+def test_on_one_rank_an_embedding_equals_that_of_torch(pooling):
+    embedding = DynamicEmbedding(
         5, TableSettings(optimizer="sgd", lr=0.5), pooling=pooling, device="cpu"
     )
-    every = torch.arange(40)
-    weight = made.eval()(every if pooling == "none" else every[:, None]).requires_grad_()
-    made.train()
+    all_ids = torch.arange(40)
+    weight = embedding.eval()(all_ids if pooling == "none" else all_ids[:, None]).requires_grad_()
+    embedding.train()
     # the second bag is empty
     ids, offsets = torch.tensor([3, 8, 3, 30, 3, 9]), torch.tensor([0, 2, 2])
     if pooling == "none":
-        got, wanted = made(ids.view(2, 3).int()), nn.functional.embedding(ids.view(2, 3), weight)
+        result, expected = (
+            embedding(ids.view(2, 3).int()),
+            nn.functional.embedding(ids.view(2, 3), weight),
+        )
     else:
-        got, wanted = (
-            made(ids, offsets),
+        result, expected = (
+            embedding(ids, offsets),
             nn.functional.embedding_bag(ids, weight, offsets, mode=pooling),
         )
-    torch.testing.assert_close(got, wanted)
-    for rows in (got, wanted):
+    torch.testing.assert_close(result, expected)
+    for rows in (result, expected):
         (rows**2).sum().backward()
     torch.testing.assert_close(
-        made.eval()(every if pooling == "none" else every[:, None]),
+        embedding.eval()(all_ids if pooling == "none" else all_ids[:, None]),
         weight.detach() - 0.5 * weight.grad,
     )
-    assert made.table.counters.stored == 4
+    assert embedding.table.counters.stored == 4
 
 
 def test_one_rank_refuses_what_it_cannot_take():
-    made, bags = (DynamicEmbedding(5, device="cpu", pooling=pooling) for pooling in ("none", "sum"))
-    for embedding, given, message in (
-        (made, (torch.zeros(3),), "ids are torch.float32"),
-        (made, (torch.arange(3), torch.arange(1)), "offsets are for bags"),
-        (bags, (torch.arange(3),), "without offsets"),
-        (bags, (torch.zeros(3, 2).long(), torch.arange(1)), "with offsets"),
+    unpooled, pooled = (
+        DynamicEmbedding(5, device="cpu", pooling=pooling) for pooling in ("none", "sum")
+    )
+    for embedding, arguments, message in (
+        (unpooled, (torch.zeros(3),), "ids are torch.float32"),
+        (unpooled, (torch.arange(3), torch.arange(1)), "offsets are for bags"),
+        (pooled, (torch.arange(3),), "without offsets"),
+        (pooled, (torch.zeros(3, 2).long(), torch.arange(1)), "with offsets"),
     ):
         with pytest.raises(UsageError, match=message):
-            embedding(*given)
+            embedding(*arguments)
     for words in ({"dim": 0}, {"dim": 2, "pooling": "max"}, {"dim": 2, "wire": "fp8"}):
         with pytest.raises(UsageError):
             DynamicEmbedding(**words)
@@ -219,8 +224,8 @@ def test_ids_in_sequence_are_spread_evenly():
 
 def test_features_share_a_table_without_sharing_rows():
     ids = torch.tensor([0, 1, (1 << 48) - 1])
-    every = torch.cat([prefixed(ids, feature) for feature in (0, 1, 32767)])
-    assert len(every.unique()) == 9 and int(every.min()) == 0
-    for wrong, feature in ((ids, 32768), (ids, -1), (ids - 1, 0), (ids + 1, 0)):
+    prefixed_ids = torch.cat([prefixed(ids, feature) for feature in (0, 1, 32767)])
+    assert len(prefixed_ids.unique()) == 9 and int(prefixed_ids.min()) == 0
+    for invalid_ids, feature in ((ids, 32768), (ids, -1), (ids - 1, 0), (ids + 1, 0)):
         with pytest.raises(UsageError):
-            prefixed(wrong, feature)
+            prefixed(invalid_ids, feature)

@@ -1,5 +1,5 @@
-"""Codecs between real ranks, flat and over what stands for two hosts: the right sums, the same
-bits everywhere, nothing lost.
+"""Codecs between real ranks, flat and over two emulated hosts: the right sums, the same bits
+everywhere, nothing lost.
 """
 
 import exchanges
@@ -29,7 +29,9 @@ WITHOUT_DIGEST = {
     "half_overflows",
     "powersgd_warms_up",
 }
-SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "scenario", False)]
+SCENARIOS = [
+    name for name, function in vars(exchanges).items() if getattr(function, "scenario", False)
+]
 
 
 @pytest.fixture(scope="module", params=list(JOBS))
@@ -48,7 +50,7 @@ def test_every_rank_has_the_same_bits(job, name):
 # The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several
 # additions), and to 254 and 14 steps of a block's largest, twice.
 @pytest.mark.parametrize(
-    ("name", "most"),
+    ("name", "limit"),
     [
         ("dense", 1e-6),
         ("dense_bf16", 1e-2),
@@ -58,8 +60,8 @@ def test_every_rank_has_the_same_bits(job, name):
         ("powersgd_without_a_matrix", 1e-6),
     ],
 )
-def test_the_average_is_right(job, name, most):
-    assert max(result[name]["error"] for result in job[1]) < most
+def test_the_average_is_right(job, name, limit):
+    assert max(result[name]["error"] for result in job[1]) < limit
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_the_largest_elements_arrive(job, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
+    ("name", "limit"),
     [
         ("int8_conserves", 1e-5),
         ("int4_conserves", 1e-5),
@@ -94,21 +96,21 @@ def test_the_largest_elements_arrive(job, name):
         ("crossing", 1e-5),
     ],
 )
-def test_nothing_is_lost(job, name, most):
+def test_nothing_is_lost(job, name, limit):
     result = job[1][0][name]
-    assert result["missing"] < most
+    assert result["missing"] < limit
     assert result.get("unsent", 1) > 1e-4, "and there was something to keep"
 
 
-@pytest.mark.parametrize(("name", "most"), [("powersgd", 1e-3), ("powersgd_rough", 3e-2)])
-def test_a_matrix_of_low_rank_arrives_whole(job, name, most):
+@pytest.mark.parametrize(("name", "limit"), [("powersgd", 1e-3), ("powersgd_rough", 3e-2)])
+def test_a_matrix_of_low_rank_arrives_whole(job, name, limit):
     for result in job[1]:
-        assert max(result[name]["errors"]) < most, result[name]
+        assert max(result[name]["errors"]) < limit, result[name]
 
 
-def test_factors_are_few_bytes(job):
-    which, result = job
-    if which.startswith("2 hosts"):
+def test_powersgd_sends_few_bytes(job):
+    job_name, result = job
+    if job_name.startswith("2 hosts"):
         rank, others = 10, 3_018
         for name, width in {"powersgd": 4, "powersgd_rough": 2}.items():
             sent = 3 * (width * rank * (250 + 280) + 4 * others)
@@ -127,9 +129,9 @@ def test_without_feedback_what_is_not_sent_is_lost(job):
 
 
 def test_the_threshold_follows_the_gradients(job):
-    which, result = job
+    job_name, result = job
     sent, room = result[0]["room"]["sent"], result[0]["room"]["room"]
-    ranks = int(which.split()[0]) if "hosts" not in which else 2
+    ranks = int(job_name.split()[0]) if "hosts" not in job_name else 2
     assert sent[25] == 0
     for number, count in enumerate(sent):
         # Ranks choose different elements, as a rule: together at most so many, and at least one
@@ -141,7 +143,7 @@ def test_momentum_correction_of_all_elements_changes_nothing(job):
     assert max(job[1][0]["momentum"]["errors"]) < 1e-4
 
 
-def test_what_is_not_finite_reaches_all_and_does_not_stay(job):
+def test_nan_and_inf_reach_all_ranks_and_are_gone_in_the_next_step(job):
     for result in job[1]:
         for case, (finite, after) in result["not_finite"].items():
             assert not finite and after, case
@@ -161,17 +163,17 @@ def test_gradients_in_fp64_lose_nothing(job):
 
 
 def test_the_smallest_halves_arrive(job):
-    which, result = job
+    job_name, results = job
     # there the row's own sum is in the gradient's format, as DDP's is
-    if not which.startswith("2 hosts"):
+    if not job_name.startswith("2 hosts"):
         assert all(
-            one["smallest_halves"]
+            result["smallest_halves"]
             == {
                 "topk": sum(exchanges.LENGTHS),
                 "int8": sum(exchanges.LENGTHS),
                 "int4": sum(exchanges.LENGTHS),
             }
-            for one in result
+            for result in results
         )
 
 
@@ -180,29 +182,32 @@ def test_int8_keeps_what_the_sum_lost(job):
 
 
 def test_bytes_that_leave_the_host_are_those_of_the_method(job):
-    which, result = job
+    job_name, results = job
     total, room = sum(exchanges.LENGTHS), -(-sum(exchanges.LENGTHS) * 5 // 100)
-    if "apart" in which:  # all that is sent leaves
+    if "apart" in job_name:  # all that is sent leaves
         assert all(
-            one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in result
+            result["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02)
+            for result in results
         )
-    elif not which.startswith("2 hosts"):  # one host
+    elif not job_name.startswith("2 hosts"):  # one host
         assert all(
-            one[name]["traffic"] == [0, 0]
-            for one in result
+            result[name]["traffic"] == [0, 0]
+            for result in results
             for name in ("dense", "int8", "int4", "topk")
         )
     else:
-        assert result[0]["dense"]["two_d"]
-        inside, across = result[0]["dense"]["traffic"]
+        assert results[0]["dense"]["two_d"]
+        inside, across = results[0]["dense"]["traffic"]
         # Each rank sends its half once to the other host; inside, halves are sent twice.
         assert abs(across - 4 * total / 2) < 100 and abs(inside - 4 * total) < 100
-        assert result[0]["topk"]["traffic"][1] == pytest.approx(6 * room / 2, rel=0.02)
-        assert result[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
+        assert results[0]["topk"]["traffic"][1] == pytest.approx(6 * room / 2, rel=0.02)
+        assert results[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
         # A byte per element and a scale per block in both directions; small pieces are padded to
         # whole blocks.
-        assert result[0]["int8"]["traffic"][1] == pytest.approx(total / 2 * (1 + 4 / 256), rel=0.03)
-        assert result[0]["int4"]["traffic"][1] == pytest.approx(
+        assert results[0]["int8"]["traffic"][1] == pytest.approx(
+            total / 2 * (1 + 4 / 256), rel=0.03
+        )
+        assert results[0]["int4"]["traffic"][1] == pytest.approx(
             total / 2 * (0.5 + 4 / 256), rel=0.03
         )
 

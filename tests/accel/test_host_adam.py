@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 COUNT = 100_003
 
 
-def made(count=COUNT, seed=1):
+def make_states(count=COUNT, seed=1):
     torch.manual_seed(seed)
     return States(torch.randn(count), torch.zeros(count), torch.zeros(count))
 
@@ -26,7 +26,7 @@ def gradients(step, count=COUNT, dtype=torch.bfloat16):
 
 def test_1000_steps_equal_torch_adamw_to_1e_6(updates):
     count, steps = 3001, 1000
-    states, adam = made(count), HostAdam(2)
+    states, adam = make_states(count), HostAdam(2)
     assert adam.native == (updates == "native")
     plain = torch.nn.Parameter(states.weight.clone())
     optimizer = torch.optim.AdamW([plain], lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
@@ -41,14 +41,14 @@ def test_1000_steps_equal_torch_adamw_to_1e_6(updates):
 
 
 def test_weights_in_bf16_are_the_rounded_ones(updates):
-    states, adam, copy = made(), HostAdam(3), torch.empty(COUNT, dtype=torch.bfloat16)
+    states, adam, copy = make_states(), HostAdam(3), torch.empty(COUNT, dtype=torch.bfloat16)
     adam.update(Rule(1, 1e-3), gradients(1), states, copy)
     assert torch.equal(copy, states.weight.bfloat16())
     adam.close()
 
 
 def test_scale_multiplies_the_gradients(updates):
-    first, second, adam = made(), made(), HostAdam(2)
+    first, second, adam = make_states(), make_states(), HostAdam(2)
     adam.update(Rule(1, 1e-3, scale=0.25), gradients(1), first)
     adam.update(Rule(1, 1e-3), gradients(1).mul(0.25), second)
     assert torch.equal(first.weight, second.weight) and torch.equal(first.square, second.square)
@@ -58,21 +58,21 @@ def test_scale_multiplies_the_gradients(updates):
 @pytest.mark.parametrize("betas", [(0.0, 0.99), (0.9, 0.0), (0.0, 0.0)])
 @pytest.mark.usefixtures("updates")
 def test_updates_that_keep_no_moment_are_replaced(betas):
-    adam, mine, plain = HostAdam(2), made(100), made(100)
-    for states in (mine, plain):
+    adam, replaced, expected = HostAdam(2), make_states(100), make_states(100)
+    for states in (replaced, expected):
         adam.update(Rule(1, 1e-3, betas, eps=1e-3), gradients(1, 100), states)
-    wrong, right = (Rule(2, 1e-3, betas, eps=1e-3, scale=scale) for scale in (1.0, 0.5))
-    adam.update(wrong, gradients(2, 100), mine)
-    adam.update(right, gradients(2, 100), mine, undo=wrong)
-    adam.update(right, gradients(2, 100), plain)
-    torch.testing.assert_close(mine.weight, plain.weight, rtol=1e-5, atol=1e-8)
-    torch.testing.assert_close(mine.moment, plain.moment, rtol=1e-5, atol=1e-8)
+    first_rule, second_rule = (Rule(2, 1e-3, betas, eps=1e-3, scale=scale) for scale in (1.0, 0.5))
+    adam.update(first_rule, gradients(2, 100), replaced)
+    adam.update(second_rule, gradients(2, 100), replaced, undo=first_rule)
+    adam.update(second_rule, gradients(2, 100), expected)
+    torch.testing.assert_close(replaced.weight, expected.weight, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(replaced.moment, expected.moment, rtol=1e-5, atol=1e-8)
     adam.close()
 
 
 @pytest.mark.usefixtures("updates")
 def test_a_first_update_that_is_undone_leaves_no_moment_where_none_was():
-    adam, states, gradient = HostAdam(2), made(COUNT), gradients(1).mul(1e4)
+    adam, states, gradient = HostAdam(2), make_states(COUNT), gradients(1).mul(1e4)
     adam.update(Rule(1, 1e-3), gradient, states)
     adam.update(None, gradient, states, undo=Rule(1, 1e-3))
     assert not states.moment[states.square == 0].any()
@@ -87,7 +87,7 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
     host_adam._library.cache_clear()
     results = []
     for threads in (1, 2, 5, 16):
-        states, adam = made(), HostAdam(threads)
+        states, adam = make_states(), HostAdam(threads)
         for step in range(1, 4):
             adam.update(Rule(step, 1e-3), gradients(step, dtype=torch.float32), states, None)
         adam.close()
@@ -123,7 +123,7 @@ def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
     host_adam._library.cache_clear()
 
 
-@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_adam.MOST_THREADS)])
+@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_adam.MAX_THREADS)])
 def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
     monkeypatch.setattr(
         host_adam.os, "sched_getaffinity", lambda process: set(range(0 if process else cores))
@@ -153,7 +153,7 @@ def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch,
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(updates, change, message):
-    adam, states = HostAdam(1), made()
+    adam, states = HostAdam(1), make_states()
     before = states.weight.clone()
     gradient, states = change(states)
     with pytest.raises(UsageError, match=message):

@@ -28,9 +28,9 @@ def env(plugin_library):
     }
 
 
-@pytest.mark.parametrize("which", list(JOBS))
-def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
-    ranks, hosts, more = JOBS[which]
+@pytest.mark.parametrize("job_name", list(JOBS))
+def test_results_have_the_bits_that_the_backend_gives(job_name, env, tmp_path):
+    ranks, hosts, more = JOBS[job_name]
     results = jobs.all_well(
         jobs.run(
             tmp_path,
@@ -48,11 +48,11 @@ def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
             result["closed"]
             == "a gradient was submitted after close(); an exchange was started after close()"
         )
-        for method, found in result["same_bits"].items():
-            assert found["host"] == found["backend"] == results[0]["same_bits"][method]["host"], (
+        for method, report in result["same_bits"].items():
+            assert report["host"] == report["backend"] == results[0]["same_bits"][method]["host"], (
                 method
             )
-            assert found["same traffic"] and found["error"] < 1, method
+            assert report["same traffic"] and report["error"] < 1, method
 
 
 @pytest.mark.parametrize(

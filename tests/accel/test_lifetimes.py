@@ -47,23 +47,23 @@ def test_a_saved_training_resumes(job):
         ), result["resumed"]
 
 
-def test_a_look_at_what_is_kept_changes_nothing(job):
+def test_saving_the_state_in_each_step_changes_nothing(job):
     assert all(
         result["saved_each_step"]["digest"] == result["saved_each_step"]["saved"] for result in job
     )
 
 
-def test_an_end_leaves_no_threads(job):
-    for result in (one["closed"] for one in job):
+def test_close_leaves_no_threads(job):
+    for result in (ranks_output["closed"] for ranks_output in job):
         assert result["own"] >= 2 and result["left"] == 0, result
         assert "a gradient was submitted after close()" in result["said"]
 
 
-def test_a_communicator_that_was_lent_stays(job):
+def test_close_leaves_a_communicator_that_was_passed_in(job):
     assert [result["borrowed"] for result in job] == [len(job)] * len(job)
 
 
-def test_states_of_others_are_refused(job):
+def test_states_of_other_ranks_and_models_are_refused(job):
     for errors in (result["wrong_states"] for result in job):
         assert len(errors) == 4 and all(
             "save and load it on every rank" in error for error in errors[:2]
@@ -82,15 +82,15 @@ def test_a_model_on_a_part_of_the_ranks_is_refused(job):
 
 
 def test_ranks_with_different_settings_all_fail(job):
-    for differing, wrong in (result["other_settings"] for result in job):
+    for differing, invalid in (result["other_settings"] for result in job):
         assert differing.startswith(
             "ranks 1 have other settings than rank 0: Settings(method='topk'"
         )
-        assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
+        assert invalid.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
 
 
 def test_an_overflow_is_passed_on_and_leaves_what_was_kept(job):
-    for result in (one["an_overflow"] for one in job):
+    for result in (ranks_output["an_overflow"] for ranks_output in job):
         assert not result["finite"] and result["same"] and result["kept"]
 
 
@@ -98,7 +98,7 @@ def test_a_rank_alone_keeps_its_gradients(job):
     assert all(result["one_rank_alone"] for result in job)
 
 
-def test_the_switches_of_lightcc_do_it_all(tmp_path):
+def test_lightcc_variables_choose_the_codec_and_its_settings(tmp_path):
     results = jobs.all_well(
         jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1")
     )

@@ -47,17 +47,18 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
     pair = Pair(
         recompute=recompute, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share
     )
-    mine, other = (
-        torch.optim.lr_scheduler.ExponentialLR(one, 0.7) for one in (pair.optimizer, pair.reference)
+    scheduler, reference_scheduler = (
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+        for optimizer in (pair.optimizer, pair.reference)
     )
     for seed in range(4):
         pair.step(seed, batches=1 + seed % 2)
-        mine.step()
-        other.step()
+        scheduler.step()
+        reference_scheduler.step()
     pair.check()
     pair.optimizer.close()
-    for name, one in pair.net.named_parameters():
-        assert torch.equal(one.cpu(), pair.optimizer.weights()[name].cpu().bfloat16()), name
+    for name, parameter in pair.net.named_parameters():
+        assert torch.equal(parameter.cpu(), pair.optimizer.weights()[name].cpu().bfloat16()), name
 
 
 @pytest.mark.usefixtures("updates")
@@ -65,14 +66,14 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
     ("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"]
 )
 def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(max_norm=50.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
-    update, made = pair.optimizer.worker.adam.update, []
+    update, undo_arguments = pair.optimizer.worker.adam.update, []
 
-    def slow(*given):
-        made.append(given[-1])
+    def slow(*arguments):
+        undo_arguments.append(arguments[-1])
         time.sleep(delay)
-        update(*given)
+        update(*arguments)
 
     monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
     norms = []
@@ -82,7 +83,9 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
         norms.append(pair.optimizer.norm)
     pair.optimizer.ready()
     assert [norm > 50 for norm in norms] == [False, False, False, True, False, False, True, False]
-    assert sum(undone is not None for undone in made) > 0  # early updates of clipped steps
+    assert (
+        sum(undone is not None for undone in undo_arguments) > 0
+    )  # early updates of clipped steps
     pair.check()
     pair.optimizer.close()
 
@@ -92,9 +95,9 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
     ("stream_weights", "max_norm", "gpu_share"),
     [(False, None, 0.4), (False, 50.0, 0.0), (True, None, 0.0), (True, 0.3, 0.4)],
 )
-def test_copies_may_take_their_time(monkeypatch, stream_weights, max_norm, gpu_share):
+def test_weights_are_right_when_copies_are_late(monkeypatch, stream_weights, max_norm, gpu_share):
     monkeypatch.setattr(optimizers, "Lane", LateLane)
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(
         recompute=True, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share
     )
@@ -106,7 +109,7 @@ def test_copies_may_take_their_time(monkeypatch, stream_weights, max_norm, gpu_s
 
 @pytest.mark.parametrize("gpu_share", [0.0, 0.4])
 def test_updates_that_waited_for_a_norm_that_clips_nothing_are_made(monkeypatch, gpu_share):
-    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 1)
     pair = Pair(max_norm=1e9, gpu_share=gpu_share)
     for seed, factor in enumerate((1, 1, 100, 1)):  # the third is far above those before it
         pair.step(seed, factor=factor)
@@ -122,7 +125,7 @@ def test_updates_that_waited_for_a_norm_that_clips_nothing_are_made(monkeypatch,
 def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(
     monkeypatch, factor, max_norm, begun
 ):
-    monkeypatch.setattr(schedule, "CERTAIN", 1)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 1)
     net = nn.Linear(1, 1, bias=False).to(DEVICE)
     weight = nn.Parameter(net.weight.detach().clone())
     reference = torch.optim.AdamW([weight], lr=0.1)
@@ -130,12 +133,12 @@ def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(
     for scale in (1, factor):
         net(torch.ones(1, 1, device=DEVICE, dtype=torch.bfloat16)).sum().mul(scale).backward()
         optimizer.ready()
-        seen = optimizer.parameters[0].states.square.item()
+        squared = optimizer.parameters[0].states.square.item()
         optimizer.step()
         weight.grad = torch.full_like(weight, min(scale, max_norm))
         reference.step()
     # before the step the second moment is 1e-3 of the first gradient, or has the second one too
-    assert (seen > 2e-3) == begun
+    assert (squared > 2e-3) == begun
     assert torch.allclose(optimizer.weights()["weight"], weight.detach().cpu(), rtol=1e-5)
     optimizer.close()
 
@@ -147,13 +150,18 @@ def test_bytes_are_four_per_parameter_and_step():
     for seed in range(3):
         pair.step(seed)
     pair.check()
-    times, count = pair.optimizer.times(), sum(one.numel() for one in pair.net.parameters())
+    times, count = (
+        pair.optimizer.times(),
+        sum(parameter.numel() for parameter in pair.net.parameters()),
+    )
     norms = 4 * len(list(pair.net.parameters()))
     assert (times.down_bytes, times.up_bytes) == (3 * (2 * count + norms), 3 * 2 * count)
     assert times.steps == 3
     # on a CPU copies take no time of their own
     assert (times.down_s > 0, times.up_s > 0) == (DEVICE.type == "cuda", DEVICE.type == "cuda")
-    assert all(0 < one < time.perf_counter() - begun for one in (times.update_s, times.waited_s))
+    assert all(
+        0 < seconds < time.perf_counter() - begun for seconds in (times.update_s, times.waited_s)
+    )
     pair.optimizer.close()
 
 
@@ -195,17 +203,21 @@ def test_state_goes_to_adamw_and_back(stream_weights, gpu_share, tmp_path):
     for seed in range(3):
         pair.step(seed)
     plain = torch.optim.AdamW(
-        groups(Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})),
+        groups(
+            Named(
+                {name: nn.Parameter(parameter.detach()) for name, parameter in pair.plain.items()}
+            )
+        ),
         lr=1.0,
     )
     plain.load_state_dict(pair.optimizer.state_dict())
     states = plain.state_dict()["state"], pair.reference.state_dict()["state"]
-    for mine, theirs in ((states[0][key], states[1][key]) for key in states[1]):
-        assert mine["step"] == theirs["step"] == 3
+    for loaded, expected in ((states[0][key], states[1][key]) for key in states[1]):
+        assert loaded["step"] == expected["step"] == 3
         for name in ("exp_avg", "exp_avg_sq"):
-            assert (mine[name] - theirs[name].to(mine[name].device)).norm() <= 2e-6 * theirs[
-                name
-            ].norm()
+            assert (
+                loaded[name] - expected[name].to(loaded[name].device)
+            ).norm() <= 2e-6 * expected[name].norm()
     assert [group["lr"] for group in plain.param_groups] == [1e-2, 3e-3]
     pair.optimizer.save(tmp_path / "saved")
     other.optimizer.load(tmp_path / "saved")
@@ -217,10 +229,11 @@ def test_state_goes_to_adamw_and_back(stream_weights, gpu_share, tmp_path):
     pair.optimizer.load_state_dict(torch.optim.AdamW(groups(Named(pair.plain))).state_dict())
     assert pair.optimizer.state_dict()["state"] == {}
     assert not any(
-        one.states.moment.any() or one.states.square.any() for one in pair.optimizer.parameters
+        parameter.states.moment.any() or parameter.states.square.any()
+        for parameter in pair.optimizer.parameters
     )
-    for one in (pair, other):
-        one.optimizer.close()
+    for side in (pair, other):
+        side.optimizer.close()
 
 
 def test_an_adamw_with_state_continues():
@@ -238,9 +251,9 @@ def test_weights_loaded_into_the_model_are_trained_on():
     pair = Pair()
     pair.step(0)
     pair.net.load_state_dict(
-        {name: torch.full_like(one, 0.5) for name, one in pair.net.state_dict().items()}
+        {name: torch.full_like(weight, 0.5) for name, weight in pair.net.state_dict().items()}
     )
-    assert all((one == 0.5).all() for one in pair.optimizer.weights().values())
+    assert all((weight == 0.5).all() for weight in pair.optimizer.weights().values())
     with torch.no_grad():
         pair.net.tokens.weight.fill_(0.25)
     pair.optimizer.adopt()
@@ -251,12 +264,13 @@ def test_weights_loaded_into_the_model_are_trained_on():
 def test_streamed_weights_are_not_mistaken_for_gradients_between_backward_and_step():
     pair = Pair(max_norm=1.0, stream_weights=True)
     pair.step(0)
-    before = {name: one.clone() for name, one in pair.net.state_dict().items()}
+    before = {name: weight.clone() for name, weight in pair.net.state_dict().items()}
     pair.loss(1).backward()
-    assert all(torch.equal(one, before[name]) for name, one in pair.net.state_dict().items())
+    assert all(torch.equal(weight, before[name]) for name, weight in pair.net.state_dict().items())
     pair.optimizer.close()
     assert all(
-        torch.equal(one.cpu(), before[name].cpu()) for name, one in pair.net.named_parameters()
+        torch.equal(weight.cpu(), before[name].cpu())
+        for name, weight in pair.net.named_parameters()
     )
 
 
@@ -266,14 +280,16 @@ def test_gradients_of_parameters_that_only_an_earlier_backward_used_count():
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1), max_norm=None)
     inputs, before = (
         torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16),
-        {name: one.clone() for name, one in optimizer.weights().items()},
+        {name: weight.clone() for name, weight in optimizer.weights().items()},
     )
     with optimizer.accumulate():
         experts[1](inputs).sum().backward()
     experts[0](inputs).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    assert not any(torch.equal(one, before[name]) for name, one in optimizer.weights().items())
+    assert not any(
+        torch.equal(weight, before[name]) for name, weight in optimizer.weights().items()
+    )
     optimizer.close()
 
 
@@ -286,12 +302,12 @@ def ones():
     return torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["given to AdamW", "not given"])
-def test_frozen_parameters_stay_as_they_are_in_bf16(given):
+@pytest.mark.parametrize("frozen_in_adamw", [True, False], ids=["given to AdamW", "not given"])
+def test_frozen_parameters_stay_as_they_are_in_bf16(frozen_in_adamw):
     net = two_layers()
     net[0].requires_grad_(False)
     optimizer = offload(
-        net, torch.optim.AdamW((net if given else net[1]).parameters()), max_norm=None
+        net, torch.optim.AdamW((net if frozen_in_adamw else net[1]).parameters()), max_norm=None
     )
     before = net[0].weight.clone()
     net(ones()).sum().backward()
@@ -300,7 +316,7 @@ def test_frozen_parameters_stay_as_they_are_in_bf16(given):
     assert torch.equal(net[0].weight, before)
     assert before.dtype == torch.bfloat16
     net[0].requires_grad_(True)
-    if given:
+    if frozen_in_adamw:
         with pytest.raises(UsageError, match="was frozen"):
             optimizer.step()
     optimizer.close()
@@ -311,7 +327,7 @@ def test_modules_of_the_model_load_and_save_their_own_weights():
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     before = optimizer.weights()["1.weight"].clone()
     net[0].load_state_dict(
-        {name: torch.full_like(one, 0.5) for name, one in net[0].state_dict().items()}
+        {name: torch.full_like(weight, 0.5) for name, weight in net[0].state_dict().items()}
     )
     assert (optimizer.weights()["0.weight"] == 0.5).all()
     assert torch.equal(optimizer.weights()["1.weight"], before)  # not rounded to bf16
@@ -322,8 +338,10 @@ def test_modules_of_the_model_load_and_save_their_own_weights():
     optimizer = offload(
         net, torch.optim.AdamW(net.parameters()), max_norm=None, stream_weights=True
     )
-    for name, one in net[0].state_dict().items():
-        assert torch.equal(one.cpu().float(), optimizer.weights()[f"0.{name}"].bfloat16().float())
+    for name, weight in net[0].state_dict().items():
+        assert torch.equal(
+            weight.cpu().float(), optimizer.weights()[f"0.{name}"].bfloat16().float()
+        )
     optimizer.close()
 
 
@@ -340,7 +358,9 @@ def test_a_model_of_one_parameter_trains():
 
 def test_gradients_of_a_hook_that_takes_them_and_of_a_model_that_is_gone_are_left_alone():
     net = two_layers()
-    net[0].bias.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
+    net[0].bias.register_post_accumulate_grad_hook(
+        lambda parameter: setattr(parameter, "grad", None)
+    )
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1), max_norm=None)
     before = optimizer.weights()["0.bias"].clone()
     net(ones()).sum().backward()
@@ -364,11 +384,14 @@ def test_an_optimizer_that_is_dropped_with_its_model_ends_its_thread(stream_weig
         optimizer.step()
         optimizer.zero_grad()
     optimizer.ready()
-    thread, kept = optimizer.worker._thread, [weakref.ref(one) for one in (net, optimizer)]
+    thread, references = (
+        optimizer.worker._thread,
+        [weakref.ref(reference) for reference in (net, optimizer)],
+    )
     del net, optimizer
     gc.collect()
     thread.join(30)
-    assert ([one() for one in kept], thread.is_alive()) == ([None, None], False)
+    assert ([reference() for reference in references], thread.is_alive()) == ([None, None], False)
 
 
 def test_zero_grad_drops_what_was_accumulated():
@@ -394,21 +417,23 @@ def test_memory_of_borrowed_gradients_is_used_again_only_after_their_copies(monk
     optimizer = offload(
         net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.0), max_norm=None
     )
-    before = {name: one.clone() for name, one in optimizer.weights().items()}
-    buffers = [torch.ones(one.count, dtype=torch.bfloat16) for one in optimizer.parameters]
-    for one, buffer in zip(optimizer.parameters, buffers, strict=True):
-        optimizer.collect(one, buffer, borrowed=True)
+    before = {name: weight.clone() for name, weight in optimizer.weights().items()}
+    buffers = [
+        torch.ones(parameter.count, dtype=torch.bfloat16) for parameter in optimizer.parameters
+    ]
+    for parameter, buffer in zip(optimizer.parameters, buffers, strict=True):
+        optimizer.collect(parameter, buffer, borrowed=True)
     optimizer.step()
     for buffer in buffers:
         buffer.fill_(-1)
-    for name, one in optimizer.weights().items():
-        assert (one < before[name]).all(), name
+    for name, weight in optimizer.weights().items():
+        assert (weight < before[name]).all(), name
     optimizer.close()
 
 
 @pytest.mark.parametrize("max_norm", [None, 1e9])
 def test_a_learning_rate_that_changes_before_the_step_is_not_overlooked(monkeypatch, max_norm):
-    monkeypatch.setattr(schedule, "CERTAIN", 0)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 0)
     net = two_layers()
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.0), max_norm=max_norm)
     for _ in range(2):
@@ -431,7 +456,7 @@ def test_schedulers_are_made_of_the_new_optimizer():
     torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
     optimizer.close()
     net = two_layers()
-    given = torch.optim.AdamW(net.parameters())
-    torch.optim.lr_scheduler.ExponentialLR(given, 0.5)
+    adamw = torch.optim.AdamW(net.parameters())
+    torch.optim.lr_scheduler.ExponentialLR(adamw, 0.5)
     with pytest.raises(UsageError, match="scheduler"):
-        offload(net, given, max_norm=None)
+        offload(net, adamw, max_norm=None)

@@ -1,4 +1,4 @@
-"""What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory,
+"""Errors of an offloaded AdamW: gradients that are not finite, too little memory,
 updates that fail, wrong arguments.
 """
 
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.torch
 
 
 def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
-    monkeypatch.setattr(schedule, "CERTAIN", 2)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", 2)
     pair = Pair(max_norm=1e9)
-    for seed, early in enumerate((False, False, True)):
-        assert pair.optimizer.schedule.begins_early == early
+    for seed, begins_early in enumerate((False, False, True)):
+        assert pair.optimizer.schedule.begins_early == begins_early
         pair.step(seed)
-    before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
+    before = {name: weight.clone() for name, weight in pair.optimizer.weights().items()}
     handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
     pair.loss(1).backward()
     with pytest.raises(BusbwError, match="nothing was updated"):
         pair.optimizer.step()
     handle.remove()
-    for name, one in pair.optimizer.weights().items():
-        assert (one - before[name]).norm() <= 1e-7 * before[name].norm(), name
+    for name, weight in pair.optimizer.weights().items():
+        assert (weight - before[name]).norm() <= 1e-7 * before[name].norm(), name
     pair.step(3)
     assert not pair.optimizer.schedule.begins_early
     pair.check()
@@ -45,7 +45,7 @@ def test_a_step_that_began_early_and_is_not_finite_is_undone(monkeypatch):
 def test_gradients_that_are_not_finite_change_nothing_with_max_norm(stream_weights):
     pair = Pair(max_norm=1.0, stream_weights=stream_weights)
     pair.step(0)
-    before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
+    before = {name: weight.clone() for name, weight in pair.optimizer.weights().items()}
     handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
     pair.loss(1).backward()
     with pytest.raises(
@@ -53,7 +53,9 @@ def test_gradients_that_are_not_finite_change_nothing_with_max_norm(stream_weigh
     ):
         pair.optimizer.step()
     handle.remove()
-    assert all(torch.equal(one, before[name]) for name, one in pair.optimizer.weights().items())
+    assert all(
+        torch.equal(weight, before[name]) for name, weight in pair.optimizer.weights().items()
+    )
     pair.step(1)
     pair.check()
     pair.optimizer.close()
@@ -72,7 +74,7 @@ def test_steps_that_are_not_finite_are_counted_if_skipped():
 
 
 @pytest.mark.parametrize(
-    ("gpu_share", "wrong", "said"),
+    ("gpu_share", "wrong", "message"),
     [
         (0.0, 1, "2.down.weight; the other 22 parameters were updated"),
         (1.0, 1, "2.down.weight; the other 22 parameters were updated"),
@@ -95,20 +97,20 @@ def test_steps_that_are_not_finite_are_counted_if_skipped():
     ],
     ids=["one", "one on the GPU", "three", "four"],
 )
-def test_gradients_that_are_not_finite_are_named_without_max_norm(gpu_share, wrong, said):
+def test_gradients_that_are_not_finite_are_named_without_max_norm(gpu_share, wrong, message):
     pair = Pair(gpu_share=gpu_share)
     by_arrival = ("2.down.weight", "2.norm.weight", "1.down.weight", "1.norm.weight")
-    names = [f"blocks.{one}" for one in by_arrival[:wrong]]
+    names = [f"blocks.{block}" for block in by_arrival[:wrong]]
     before = {name: pair.optimizer.weights()[name].clone() for name in names}
     for name in names:
         pair.net.get_parameter(name).register_hook(lambda gradient: gradient * math.nan)
     pair.loss(1).backward()
-    with pytest.raises(BusbwError) as caught:
+    with pytest.raises(BusbwError) as raised:
         pair.optimizer.step()
-    assert str(caught.value) == f"gradients are not finite in step 1: blocks.{said}"
+    assert str(raised.value) == f"gradients are not finite in step 1: blocks.{message}"
     weights = pair.optimizer.weights()
     assert all(torch.equal(weights[name], before[name]) for name in names)
-    assert all(one.isfinite().all() for one in weights.values())
+    assert all(weight.isfinite().all() for weight in weights.values())
     pair.optimizer.close()
 
 
@@ -126,7 +128,7 @@ def test_a_second_backward_before_the_step_is_refused():
     ids=["waiting", "begun", "streamed"],
 )
 def test_zero_grad_leaves_out_a_backward(monkeypatch, certain, stream_weights):
-    monkeypatch.setattr(schedule, "CERTAIN", certain)
+    monkeypatch.setattr(schedule, "MIN_UNCLIPPED_STEPS", certain)
     pair = Pair(max_norm=1e9, gpu_share=0.2, stream_weights=stream_weights)
     pair.step(0)
     for unused in (50, 51):
@@ -138,13 +140,13 @@ def test_zero_grad_leaves_out_a_backward(monkeypatch, certain, stream_weights):
     pair.optimizer.close()
 
 
-def test_too_little_memory_is_said_before_anything_is_allocated(monkeypatch):
+def test_too_little_memory_is_reported_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(host_memory, "available", lambda: host_memory.HOST_RESERVE + 100_000)
     torch.manual_seed(1)
     net = Net()
-    with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as caught:
+    with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as raised:
         offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
-    assert "gpu_share=0." in caught.value.hint
+    assert "gpu_share=0." in raised.value.hint
     assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
 
 
@@ -181,36 +183,36 @@ def test_close_ends_the_thread():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
-            lambda found: found.pop("tokens.weight"),
+            lambda weights: weights.pop("tokens.weight"),
             "tokens.weight is missing in the weights, and is [37, 48] here",
         ),
         (
-            lambda found: found.update({"tokens.weight": torch.zeros(48, 37)}),
+            lambda weights: weights.update({"tokens.weight": torch.zeros(48, 37)}),
             "tokens.weight has shape [48, 37] in the weights, and is [37, 48] here",
         ),
     ],
     ids=["missing", "other shape"],
 )
-def test_weights_of_another_model_are_refused(change, said):
+def test_weights_of_another_model_are_refused(change, message):
     pair = Pair()
-    found = {name: torch.zeros_like(one) for name, one in pair.optimizer.weights().items()}
-    change(found)
-    with pytest.raises(UsageError) as caught:
-        pair.optimizer.load_weights(found)
-    assert str(caught.value) == said
+    weights = {name: torch.zeros_like(weight) for name, weight in pair.optimizer.weights().items()}
+    change(weights)
+    with pytest.raises(UsageError) as raised:
+        pair.optimizer.load_weights(weights)
+    assert str(raised.value) == message
     # nothing was changed
     assert all(
-        torch.equal(one, pair.plain[name].detach())
-        for name, one in pair.optimizer.weights().items()
+        torch.equal(weight, pair.plain[name].detach())
+        for name, weight in pair.optimizer.weights().items()
     )
     pair.optimizer.close()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             lambda state: state["param_groups"][1]["params"].pop(),
@@ -223,18 +225,21 @@ def test_weights_of_another_model_are_refused(change, said):
     ],
     ids=["other groups", "other size"],
 )
-def test_states_of_another_model_are_refused(change, said):
+def test_states_of_another_model_are_refused(change, message):
     pair = Pair()
     pair.step(0)
     state = copy.deepcopy(pair.optimizer.state_dict())
-    for one in state["state"].values():
-        one["exp_avg"].zero_()
+    for parameter_state in state["state"].values():
+        parameter_state["exp_avg"].zero_()
     change(state)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError) as raised:
         pair.optimizer.load_state_dict(state)
-    assert str(caught.value) == said
+    assert str(raised.value) == message
     # nothing was changed
-    assert all(one["exp_avg"].any() for one in pair.optimizer.state_dict()["state"].values())
+    assert all(
+        parameter_state["exp_avg"].any()
+        for parameter_state in pair.optimizer.state_dict()["state"].values()
+    )
     pair.optimizer.close()
 
 
@@ -269,7 +274,7 @@ def test_settings_that_are_invalid_are_refused(options, message):
 
 def test_optimizers_that_are_no_plain_adamw_are_refused():
     net = Net()
-    for made, message in (
+    for adamw, message in (
         (torch.optim.SGD(net.parameters(), lr=1.0), "not a SGD"),
         (torch.optim.AdamW(net.parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.AdamW(net.blocks.parameters()), "tokens.weight is not among"),
@@ -279,7 +284,7 @@ def test_optimizers_that_are_no_plain_adamw_are_refused():
         ),
     ):
         with pytest.raises(UsageError, match=message):
-            offload(net, made, max_norm=None)
+            offload(net, adamw, max_norm=None)
 
 
 def test_sparse_gradients_are_refused():
@@ -303,9 +308,9 @@ def test_states_are_not_copied_into_forked_processes():
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="pins memory")
 def test_memory_is_unpinned_before_it_is_unmapped():
     slab = host_memory.Slab(1 << 22, pinned=True)
-    kept = slab.take(8, torch.uint8)
+    tensor = slab.take(8, torch.uint8)
     del slab
-    assert int(torch.cuda.cudart().cudaHostUnregister(kept.data_ptr())) != 0
+    assert int(torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())) != 0
 
 
 def test_a_lane_forgets_copies_that_have_ended():
@@ -330,6 +335,6 @@ def test_a_lane_forgets_copies_that_have_ended():
     ],
 )
 def test_parameters_that_cannot_be_offloaded_are_named(net, message):
-    made = net().to(DEVICE)
+    model = net().to(DEVICE)
     with pytest.raises(UsageError, match=message):
-        offload(made, torch.optim.AdamW(made.parameters()), max_norm=None)
+        offload(model, torch.optim.AdamW(model.parameters()), max_norm=None)

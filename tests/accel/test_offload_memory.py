@@ -17,12 +17,14 @@ V1, V2 = "sys/fs/cgroup/memory/memory.", "sys/fs/cgroup/memory."
 
 def parameters(*sizes, orders=None):
     """Parameters of these sizes, each in a unit of its own, without memory."""
-    made = []
+    offloaded = []
     for index, size in enumerate(sizes):
         unit = placement.Unit(nn.Identity(), orders[index] if orders else index)
         tensor = torch.empty(size, device="meta")
-        made.append(placement.Offloaded(str(index), nn.Parameter(tensor), 0, index, unit, tensor))
-    return made
+        offloaded.append(
+            placement.Offloaded(str(index), nn.Parameter(tensor), 0, index, unit, tensor)
+        )
+    return offloaded
 
 
 @pytest.mark.parametrize(
@@ -40,21 +42,21 @@ def parameters(*sizes, orders=None):
 def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(
     sizes, orders, share, kept
 ):
-    made = parameters(*sizes, orders=orders)
-    placement.choose(made, share)
-    assert [one.name for one in made if one.on_device] == kept
+    offloaded = parameters(*sizes, orders=orders)
+    placement.choose(offloaded, share)
+    assert [parameter.name for parameter in offloaded if parameter.on_device] == kept
 
 
 def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
     monkeypatch.setattr(placement, "PIECE", 1024)
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
-    taken = (
+    slabs = (
         (optimizer.placement.states, 12 * 6144),
         (optimizer.placement.slots, 2 * 6144),
         (optimizer._staging._slab, 3 * 2 * 1024),
     )
-    assert [slab.size for slab, _ in taken] == [size for _, size in taken]
+    assert [slab.size for slab, _ in slabs] == [size for _, size in slabs]
     optimizer.close()
 
 
@@ -107,7 +109,7 @@ def test_memory_is_that_of_the_host_or_of_a_smaller_container(tmp_path, files, a
 @pytest.mark.parametrize(
     ("free", "answer"), [(0, 0), (host_memory.HOST_RESERVE, 0), (host_memory.HOST_RESERVE + 5, 5)]
 )
-def test_a_reserve_stays_free(monkeypatch, free, answer):
+def test_a_reserve_of_host_memory_stays_free(monkeypatch, free, answer):
     monkeypatch.setattr(host_memory, "available", lambda: free)
     assert host_memory.usable() == answer
     host_memory.require(answer, "states", "")
@@ -120,14 +122,14 @@ def test_a_reserve_stays_free(monkeypatch, free, answer):
 )
 def test_an_error_says_which_share_would_fit(monkeypatch, first, share, size):
     monkeypatch.setattr(host_memory, "available", lambda: host_memory.HOST_RESERVE + 35 * 10**9)
-    made = parameters(first, 10**10)
-    made[0].on_device = bool(first)
-    with pytest.raises(NoMeasurement) as caught:
-        placement.Placement(made, CPU)
+    offloaded = parameters(first, 10**10)
+    offloaded[0].on_device = bool(first)
+    with pytest.raises(NoMeasurement) as raised:
+        placement.Placement(offloaded, CPU)
     amounts = "need 140.00 GB of host memory, and 35.00 of the available 37.15 are usable"
-    assert str(caught.value) == f"the states of {10**10} parameters {amounts}"
+    assert str(raised.value) == f"the states of {10**10} parameters {amounts}"
     assert (
-        caught.value.hint
+        raised.value.hint
         == f"keep states on the GPU: gpu_share={share} needs {size} GB there; free -g shows host"
         " memory"
     )
@@ -147,7 +149,7 @@ def test_a_slab_gives_zeroed_parts_that_begin_at_cache_lines():
     slab.close()
 
 
-def test_memory_that_cannot_be_mapped_is_said():
+def test_memory_that_cannot_be_mapped_is_reported():
     with pytest.raises(
         NoMeasurement,
         match=r"1152921504\.6 GB of host memory cannot be mapped: Cannot allocate memory",
@@ -156,7 +158,7 @@ def test_memory_that_cannot_be_mapped_is_said():
 
 
 class Waits(copy_streams.Copied):
-    """A copy that ends when it is waited for."""
+    """A copy that ends when something waits for it."""
 
     def __init__(self):
         self.ended = False
@@ -172,17 +174,17 @@ class Waits(copy_streams.Copied):
 
 
 def test_a_buffer_is_filled_again_only_after_its_last_copy():
-    made = parameters(6)
+    offloaded = parameters(6)
     lane = copy_streams.Lane(CPU)
-    stages = placement.Staging(made, lane)
+    stages = placement.Staging(offloaded, lane)
     buffers = [stages.take(count) for count in (6, 2, 6)]
-    assert len({one.data_ptr() for one in buffers}) == 3
-    assert [one.numel() for one in buffers] == [6, 2, 6]
+    assert len({buffer.data_ptr() for buffer in buffers}) == 3
+    assert [buffer.numel() for buffer in buffers] == [6, 2, 6]
     stages._copies = [Waits() for _ in buffers]
     assert stages.take(6).data_ptr() == buffers[0].data_ptr()
-    assert (sum(one.ended for one in stages._copies), lane.traffic.seconds) == (1, 0.25)
+    assert (sum(transfer.ended for transfer in stages._copies), lane.traffic.seconds) == (1, 0.25)
     stages.close()
-    assert all(one.ended for one in stages._copies)
+    assert all(transfer.ended for transfer in stages._copies)
 
 
 def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
@@ -190,8 +192,8 @@ def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
     third = copy_streams.IN_FLIGHT // 2
     copies = [Waits() for _ in range(4)]
     copies[0].ended = True
-    lane._in_flight.extend((one, third) for one in copies)
+    lane._in_flight.extend((transfer, third) for transfer in copies)
     lane._in_flight.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
     lane.throttle()
     # what is left is just the limit
-    assert [one.ended for one in copies] == [True, True, False, False]
+    assert [transfer.ended for transfer in copies] == [True, True, False, False]

@@ -27,8 +27,8 @@ class Layer(nn.Linear):
         super().__init__(WIDTH, WIDTH, bias=False)
         self.pack, self.unpack, self.alias = pack, unpack, self.weight
 
-    def forward(self, given):
-        return self.pack(super().forward(self.unpack(given)).tanh())
+    def forward(self, inputs):
+        return self.pack(super().forward(self.unpack(inputs)).tanh())
 
 
 class Layers(nn.Module):
@@ -44,8 +44,10 @@ class Layers(nn.Module):
 
     def forward(self, tensor):
         hidden = self.pack(tensor)
-        for one in self.layers:
-            hidden = checkpoint(one, hidden, use_reentrant=False) if self.recompute else one(hidden)
+        for layer in self.layers:
+            hidden = (
+                checkpoint(layer, hidden, use_reentrant=False) if self.recompute else layer(hidden)
+            )
         return self.unpack(hidden) * self.scale
 
 
@@ -73,35 +75,37 @@ def trained(net, stream_weights):
         optimizer.step()
         optimizer.zero_grad()
     optimizer.close()
-    return {name: one.detach() for name, one in net.named_parameters()}
+    return {name: parameter.detach() for name, parameter in net.named_parameters()}
 
 
-def assert_equal(mine, theirs):
-    assert mine.keys() == theirs.keys()
-    for name, one in mine.items():
-        assert torch.equal(one, theirs[name]), name
+def assert_equal(weights, expected):
+    assert weights.keys() == expected.keys()
+    for name, weight in weights.items():
+        assert torch.equal(weight, expected[name]), name
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 def test_the_device_has_the_unit_that_runs_and_the_next_one(recompute):
     net = Layers(recompute=recompute)
     optimizer = streamed(net)
-    seen = []
+    passes = []
 
     def here():
         return {
-            number for number, one in enumerate(net.layers) if one.weight.untyped_storage().nbytes()
+            number
+            for number, layer in enumerate(net.layers)
+            if layer.weight.untyped_storage().nbytes()
         }
 
     def after(number, output):
-        if output.requires_grad and len(seen) <= DEPTH:  # not those of a recomputation
-            output.register_hook(lambda _: seen.append(("backward", number, here())))
+        if output.requires_grad and len(passes) <= DEPTH:  # not those of a recomputation
+            output.register_hook(lambda _: passes.append(("backward", number, here())))
 
-    for number, one in enumerate(net.layers):
-        one.register_forward_pre_hook(
-            lambda *_, number=number: seen.append(("forward", number, here()))
+    for number, layer in enumerate(net.layers):
+        layer.register_forward_pre_hook(
+            lambda *_, number=number: passes.append(("forward", number, here()))
         )
-        one.register_forward_hook(lambda *given, number=number: after(number, given[-1]))
+        layer.register_forward_hook(lambda *arguments, number=number: after(number, arguments[-1]))
     forward = [("forward", number, {number, min(number + 1, DEPTH - 1)}) for number in range(DEPTH)]
     backward = [
         ("backward", number, {number, max(number - 1, 0)}) for number in reversed(range(DEPTH))
@@ -112,17 +116,21 @@ def test_the_device_has_the_unit_that_runs_and_the_next_one(recompute):
     loss = net(inputs()).sum()
     loss.backward()
     assert here() == set()
-    assert seen[:DEPTH] == forward
-    assert seen[DEPTH:] == (
-        [one for both in zip(backward, recomputed, strict=True) for one in both]
+    assert passes[:DEPTH] == forward
+    assert passes[DEPTH:] == (
+        [
+            unit_pass
+            for passes_of_unit in zip(backward, recomputed, strict=True)
+            for unit_pass in passes_of_unit
+        ]
         if recompute
         else backward
     )
     optimizer.step()
-    del seen[:]
+    del passes[:]
     with torch.no_grad():
         net(inputs())
-    assert (seen, here()) == (forward, set())
+    assert (passes, here()) == (forward, set())
     net(inputs())  # its backward never comes
     net(inputs())
     assert here() == {DEPTH - 1}
@@ -147,9 +155,9 @@ def test_units_may_return_tensors_in_containers(pack, unpack):
 
 def test_parameters_that_share_their_memory_get_memory_of_their_own():
     net, other = (Layers().bfloat16() for _ in range(2))
-    flat = torch.cat([one.weight.detach().flatten() for one in net.layers])
-    for one, part in zip(net.layers, flat.split(WIDTH * WIDTH), strict=True):
-        one.weight.data = part.view(WIDTH, WIDTH)
+    flat = torch.cat([layer.weight.detach().flatten() for layer in net.layers])
+    for layer, part in zip(net.layers, flat.split(WIDTH * WIDTH), strict=True):
+        layer.weight.data = part.view(WIDTH, WIDTH)
     assert_equal(trained(net, stream_weights=True), trained(other, stream_weights=False))
 
 
@@ -157,9 +165,9 @@ def test_a_state_dict_has_a_weight_under_each_of_its_names():
     net = Layers()
     expected = copy.deepcopy(net).bfloat16().state_dict()
     optimizer = streamed(net)
-    found = net.state_dict()
-    assert_equal({name: one.cpu() for name, one in found.items()}, expected)
-    assert {"layers.0.weight", "layers.0.alias", "scale"} < set(found)
+    weights = net.state_dict()
+    assert_equal({name: weight.cpu() for name, weight in weights.items()}, expected)
+    assert {"layers.0.weight", "layers.0.alias", "scale"} < set(weights)
     assert torch.equal(net.layers[1].state_dict()["weight"].cpu(), expected["layers.1.weight"])
     optimizer.close()
 

@@ -37,14 +37,14 @@ def model():
     )
 
 
-def named(made, found):
-    names = {id(module): name for name, module in made.named_modules()}
-    return [(names[id(unit.module)], unit.order) for unit in found]
+def named(net, units):
+    names = {id(module): name for name, module in net.named_modules()}
+    return [(names[id(unit.module)], unit.order) for unit in units]
 
 
 def test_units_are_the_members_of_the_outermost_lists():
-    made = model()
-    assert named(made, placement.divide(made)) == [
+    net = model()
+    assert named(net, placement.divide(net)) == [
         ("", 0),
         ("inner.list.0", 1),
         ("inner.list.1", 2),
@@ -53,23 +53,23 @@ def test_units_are_the_members_of_the_outermost_lists():
 
 
 def test_units_are_what_fully_shard_was_called_on():
-    made = model()
-    for module in (made["inner"]["list"][0], made["rest"], made):
+    net = model()
+    for module in (net["inner"]["list"][0], net["rest"], net):
         as_sharded(module)
-    assert named(made, placement.divide(made)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
+    assert named(net, placement.divide(net)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
 
 
 def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root():
-    made = nn.ModuleList(nn.ModuleList([linear(), linear()]) for _ in range(3))
-    first, second, third = made
+    net = nn.ModuleList(nn.ModuleList([linear(), linear()]) for _ in range(3))
+    first, second, third = net
     second[1].weight = first[1].weight
     third[0].weight = second[0].weight
     # one within the other, as fully_shard can have them
-    modules = (made, first, first[0], first[1], second, third)
-    root, _, inner, _, _, last = found = [
+    modules = (net, first, first[0], first[1], second, third)
+    root, _, inner, _, _, last = units = [
         placement.Unit(module, order) for order, module in enumerate(modules)
     ]
-    belongs = placement.owners(found)
+    belongs = placement.owners(units)
     assert belongs[id(first[0].weight)] is inner
     assert belongs[id(first[1].weight)] is root
     assert belongs[id(second[0].weight)] is root
@@ -82,33 +82,33 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
 def test_pieces_cover_a_parameter(monkeypatch, count, ends):
     monkeypatch.setattr(placement, "PIECE", 4)
     weight = nn.Parameter(torch.zeros(count))
-    one = placement.Offloaded(
+    offloaded = placement.Offloaded(
         "weight", weight, 0, 0, placement.Unit(nn.Identity(), 0), placement.local_part(weight)
     )
-    assert [(part.start, part.stop) for part in one.pieces()] == ends
+    assert [(part.start, part.stop) for part in offloaded.pieces()] == ends
 
 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda made: as_sharded(made["rest"]), {}, "sharded model is not in bf16"),
-        (lambda made: made.to("meta"), {}, "parameters are on meta"),
-        (lambda made: made["rest"].to("meta"), {}, "parameters are on cpu, meta"),
-        (lambda made: as_sharded(made["rest"].bfloat16()), {}, "sharded model is not in bf16"),
+        (lambda net: as_sharded(net["rest"]), {}, "sharded model is not in bf16"),
+        (lambda net: net.to("meta"), {}, "parameters are on meta"),
+        (lambda net: net["rest"].to("meta"), {}, "parameters are on cpu, meta"),
+        (lambda net: as_sharded(net["rest"].bfloat16()), {}, "sharded model is not in bf16"),
         (
-            lambda made: as_sharded(made.bfloat16()["rest"]),
+            lambda net: as_sharded(net.bfloat16()["rest"]),
             {"stream_weights": True},
             "stream_weights does not work with fully_shard",
         ),
-        (lambda made: made, {"exchange": Settings()}, "exchange is for DistributedDataParallel"),
-        (lambda made: made.requires_grad_(False), {}, "the model has no trained parameters"),
+        (lambda net: net, {"exchange": Settings()}, "exchange is for DistributedDataParallel"),
+        (lambda net: net.requires_grad_(False), {}, "the model has no trained parameters"),
     ],
 )
 def test_models_that_cannot_be_offloaded_are_refused(change, options, message):
-    made = model()
-    change(made)
+    net = model()
+    change(net)
     with pytest.raises(UsageError, match=message):
-        offload(made, torch.optim.AdamW(made.parameters()), **{"max_norm": None} | options)
+        offload(net, torch.optim.AdamW(net.parameters()), **{"max_norm": None} | options)
 
 
 class ByWeight(nn.Module):
@@ -131,7 +131,10 @@ def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
     monkeypatch.setattr(
         optimizer.worker,
         "wait",
-        lambda given: (waited.extend(one.name for one in given), wait(given)),
+        lambda parameters: (
+            waited.extend(parameter.name for parameter in parameters),
+            wait(parameters),
+        ),
     )
     net(inputs)
     assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]

@@ -31,7 +31,7 @@ def test_weights_equal_those_of_adamw(job, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ranks_agree(job, name):
+def test_ranks_have_the_same_weights_and_norm(job, name):
     assert len({(result[name]["digest"], round(result[name]["norm"], 6)) for result in job}) == 1
 
 
@@ -61,7 +61,7 @@ def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("wide_shards", "not in bf16"),
         ("wide_replicas", "not in bf16"),
@@ -69,8 +69,8 @@ def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
         ("streamed_replicas", "stream_weights does not work under DistributedDataParallel"),
     ],
 )
-def test_models_that_cannot_be_offloaded_are_refused(job, name, said):
-    assert all(said in result[name]["said"] for result in job)
+def test_models_that_cannot_be_offloaded_are_refused(job, name, message):
+    assert all(message in result[name]["said"] for result in job)
 
 
 def test_a_rank_that_ends_in_backward_is_named(tmp_path):

@@ -25,8 +25,8 @@ def job(request, tmp_path_factory):
 
 
 def test_each_way_is_taken_where_it_sends_the_fewest_bytes(job):
-    taken = [result["way"] for result in job[0]["ways"].values() if "way" in result]
-    assert taken == (
+    chosen_ways = [result["way"] for result in job[0]["ways"].values() if "way" in result]
+    assert chosen_ways == (
         [sparse.GATHER] * 3 if len(job) == 2 else [sparse.GATHER, sparse.OWNERS, sparse.DENSE]
     )
 
@@ -42,26 +42,26 @@ def test_every_rank_has_the_average_with_the_same_bits(job, scenario):
         assert len({result[scenario][name]["digest"] for result in job}) == 1, name
         assert first["rows"] and first["same"], name
         assert first["error"] <= next(
-            (most for word, most in ERRORS.items() if word in name), 1e-6
+            (limit for word, limit in ERRORS.items() if word in name), 1e-6
         ), (name, first["error"])
 
 
 def test_bytes_that_leave_the_host_are_counted(job):
-    ranks, found = len(job), job[0]["ways"]
+    ranks, reports = len(job), job[0]["ways"]
     room, table = (
-        36 * (ranks - 1) * max(found["few"]["counts"]),
+        36 * (ranks - 1) * max(reports["few"]["counts"]),
         2 * (ranks - 1) * 36 * 200 // ranks,
     )
     share, counts = ranks // 2, 8 * (ranks - 1)  # a ring leaves a host once for all of its ranks
-    assert found["few"]["across"] == pytest.approx((room + counts) / share, abs=2)
+    assert reports["few"]["across"] == pytest.approx((room + counts) / share, abs=2)
     if ranks == 4:
         # two of the three other ranks are on the other host; counts are of ranks (twice) and of
         # owners
-        half = found["half"]
+        half = reports["half"]
         assert half["across"] == pytest.approx(
             (6 * counts + 36 * 3 * max(half["owned"])) / share + 36 * half["sent"] * 2 / 3, abs=4
         )
-        assert found["most"]["across"] == pytest.approx((table + counts) / share, abs=2)
+        assert reports["most"]["across"] == pytest.approx((table + counts) / share, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_bytes_that_leave_the_host_are_counted(job):
         "int8",
     ],
 )
-def test_a_training_is_the_one_of_ddp(job, name):
+def test_a_training_equals_that_of_ddp(job, name):
     assert len({result["trainings"]["apart"][name][0] for result in job}) == 1
     assert job[0]["trainings"]["apart"][name][1] < (2e-2 if name == "int8" else 1e-5)
 

@@ -37,7 +37,7 @@ ONE_HOST = {"powersgd", "compiled"}  # they do the same over rows of ranks
 
 
 def _of(ranks, names):
-    """Those of these trainings that a job of so many ranks has."""
+    """The names of those trainings that a job of this many ranks runs."""
     return [name for name in names if ranks == 2 or name not in ONE_HOST]
 
 
@@ -70,7 +70,7 @@ def test_parameters_are_the_same_bits_on_every_rank(job):
         assert len({result[name]["digest"] for result in job}) == 1, name
 
 
-def test_it_learns_as_without(job):
+def test_loss_falls_as_without_a_codec(job):
     plain = job[0]["plain"]
     for name in _of(len(job), METHODS):
         result = job[0][name]
@@ -104,12 +104,12 @@ def test_accumulated_gradients_are_exchanged_once(job):
     assert job[0]["accumulated"]["steps"] == 6
 
 
-def test_what_is_kept_follows_the_scale_of_the_loss(job):
+def test_residuals_follow_the_scale_of_the_loss(job):
     assert all(result["mixed_precision"]["apart"] < 1e-4 for result in job)
 
 
 def test_fsdp_replicas_match_the_plain_all_reduce(job):
-    for result in (one["fully_sharded"] for one in job):
+    for result in (ranks_output["fully_sharded"] for ranks_output in job):
         assert (
             result["apart"]["dense"] < 1e-6
             and result["apart"]["int8"] < 1e-2

@@ -35,9 +35,9 @@ def model(seed: int = 0) -> nn.Sequential:
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A rank's own, of a task that can be learned."""
-    made = torch.Generator().manual_seed(10_000 * step + dist.get_rank())
-    inputs = torch.randn(BATCH, 20, generator=made)
+    """A rank's batch of a task that can be learned."""
+    generator = torch.Generator().manual_seed(10_000 * step + dist.get_rank())
+    inputs = torch.randn(BATCH, 20, generator=generator)
     return inputs.to(DEVICE), inputs[:, :3].argmax(1).to(DEVICE)
 
 
@@ -51,7 +51,7 @@ def settings(**words: Any) -> accel.Settings:
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
-    """Several buckets."""
+    """The model under DistributedDataParallel, with several buckets."""
     return DistributedDataParallel(net, bucket_cap_mb=0.01, **words)
 
 
@@ -72,10 +72,10 @@ def trained(
     lr, momentum = (0.2, 0.0) if words.get("momentum") else (0.1, 0.9)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
     losses = [step_of(net, optimizer, number) for number in range(first, first + steps)]
-    kept = list(attached.worker.memory.lists()) if attached else []
+    states = list(attached.worker.memory.lists()) if attached else []
     return {
         "digest": parameters(net),
-        "kept": [["basis" in state for state in one.states] for one in kept],
+        "kept": [["basis" in state for state in codec_state.states] for codec_state in states],
         "loss": sum(losses[-10:]) / 10,
         "first": losses[0],
         "early": losses[:FEW],
@@ -131,7 +131,7 @@ EXCHANGES = ("all_reduce", "all_gather_into_tensor", "all_to_all_single", "reduc
 
 
 def silenced() -> dict[str, Any]:
-    """Steps over a perfect network do all but exchange."""
+    """Steps over a perfect network do everything but exchange."""
     methods = [
         {},
         {"wire": "bf16"},
@@ -141,14 +141,14 @@ def silenced() -> dict[str, Any]:
         {"method": "topk"},
         {"method": "topk", "momentum": 0.9, "dense_below_2d": False},
     ]
-    found: dict[str, Any] = {"steps": 0, "exchanges": 0}
+    counts: dict[str, Any] = {"steps": 0, "exchanges": 0}
 
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("an exchange over a perfect network")
 
     def counted(exchange: Any) -> Any:
         def called(*words: Any, **more: Any) -> Any:
-            found["exchanges"] += 1
+            counts["exchanges"] += 1
             return exchange(*words, **more)
 
         return called
@@ -165,7 +165,7 @@ def silenced() -> dict[str, Any]:
                 with attached.worker.silent() if silent else contextlib.nullcontext():
                     for number in range(3):
                         step_of(net, optimizer, number)
-                        found["steps"] += all(
+                        counts["steps"] += all(
                             bool(torch.isfinite(parameter.grad).all())
                             for parameter in net.parameters()
                             if parameter.grad is not None
@@ -174,7 +174,7 @@ def silenced() -> dict[str, Any]:
                 for name, exchange in before.items():
                     setattr(dist, name, exchange)
         attached.close()
-    return found
+    return counts
 
 
 def accumulated() -> dict[str, Any]:
@@ -229,7 +229,7 @@ def unused_parameters() -> dict[str, Any]:
 
 
 def uneven_inputs() -> dict[str, Any]:
-    """Join: a rank with fewer batches sends zeros, and what it has left."""
+    """Join: a rank with fewer batches sends zeros, and its residual."""
     net = wrapped(model())
     accel.attach(net, settings(method="topk", ratio=0.1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -246,15 +246,15 @@ def sparse_gradients() -> dict[str, Any]:
     attached = accel.attach(net, settings(method="topk", ratio=0.1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
-        made = torch.Generator().manual_seed(100 * number + dist.get_rank())
+        generator = torch.Generator().manual_seed(100 * number + dist.get_rank())
         optimizer.zero_grad()
-        net(torch.randint(50, (16, 4), generator=made)).sum().backward()  # a part of the rows
+        net(torch.randint(50, (16, 4), generator=generator)).sum().backward()  # a part of the rows
         optimizer.step()
     return {"digest": parameters(net), "steps": attached.steps, "comm_worker": attached.worker.step}
 
 
 def mixed_precision() -> dict[str, Any]:
-    """AMP's scale halves and doubles: what is kept follows it, so that the training is the one
+    """AMP's scale halves and doubles: residuals follow it, so that the training equals one
     without a scale.
     """
     nets = []
@@ -293,7 +293,7 @@ def fully_sharded() -> dict[str, Any]:
     mesh = init_device_mesh(
         "cpu", (hosts, dist.get_world_size() // hosts), mesh_dim_names=("across", "inside")
     )
-    found = {}
+    weights = {}
     for name, words in (
         ("own", None),
         ("dense", {}),
@@ -313,12 +313,17 @@ def fully_sharded() -> dict[str, Any]:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for number in range(FEW):
             step_of(net, optimizer, number)
-        found[name] = torch.cat(
+        weights[name] = torch.cat(
             [parameter.full_tensor().detach().flatten() for parameter in net.parameters()]
         )
         assert attached is None or attached.steps == FEW
-    kept = len(attached.state_dict()["kept"]) if attached else 0
+    state_count = len(attached.state_dict()["kept"]) if attached else 0
     apart = {
-        name: float((found[name] - found["own"]).norm() / found["own"].norm()) for name in found
+        name: float((weights[name] - weights["own"]).norm() / weights["own"].norm())
+        for name in weights
     }
-    return {"digest": digest(torch.cat(list(found.values()))), "apart": apart, "kept": kept}
+    return {
+        "digest": digest(torch.cat(list(weights.values()))),
+        "apart": apart,
+        "kept": state_count,
+    }

@@ -1,4 +1,4 @@
-"""Runs the real command lines in processes of their own, each under a time limit."""
+"""Runs the real command lines in separate processes, each under a time limit."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def _environment(program: str, extra: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="package", autouse=True)
 def no_gpus() -> Iterator[None]:
-    """GPUs are hidden: what is measured by default is the same on every machine."""
+    """Hide GPUs: defaults measure the same on every machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield

@@ -54,12 +54,12 @@ def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path
     done = busbw("capture", "-o", folder, "--timed", "--", *line)
     assert done.returncode == 0, done.stderr
     assert "90 calls in 90 rows over 3 communicators" in done.stdout
-    found = pattern(folder)
-    assert (found.header.world, found.header.ranks, found.header.dropped) == (2, [0, 1], 0)
-    assert [comm.members for comm in found.comms] == [[0, 1]] * 3
-    assert [found.rows[call.row].count for call in found.calls] == list(range(90))
-    assert {call.gpu_us for call in found.calls} == {0.501}
-    again = busbw("pattern", folder)
+    recorded = pattern(folder)
+    assert (recorded.header.world, recorded.header.ranks, recorded.header.dropped) == (2, [0, 1], 0)
+    assert [comm.members for comm in recorded.comms] == [[0, 1]] * 3
+    assert [recorded.rows[call.row].count for call in recorded.calls] == list(range(90))
+    assert {call.gpu_us for call in recorded.calls} == {0.501}
+    again = busbw("show", folder)
     assert again.returncode == 0
     assert done.stdout.endswith(again.stdout)
 
@@ -93,10 +93,10 @@ def test_rank_that_captures_itself_becomes_its_command(
     )
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*.capture"))) == 2
-    assert "9 calls in 9 rows" in busbw("pattern", folder).stdout
+    assert "9 calls in 9 rows" in busbw("show", folder).stdout
 
 
-def test_killed_command_leaves_what_it_did(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+def test_calls_of_a_killed_command_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
     done = busbw(
         "capture",
         "-o",
@@ -115,15 +115,15 @@ def test_killed_command_leaves_what_it_did(busbw: Busbw, plugin_library: Path, t
     assert len(pattern(tmp_path / "run").calls) == 1000
 
 
-def test_command_without_nccl_is_no_empty_success(busbw: Busbw, tmp_path: Path):
+def test_command_without_nccl_is_an_error(busbw: Busbw, tmp_path: Path):
     done = busbw("capture", "-o", tmp_path / "run", "--", "true")
     assert done.returncode == 3
     assert "no rank of the command has used NCCL" in done.stderr
 
 
 def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_path: Path):
-    """By its word, or by the threads that PyTorch makes; the command runs on until its stdin is
-    closed.
+    """Gloo is recognized by an argument or by PyTorch's threads; the command runs until its stdin
+    is closed.
     """
     threads = (
         "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'pt_gloo_runloop'); sys.stdin.read()"
@@ -155,14 +155,15 @@ def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_pat
             assert "Flight Recorder" in "".join(child.stderr.readline() for _ in range(2))
             assert child.poll() is None
             child.stdin.close()
-            rest = child.stderr.read()
+            errors = child.stderr.read()
         assert first.endswith("capture records only NCCL\n")
         assert (
             "--backend=gloo: " if word else " communicates with Gloo and not with NCCL: "
         ) in first
         assert child.returncode == 3
         assert (
-            "no rank of the command has used NCCL, but Gloo" in rest and "Flight Recorder" in rest
+            "no rank of the command has used NCCL, but Gloo" in errors
+            and "Flight Recorder" in errors
         )
 
 
@@ -189,16 +190,16 @@ def test_missing_command_is_named(busbw: Busbw, tmp_path: Path):
     assert "no-such-program: No such file or directory" in done.stderr
 
 
-def test_lost_file_of_a_rank_is_said(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+def test_missing_file_of_a_rank_is_reported(busbw: Busbw, plugin_library: Path, tmp_path: Path):
     folder = tmp_path / "run"
     busbw("capture", "-o", folder, "--", *ranks(2, PROGRAM, plugin_library, 5, 9, "finalize"))
     (folder / "pattern.jsonl").unlink()
-    lost, kept = sorted(folder.glob("*.capture"))
-    lost.unlink()
-    done = busbw("pattern", folder)
+    removed, remaining = sorted(folder.glob("*.capture"))
+    removed.unlink()
+    done = busbw("show", folder)
     assert "1 of 2 ranks was read" in done.stdout
-    kept.write_bytes(kept.read_bytes()[:3000])
-    assert busbw("pattern", folder).returncode == 2
+    remaining.write_bytes(remaining.read_bytes()[:3000])
+    assert busbw("show", folder).returncode == 2
 
 
 def test_termination_reaches_the_command_and_keeps_the_record(
@@ -226,6 +227,6 @@ def test_termination_reaches_the_command_and_keeps_the_record(
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(signal.SIGTERM)
-    said, _ = child.communicate(timeout=30)
+    output, _ = child.communicate(timeout=30)
     assert child.returncode == 128 + signal.SIGTERM
-    assert "30 calls" in said
+    assert "30 calls" in output

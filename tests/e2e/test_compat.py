@@ -43,13 +43,13 @@ def test_text_is_what_wrappers_parse(run):
         ("junk", "-b", "4", "-e", "8", "-b", "8"),
     ],
 )
-def test_getopt_rules(run, words):
+def test_arguments_are_parsed_as_getopt_long_does(run, words):
     done = run("all_reduce_perf", *words, "-g", "2")
     assert [fields[0] for fields in rows(done.out)] == ["8"], done.err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("-b", "2T"), "invalid size specified for 'minbytes'"),
         (("-e", "x"), "invalid size specified for 'maxbytes'"),
@@ -62,10 +62,10 @@ def test_getopt_rules(run, words):
         (("-b", "0", "-e", "8"), "would never grow"),
     ],
 )
-def test_bad_arguments_end_with_255_on_stderr(run, words, said):
+def test_bad_arguments_end_with_255_on_stderr(run, words, message):
     done = run("all_reduce_perf", *words)
     assert (done.code, done.out) == (255, "")
-    assert said in done.err
+    assert message in done.err
 
 
 def test_unknown_options_and_help_print_usage_and_end_with_0(run):
@@ -75,7 +75,7 @@ def test_unknown_options_and_help_print_usage_and_end_with_0(run):
     assert run("all_reduce_perf", "-h").out.startswith("USAGE:")
 
 
-def test_soft_fall_backs(run):
+def test_unknown_types_and_operations_fall_back_to_defaults(run):
     done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
     assert done.code == 0, done.err
     assert done.out.startswith(
@@ -154,12 +154,12 @@ def test_errors_name_the_options_that_are_there(run, words, engine, code, messag
         rf": Test NCCL failure '(rank [01] on \S+: )?{re.escape(message)}'$",
         done.out.splitlines()[-1],
     )
-    *_, error, empty, told = done.err.splitlines()
+    *_, error, empty, hint_line = done.err.splitlines()
     assert re.fullmatch(rf"error: (rank [01] on \S+: )?{re.escape(message)}", error)
-    assert (empty, told) == ("", f"hint: {hint}")
+    assert (empty, hint_line) == ("", f"hint: {hint}")
 
 
-def test_so_they_do_on_a_rank_of_an_outer_launcher(run):
+def test_the_sim_engine_is_refused_under_an_outer_launcher(run):
     before = (mpirun.find().path, "-n", "1", "--allow-run-as-root")
     done = run("all_reduce_perf", *ONE[:4], before=before)
     assert done.code == 3
@@ -227,8 +227,8 @@ def test_every_option_runs(run, words):
 
 def test_a_command_works_under_every_path_that_leads_to_it(run, tmp_path):
     """Wrappers resolve links, or have links of their own."""
-    made = run("busbw", "compat", "commands")
-    assert made.code == 0, made.err
+    printed = run("busbw", "compat", "commands")
+    assert printed.code == 0, printed.err
     (tmp_path / "linked").symlink_to("commands/all_reduce_perf")
     resolved = (tmp_path / "linked").resolve()
     assert resolved == tmp_path / "commands" / "all_reduce_perf"

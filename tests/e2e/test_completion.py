@@ -1,4 +1,4 @@
-"""Completion in the shells themselves: a person types, and presses Tab."""
+"""Completion in real shells: commands are typed at a terminal, then Tab."""
 
 import os
 import pty
@@ -63,7 +63,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Terminal:
-    """An interactive shell on a terminal of its own."""
+    """An interactive shell on a new terminal."""
 
     def __init__(self, words: list[str], home: Path) -> None:
         lead, follow = pty.openpty()
@@ -106,16 +106,16 @@ def test_tab_completes_commands_options_and_values(shell: str, home: Path) -> No
     try:
         terminal.type(f"{READY[shell]}; echo set-''up\n")
         terminal.wait_for("set-up")
-        for typed, rest in (*TYPED, LISTED):
+        for typed, completion in (*TYPED, LISTED):
             terminal.type("\x15" + typed)
             terminal.wait_for(typed)
             terminal.type("\t")
-            terminal.wait_for(rest)
+            terminal.wait_for(completion)
     finally:
         terminal.close()
 
 
-def test_fish_completes_them_with_what_they_mean(home: Path) -> None:
+def test_fish_completes_them_with_descriptions(home: Path) -> None:
     if not shutil.which("fish"):
         pytest.skip("no fish: make test-tools")
     lines = "".join(f"complete -C {shlex.quote(typed)}\n" for typed, _ in TYPED)
@@ -129,14 +129,16 @@ def test_fish_completes_them_with_what_they_mean(home: Path) -> None:
         timeout=LIMIT_S,
         check=True,
     )
-    found = [line.split("\t")[0] for line in done.stdout.splitlines()]
-    words = [(typed + rest).split()[-1] for typed, rest in TYPED]
-    assert [word for word in words if not any(one.startswith(word) for one in found)] == []
+    completions = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    words = [(typed + completion).split()[-1] for typed, completion in TYPED]
+    assert [
+        word for word in words if not any(completion.startswith(word) for completion in completions)
+    ] == []
     assert any(line.startswith("BW070\t") and len(line) > 10 for line in done.stdout.splitlines())
 
 
 def test_stored_runs_are_completed_with_their_machine(home: Path) -> None:
-    asked = {
+    variables = {
         "_BUSBW_COMPLETE": "fish_complete",
         "COMP_WORDS": "busbw history show",
         "COMP_CWORD": "",
@@ -144,7 +146,7 @@ def test_stored_runs_are_completed_with_their_machine(home: Path) -> None:
     words = [sys.executable, "-m", "busbw"]
     none = subprocess.run(
         words,
-        env={**environment(home), **asked},
+        env={**environment(home), **variables},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -159,15 +161,15 @@ def test_stored_runs_are_completed_with_their_machine(home: Path) -> None:
         check=True,
         capture_output=True,
     )
-    one = subprocess.run(
+    completed = subprocess.run(
         words,
-        env={**environment(home), **asked},
+        env={**environment(home), **variables},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
         check=True,
     )
-    assert one.stdout.startswith("plain,1\t2026-11-21 23:14:02 all_reduce, ")
+    assert completed.stdout.startswith("plain,1\t2026-11-21 23:14:02 all_reduce, ")
 
 
 def test_every_parameter_of_the_table_exists() -> None:

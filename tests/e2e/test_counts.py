@@ -64,7 +64,7 @@ def test_a_power_law_moves_right_data_and_is_in_the_result(run, tmp_path):
     assert [row["size_bytes"] for row in result["rows"]] == [1008, 8160, 65520]
 
 
-def test_wrong_counts_are_refused_with_what_to_type(run, tmp_path):
+def test_wrong_counts_are_refused_with_a_hint(run, tmp_path):
     (tmp_path / "counts.csv").write_text("0 1\n1 x\n")
     done = run(
         "busbw",

@@ -49,7 +49,7 @@ def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
     [[], ["--min-busbw", "1GB/s"], ["--ideal", "300GB/s", "--min-percent", "1%"]],
     ids=["brief", "busbw", "percent"],
 )
-def test_what_is_too_noisy_to_tell_ends_with_3(gate, capsys):
+def test_figures_that_are_too_noisy_end_with_3(gate, capsys):
     noisy = ["--sim", "gbps=300,noise=3", "--max-time", "0.001", "--precision", "0.1%"]
     assert guarded([*SIM[:-2], *noisy, "--brief", *gate]) == 3
     printed = capsys.readouterr()
@@ -98,8 +98,8 @@ def test_what_cannot_be_compared_is_named(words, reason, capfd):
     assert reason in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("given", "rows"), [([], 2), (["-b", "8"], 6)])
-def test_default_sizes_give_every_rank_data(given, rows, capsys):
+@pytest.mark.parametrize(("arguments", "rows"), [([], 2), (["-b", "8"], 6)])
+def test_default_sizes_give_every_rank_data(arguments, rows, capsys):
     assert (
         guarded(
             [
@@ -113,7 +113,7 @@ def test_default_sizes_give_every_rank_data(given, rows, capsys):
                 "256",
                 "--format",
                 "csv",
-                *given,
+                *arguments,
             ]
         )
         == 0

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from busbw.core.cells import all_figures, cells, figures, headline
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import Sampling
 from busbw.history import comparison
 from busbw.history import text as history_text
@@ -72,7 +72,7 @@ RUNS = {
 
 
 class Expected(NamedTuple):
-    """The figures of a cell, as the measurement gave them."""
+    """The figures of a cell, from the measurement."""
 
     time_s: float
     low_s: float | None
@@ -83,17 +83,17 @@ class Expected(NamedTuple):
 def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
     """A cell with a dropped head and correlated samples, of which only every third is stored."""
     levels = itertools.chain((5e-4 for _ in range(100)), itertools.repeat(1e-5))
-    seen, state, more = adaptive_timing.Measured(), 0.0, 100
+    sampled, state, more = adaptive_timing.Measured(), 0.0, 100
     while more:
-        seen.visits.append(more)
+        sampled.visits.append(more)
         for level in itertools.islice(levels, more):
             state = 0.6 * state + 0.8 * draw.gauss(0, 1)
-            seen.longest_s.append(level * math.exp(0.1 * state))
-        seen.decision = next_step(seen.by_visit(), sampling, 0.0)
-        more = seen.decision.more
-    seen.shortest_s, seen.late_s = seen.longest_s, [[0.0] * len(seen.longest_s)] * 2
-    cell = adaptive_timing.cell(seen, sampling, 1, Rates(8192, 1.0))
-    expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(seen.longest_s) - cell.dropped)
+            sampled.longest_s.append(level * math.exp(0.1 * state))
+        sampled.decision = next_step(sampled.by_visit(), sampling, 0.0)
+        more = sampled.decision.more
+    sampled.shortest_s, sampled.late_s = sampled.longest_s, [[0.0] * len(sampled.longest_s)] * 2
+    cell = adaptive_timing.cell(sampled, sampling, 1, Rates(8192, 1.0))
+    expected = Expected(cell.time_s, cell.low_s, cell.high_s, len(sampled.longest_s) - cell.dropped)
     assert cell.dropped >= 20
     assert cell.samples_s
     cell.samples_s = cell.samples_s[: cell.dropped] + cell.samples_s[cell.dropped :: 3]
@@ -104,7 +104,7 @@ def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
 def measured(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Result, list[Expected]]:
-    """A result, and what every view must print of its cells in table order."""
+    """A result, and the figures that every view must print for its cells, in table order."""
     file = tmp_path_factory.mktemp("measured") / "r.json"
     line = [
         sys.executable,
@@ -124,21 +124,21 @@ def measured(
     assert done.returncode == 0, done.stderr
     result = read(file.read_bytes(), "r.json")
     sampling = result.spec.sampling
-    found = [
+    expected = [
         Expected(
             cell.time_s,
             cell.low_s,
             cell.high_s,
             len(cell.samples_s or []) - cell.dropped if sampling else row.iters,
         )
-        for row, cell in ((one.row, one.cell) for one in all_figures(result))
+        for row, cell in ((figure.row, figure.cell) for figure in all_figures(result))
     ]
     if sampling:
-        draw, sure = random.Random(3), msgspec.structs.replace(sampling, precision=0.03)
-        made = [warmed_up(draw, sure) for _ in range(2)]
-        result.rows.append(Row(8192, 2048, "float", "sum", -1, made[0][0], made[1][0], 999))
-        found += [expected for _, expected in made]
-    return result, found
+        draw, precise = random.Random(3), msgspec.structs.replace(sampling, precision=0.03)
+        drawn = [warmed_up(draw, precise) for _ in range(2)]
+        result.rows.append(ResultRow(8192, 2048, "float", "sum", -1, drawn[0][0], drawn[1][0], 999))
+        expected += [expected for _, expected in drawn]
+    return result, expected
 
 
 def lines(text: str, title: str) -> Iterator[dict[str, str]]:
@@ -180,88 +180,103 @@ def grid(root: Element, titles: int) -> list[dict[str, str]]:
     ]
 
 
-def half_width(one: Expected) -> str:
-    if one.low_s is None or one.high_s is None:
+def half_width(expectation: Expected) -> str:
+    if expectation.low_s is None or expectation.high_s is None:
         return "-"
-    percent = 100 * max(one.high_s - one.time_s, one.time_s - one.low_s) / one.time_s
+    percent = (
+        100
+        * max(expectation.high_s - expectation.time_s, expectation.time_s - expectation.low_s)
+        / expectation.time_s
+    )
     return ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
 
 
 def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) -> None:
     result, expected = measured
     placed = list(zip(all_figures(result), expected, strict=True))
-    out = [one for figure, one in placed if figure.placement == "out of place"]
+    out = [expectation for figure, expectation in placed if figure.placement == "out of place"]
     precisely = result.spec.sampling is not None
-    plain = list(lines(view("table").render(result), "busbw"))
-    for shown in (plain, piped(view("markdown").render(result))):
-        assert [line["time"] for line in shown] == [time_text(one.time_s) for one in out]
+    table_lines = list(lines(view("table").render(result), "busbw"))
+    for table_rows in (table_lines, piped(view("markdown").render(result))):
+        assert [line["time"] for line in table_rows] == [
+            time_text(expectation.time_s) for expectation in out
+        ]
         if precisely:
-            assert [(line["+-"], line["n"]) for line in shown] == [
-                (half_width(one), str(one.n)) for one in out
+            assert [(line["+-"], line["n"]) for line in table_rows] == [
+                (half_width(expectation), str(expectation.n)) for expectation in out
             ]
-    for line, one in zip(
+    for line, expectation in zip(
         csv.DictReader(view("csv").render(result).splitlines()), expected, strict=True
     ):
-        assert float(line["time_us"]) == pytest.approx(one.time_s * 1e6)
-        assert int(line["iterations"]) - int(line["dropped_samples"] or 0) == one.n
+        assert float(line["time_us"]) == pytest.approx(expectation.time_s * 1e6)
+        assert int(line["iterations"]) - int(line["dropped_samples"] or 0) == expectation.n
         if precisely:
-            assert int(line["samples"]) == one.n
-            assert float(line["p50_us"]) == pytest.approx(one.time_s * 1e6)
+            assert int(line["samples"]) == expectation.n
+            assert float(line["p50_us"]) == pytest.approx(expectation.time_s * 1e6)
             assert [float(line[name] or 0) for name in ("low_us", "high_us")] == pytest.approx(
-                [1e6 * (end or 0.0) for end in (one.low_s, one.high_s)]
+                [1e6 * (end or 0.0) for end in (expectation.low_s, expectation.high_s)]
             )
     for shown_row, row in zip(
         json.loads(view("nccl-tests-json").render(result))["results"], result.rows, strict=True
     ):
-        own = [one for figure, one in placed if figure.row is row]
+        own = [expectation for figure, expectation in placed if figure.row is row]
         assert [shown_row[name]["time"] for name in ("out_of_place", "in_place")] == pytest.approx(
-            [one.time_s * 1e6 for one in own], abs=1e-6
+            [expectation.time_s * 1e6 for expectation in own], abs=1e-6
         )
         assert int(shown_row["actual_iterations"]) == own[0].n
     again = read(view("nccl-tests").render(result).encode(), "log", "all_reduce")
-    assert [one.cell.time_s for one in all_figures(again)] == pytest.approx(
-        [one.time_s for one in expected], rel=1e-2
+    assert [figure.cell.time_s for figure in all_figures(again)] == pytest.approx(
+        [expectation.time_s for expectation in expected], rel=1e-2
     )
     again = read(view("json").render(result).encode(), "r.json")
     assert [
-        (one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in all_figures(again)
+        (figure.time_s, figure.cell.low_s, figure.cell.high_s, figure.n)
+        for figure in all_figures(again)
     ] == expected
-    in_place = [one for figure, one in placed if figure.placement == "in place"]
+    in_place = [expectation for figure, expectation in placed if figure.placement == "in place"]
     assert [
         float(line.split(", ")[4]) for line in view("torch-csv").render(result).splitlines()[1:]
-    ] == pytest.approx([one.time_s * 1e6 for one in in_place])
+    ] == pytest.approx([expectation.time_s * 1e6 for expectation in in_place])
     top = headline(result)
-    said = f"busbw {bandwidth_text(top.busbw)} GB/s" if top else "busbw unknown"
-    assert said in view("brief").render(result)
+    busbw_line = f"busbw {bandwidth_text(top.busbw)} GB/s" if top else "busbw unknown"
+    assert busbw_line in view("brief").render(result)
     assert len(VIEWS) == 8, "a new view belongs here"
 
 
 def test_the_report_agrees(measured: tuple[Result, list[Expected]]) -> None:
     result, expected = measured
-    shown = grid(html_rows(result), 0)
-    assert [(line["time"], line["n"]) for line in shown] == [
-        (time_text(one.time_s), str(one.n)) for one in expected
+    table_rows = grid(html_rows(result), 0)
+    assert [(line["time"], line["n"]) for line in table_rows] == [
+        (time_text(expectation.time_s), str(expectation.n)) for expectation in expected
     ]
-    for line, one in zip(shown, expected, strict=True):
-        if one.low_s is not None and one.high_s is not None:
-            assert line["interval"].split(" – ")[-1] == time_text(one.high_s)
-            assert time_text(one.low_s).startswith(line["interval"].split(" – ")[0])
+    for line, expectation in zip(table_rows, expected, strict=True):
+        if expectation.low_s is not None and expectation.high_s is not None:
+            assert line["interval"].split(" – ")[-1] == time_text(expectation.high_s)
+            assert time_text(expectation.low_s).startswith(line["interval"].split(" – ")[0])
 
 
 def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expected]]) -> None:
     result, expected = measured
-    named = [("a.json", result), ("b.json", result)]
-    found = compare([named[0]], [named[1]])
-    times = [time_text(one.time_s) for one in expected]
+    named_results = [("a.json", result), ("b.json", result)]
+    compared = compare([named_results[0]], [named_results[1]])
+    times = [time_text(expectation.time_s) for expectation in expected]
     assert [
-        (line["time A"], line["time B"]) for line in lines(comparison.text(found), "time A")
+        (line["time A"], line["time B"]) for line in lines(comparison.text(compared), "time A")
     ] == list(zip(times, times, strict=True))
-    assert sorted(line["time A"] for line in piped(comparison.markdown(found))) == sorted(times)
-    for cell, one in zip(json.loads(comparison.json(found))["cells"], expected, strict=True):
-        assert (cell["a_s"], cell["b_s"]) == (one.time_s, one.time_s)
-        assert cell["by"] == "means" or (cell["a_count"], cell["b_count"]) == (one.n, one.n)
-    inputs = [ReportInput(index, name, its) for index, (name, its) in enumerate(named)]
-    table = html_comparison.comparison(inputs, {1: found})[-1]
+    assert sorted(line["time A"] for line in piped(comparison.markdown(compared))) == sorted(times)
+    for cell, expectation in zip(
+        json.loads(comparison.json(compared))["cells"], expected, strict=True
+    ):
+        assert (cell["a_s"], cell["b_s"]) == (expectation.time_s, expectation.time_s)
+        assert cell["by"] == "means" or (cell["a_count"], cell["b_count"]) == (
+            expectation.n,
+            expectation.n,
+        )
+    inputs = [
+        ReportInput(index, name, named_result)
+        for index, (name, named_result) in enumerate(named_results)
+    ]
+    table = html_comparison.comparison(inputs, {1: compared})[-1]
     assert [line["time A"] for line in grid(table, 1)] == times
     earlier = {run: {key: figure.time_s / 2 for key, figure in cells(result)} for run in range(19)}
     slower = history_text.checked(check(result, earlier, 0.95))

@@ -57,9 +57,20 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
     assert len(ready) > 1
     assert ready == sorted(ready)
     assert ready[-1] < plan["still_s"]
-    assert [one["bucket_mb"] for one in plan["exchanges"]] == [None, 1, 4, 25, None, None, None]
-    assert all(len(one["rounds"]) == 1 and min(one["bucket_s"]) > 0 for one in plan["exchanges"])
-    checked = [one["method"] for one in plan["exchanges"] if one["checked_s"]]
+    assert [exchange["bucket_mb"] for exchange in plan["exchanges"]] == [
+        None,
+        1,
+        4,
+        25,
+        None,
+        None,
+        None,
+    ]
+    assert all(
+        len(exchange["rounds"]) == 1 and min(exchange["bucket_s"]) > 0
+        for exchange in plan["exchanges"]
+    )
+    checked = [exchange["method"] for exchange in plan["exchanges"] if exchange["checked_s"]]
     assert set(checked) == {"none"} or (contradicting and not checked)
     assert [line.split()[1].strip(",") for line in lines if line.startswith("checked: ")] == checked
     # What a rank or the machine lacks is named, and the rest stands.
@@ -73,7 +84,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--try", "udp"), "error: 'udp' in 'udp' is not a transport"),
@@ -84,5 +95,5 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         ),
     ],
 )
-def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):
-    assert (guarded(["plan", *words]), capsys.readouterr().err.splitlines()[0]) == (2, said)
+def test_invalid_arguments_are_refused_before_the_start(words, message, capsys):
+    assert (guarded(["plan", *words]), capsys.readouterr().err.splitlines()[0]) == (2, message)

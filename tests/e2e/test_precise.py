@@ -30,8 +30,8 @@ control.close()
 
 
 def unshared() -> list[str]:
-    """The words that start a program with another monotonic clock; skipped where the kernel or
-    util-linux cannot.
+    """The command prefix that starts a program with another monotonic clock; skips where the
+    kernel or util-linux cannot.
     """
     words = ["unshare", "--time", "--monotonic", "5000", "--fork"]
     if (
@@ -45,9 +45,9 @@ def unshared() -> list[str]:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_clocks_that_differ_are_brought_together(ranks: int) -> None:
     other = unshared()
-    found = mpirun.find()
+    launcher = mpirun.find()
     line = [
-        found.path,
+        launcher.path,
         "--bind-to",
         "none",
         "--mca",
@@ -55,15 +55,15 @@ def test_clocks_that_differ_are_brought_together(ranks: int) -> None:
         "ob1",
         *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
     ]
-    line += ["--oversubscribe"] if found.major < 5 else ["--map-by", ":OVERSUBSCRIBE"]
+    line += ["--oversubscribe"] if launcher.major < 5 else ["--map-by", ":OVERSUBSCRIBE"]
     program = [sys.executable, "-c", SCRIPT, str(ranks)]
     line += ["-n", "1", *program, ":", "-n", str(ranks - 1), *other, *program]
     done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
-    every = json.loads(next(row for row in done.stdout.splitlines() if row.startswith("[[")))
-    assert every[0][0] == 0.0
-    for offset, real in every[1:]:
-        assert offset == pytest.approx(every[0][1] - real, abs=2e-3), (
+    clocks = json.loads(next(row for row in done.stdout.splitlines() if row.startswith("[[")))
+    assert clocks[0][0] == 0.0
+    for offset, real in clocks[1:]:
+        assert offset == pytest.approx(clocks[0][1] - real, abs=2e-3), (
             "what the clock of the day says of both"
         )
         assert offset == pytest.approx(-5000, abs=10)
@@ -166,13 +166,13 @@ def test_without_a_home_open_mpi_has_one(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_iterations_can_be_given(tmp_path: Path) -> None:
+def test_iters_fixes_the_number_of_samples(tmp_path: Path) -> None:
     result = run("-n", "2", "-b", "1K", "-e", "1K", "--iters", "11", folder=tmp_path)
     cell = result["rows"][0]["in_place"]  # type: ignore[index]
     assert (len(cell["samples_s"]), cell["stopped"]) == (11, "fixed")
 
 
-def test_classic_timing_is_still_there(tmp_path: Path) -> None:
+def test_classic_timing_takes_no_samples(tmp_path: Path) -> None:
     result = run("-n", "2", "-b", "1K", "-e", "1K", "--timing", "classic", folder=tmp_path)
     assert result["spec"]["sampling"] is None  # type: ignore[index]
     assert result["rows"][0]["in_place"]["stopped"] == ""  # type: ignore[index]

@@ -13,11 +13,13 @@ LINE = re.compile(r"timing: 64M (out of|in) place(, about \d+ s left)?")
 
 
 def on_a_terminal(*args: str) -> str:
-    """What a run prints to a terminal on stderr."""
-    own, theirs = pty.openpty()
+    """The stderr of a run whose stderr is a terminal."""
+    own, terminal = pty.openpty()
     line = [sys.executable, "-m", "busbw", "run", *args]
-    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=theirs, stdin=subprocess.DEVNULL)
-    os.close(theirs)
+    run = subprocess.Popen(
+        line, stdout=subprocess.DEVNULL, stderr=terminal, stdin=subprocess.DEVNULL
+    )
+    os.close(terminal)
     text, end = b"", time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         if select.select([own], [], [], 0.5)[0]:
@@ -53,7 +55,7 @@ def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
     assert any(left for _, left in shown), "the second placement is estimated from the first"
 
 
-def test_stderr_of_a_pipe_has_no_such_line() -> None:
+def test_no_progress_line_is_written_to_a_pipe() -> None:
     argv = [
         "all_reduce",
         "--engine",

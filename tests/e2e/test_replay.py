@@ -31,24 +31,24 @@ def busbw(*arguments: str, code: int = 0) -> str:
 def mixed(world: int = 4) -> Pattern:
     """Three steps on an even number of ranks and three communicators, with a root and a message."""
     tally, half = Tally(Header(source="test", world=world), ordered=True), world // 2
-    whole = tally.comm(world, members=range(world))
-    even, odd = (tally.comm(half, members=range(first, world, 2)) for first in (0, 1))
+    world_comm = tally.add_comm(world, members=range(world))
+    even, odd = (tally.add_comm(half, members=range(first, world, 2)) for first in (0, 1))
     for _ in range(3):
-        tally.add(Arguments(whole, "all_reduce", 4096, 1024, "float"), gpu_us=10.0)
-        tally.add(
+        tally.add_calls(Arguments(world_comm, "all_reduce", 4096, 1024, "float"), gpu_us=10.0)
+        tally.add_calls(
             Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", half), 100, "half")
         )
-        tally.add(
+        tally.add_calls(
             Arguments(
                 odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", half), 100, "half"
             )
         )
-        tally.add(Arguments(whole, "broadcast", 24, 3, "int64", root=world - 2))
-        tally.add(Arguments(odd, "reduce", 400, 100, "float", root=half - 1))
-        tally.add(Arguments(even, "broadcast", 40, 10, "float", root=0))
-        tally.add(Arguments(whole, "send", 512, 128, "float", rank=0, peer=world - 1))
-        tally.add(Arguments(whole, "recv", 512, 128, "float", rank=world - 1, peer=0))
-    return tally.pattern()
+        tally.add_calls(Arguments(world_comm, "broadcast", 24, 3, "int64", root=world - 2))
+        tally.add_calls(Arguments(odd, "reduce", 400, 100, "float", root=half - 1))
+        tally.add_calls(Arguments(even, "broadcast", 40, 10, "float", root=0))
+        tally.add_calls(Arguments(world_comm, "send", 512, 128, "float", rank=0, peer=world - 1))
+        tally.add_calls(Arguments(world_comm, "recv", 512, 128, "float", rank=world - 1, peer=0))
+    return tally.to_pattern()
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,22 @@ def test_every_row_is_timed_on_every_communicator(tmp_path: Path, engine: str, w
 
 def test_rows_without_an_order_weigh_their_calls(tmp_path: Path):
     tally = Tally(Header(source="test", world=2), ordered=False)
-    comm = tally.comm(2)
-    tally.add(Arguments(comm, "all_reduce", 4096, 1024, "float"), 1000)
-    tally.add(Arguments(comm, "all_reduce", 4, 1, "float"), 1)
+    comm = tally.add_comm(2)
+    tally.add_calls(Arguments(comm, "all_reduce", 4096, 1024, "float"), 1000)
+    tally.add_calls(Arguments(comm, "all_reduce", 4, 1, "float"), 1)
     pattern, file = tmp_path / "rows.jsonl", tmp_path / "replay.json"
-    pattern.write_bytes(b"".join(pattern_lines.lines(tally.pattern())))
+    pattern.write_bytes(b"".join(pattern_lines.lines(tally.to_pattern())))
     busbw("replay", str(pattern), "-n", "2", "--engine", "mpi", "--json", str(file))
-    many, one = json.loads(file.read_text())["replay"]["rows"]
-    assert many["times"]["n"] == one["times"]["n"] == 20
-    assert many["row"]["calls"] == 1000
+    batch, single = json.loads(file.read_text())["replay"]["rows"]
+    assert batch["times"]["n"] == single["times"]["n"] == 20
+    assert batch["row"]["calls"] == 1000
 
 
 def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
     tally = Tally(Header(source="test", world=4), ordered=True)
-    tally.add(Arguments(tally.comm(4), "all_gather", 4000, 1000, "int8"))
+    tally.add_calls(Arguments(tally.add_comm(4), "all_gather", 4000, 1000, "int8"))
     file = tmp_path / "pattern.jsonl"
-    file.write_bytes(b"".join(pattern_lines.lines(tally.pattern())))
+    file.write_bytes(b"".join(pattern_lines.lines(tally.to_pattern())))
     assert "--scale bytes" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=2)
     assert "# recorded on 4 ranks, scaled to 2 by count" in busbw(
         "replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count"

@@ -60,13 +60,13 @@ def test_a_measured_run_becomes_a_page(run, tmp_path):
 
 
 def test_the_baseline_of_a_directory_is_the_earliest_run(tmp_path, capsys):
-    taken = json.loads((BENCHMARK / "run_1.json").read_bytes())
+    recorded_run = json.loads((BENCHMARK / "run_1.json").read_bytes())
     for name, start in (
         ("after", "2026-11-20T09:00:00+00:00"),
         ("before", "2026-11-20T09:30:00+01:00"),
         ("copied", ""),
     ):
-        (tmp_path / f"{name}.json").write_text(json.dumps(taken | {"start": start}))
+        (tmp_path / f"{name}.json").write_text(json.dumps(recorded_run | {"start": start}))
     assert guarded(["report", str(tmp_path)]) == 0
     assert "copied.json does not say when it was measured" in capsys.readouterr().err
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -76,17 +76,17 @@ def test_the_baseline_of_a_directory_is_the_earliest_run(tmp_path, capsys):
         "C copied.json",
     ]
     assert page.index("B compared with A") < page.index("C compared with A")
-    named = [str(tmp_path / name) for name in ("after.json", "before.json")]
-    assert guarded(["report", *named, "-o", str(tmp_path / "named.html")]) == 0
+    files = [str(tmp_path / name) for name in ("after.json", "before.json")]
+    assert guarded(["report", *files, "-o", str(tmp_path / "named.html")]) == 0
     assert "A after.json" in (tmp_path / "named.html").read_text(encoding="utf-8")
 
 
 def test_a_page_without_a_precise_cell_ends_with_3(tmp_path, capsys):
-    taken = json.loads((BENCHMARK / "run_1.json").read_bytes())
-    for row in taken["rows"]:
+    recorded_run = json.loads((BENCHMARK / "run_1.json").read_bytes())
+    for row in recorded_run["rows"]:
         for placement in ("out_of_place", "in_place"):
             row[placement]["stopped"] = "unstable"
-    (tmp_path / "noisy.json").write_text(json.dumps(taken))
+    (tmp_path / "noisy.json").write_text(json.dumps(recorded_run))
     assert guarded(["report", str(tmp_path / "noisy.json")]) == 3
     page = (tmp_path / "noisy.html").read_text(encoding="utf-8")
     assert re.search(r"None of \d+ cells reached the requested precision; data check: passed", page)
@@ -135,7 +135,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "hint"),
+    ("words", "message", "hint"),
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
         (
@@ -191,7 +191,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         "none",
     ],
 )
-def test_invalid_arguments_are_refused(results, monkeypatch, capsys, words, said, hint):
+def test_invalid_arguments_are_refused(results, monkeypatch, capsys, words, message, hint):
     (results / "notes.txt").write_text("nothing measured\n")
     for folder in ("bin", "broken"):
         (results / folder).mkdir()
@@ -201,16 +201,16 @@ def test_invalid_arguments_are_refused(results, monkeypatch, capsys, words, said
     monkeypatch.chdir(results)
     assert guarded(["report", *words]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and said in err and hint in err
+    assert out == "" and message in err and hint in err
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
-def small_files(most: int) -> tuple[str, ...]:
+def small_files(limit_bytes: int) -> tuple[str, ...]:
     """The start of a command that cannot write larger files.
 
     It writes no bytecode, which would be cut off and stay so.
     """
-    return ("env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={most}")
+    return ("env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={limit_bytes}")
 
 
 def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results):
@@ -237,8 +237,8 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, resu
         shutil.copy(file, results / "a")
     shutil.copy(plan, results / "plan.json")
     (results / "a" / "notes.md").write_text("not a result")
-    fine = run("busbw", "report", "a", "plan.json")
-    assert (fine.code, fine.out, fine.err) == (0, "a/report.html\n", "")
+    done = run("busbw", "report", "a", "plan.json")
+    assert (done.code, done.out, done.err) == (0, "a/report.html\n", "")
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles[-6:] == [

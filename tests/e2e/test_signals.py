@@ -1,4 +1,4 @@
-"""Signals that are no end of the run, and one that reaches a rank alone."""
+"""Signals that do not end a run, and one that only a rank gets."""
 
 import json
 import os
@@ -99,12 +99,14 @@ def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) 
         while rows(tmp_path) < 2 and process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        shown, said = process.communicate(timeout=30)
-    assert process.returncode == 130, said
-    kept = json.loads((tmp_path / "r.json").read_bytes())["rows"]
-    assert [row["size_bytes"] for row in kept] == [8 << number for number in range(len(kept))]
-    assert f"{len(kept)} rows were measured and saved in r.json" in said
-    assert len(shown.splitlines()) == 1 + 2 * len(kept), (
+        output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+    saved_rows = json.loads((tmp_path / "r.json").read_bytes())["rows"]
+    assert [row["size_bytes"] for row in saved_rows] == [
+        8 << number for number in range(len(saved_rows))
+    ]
+    assert f"{len(saved_rows)} rows were measured and saved in r.json" in errors
+    assert len(output.splitlines()) == 1 + 2 * len(saved_rows), (
         "the header, and each size out of place and in place"
     )
 
@@ -115,8 +117,8 @@ def test_an_interrupted_rank_is_not_reported_as_a_bug(
     os.kill(
         json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT
     )
-    _, said = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=30)
     assert running.returncode == 3
-    assert "Traceback" not in said
-    assert "error: rank 1 on " in said
-    assert ": interrupted (" in said
+    assert "Traceback" not in errors
+    assert "error: rank 1 on " in errors
+    assert ": interrupted (" in errors

@@ -1,6 +1,4 @@
-"""Faults of the sim engine as people ask for them: those that is invalid are refused, the others
-told as what they are.
-"""
+"""Faults of the sim engine by option: invalid ones are refused, others are named in findings."""
 
 import json
 
@@ -41,9 +39,9 @@ def test_a_late_rank_is_late_and_its_links_are_not_slow(tmp_path, more):
         == 0
     )
     result = json.loads((tmp_path / "r.json").read_bytes())
-    found = {finding["id"]: finding["message"] for finding in result["findings"]}
-    assert found["late_rank"].startswith("rank 2 on sim is late")
-    assert found["links"].startswith("no slow link: 6 pairs")
+    messages = {finding["id"]: finding["message"] for finding in result["findings"]}
+    assert messages["late_rank"].startswith("rank 2 on sim is late")
+    assert messages["links"].startswith("no slow link: 6 pairs")
     assert {
         tuple(sorted((link["a"], link["b"]))) for link in result["links"] if link["time_s"] < 25e-6
     } == {(0, 1), (0, 3), (1, 3)}

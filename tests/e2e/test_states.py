@@ -21,7 +21,7 @@ def test_ways_are_compared_and_one_that_fails_is_recorded(run, tmp_path, capsys)
     assert [line.split()[0] for line in lines[4:]] == ["method", "offload", "torchao"]
     assert "torchao" in lines[-1]
     runs = json.loads((tmp_path / "r.json").read_text())["training"]["runs"]
-    assert [len(one["steps_s"]) for one in runs] == [2, 0]
+    assert [len(method_run["steps_s"]) for method_run in runs] == [2, 0]
     assert runs[0]["states"]["down_bytes"] == pytest.approx(2 * 1_914_496, rel=1e-3)
     assert guarded(["show", str(tmp_path / "r.json")]) == 0
     assert capsys.readouterr().out == done.out

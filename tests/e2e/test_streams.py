@@ -1,4 +1,4 @@
-"""Where nobody reads what busbw writes, or no room is left for it."""
+"""Outputs that nobody reads, and files on a full disk."""
 
 import json
 import os

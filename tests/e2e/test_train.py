@@ -22,10 +22,10 @@ HANG_S = 200
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """What two ranks as of torchrun printed and wrote."""
+    """The output and files of two ranks that are started as torchrun starts them."""
     folder = tmp_path_factory.mktemp("job")
     programs = ["methods_in_turn", "a_language_model"]
-    said = jobs.run(
+    results = jobs.run(
         folder,
         str(Path(__file__).with_name("train_rank.py")),
         programs,
@@ -33,8 +33,8 @@ def job(tmp_path_factory):
         program=jobs.AS_TORCHRUN,
         RESULTS=str(folder),
     )
-    jobs.all_well(said)
-    return folder, [(one["methods_in_turn"], one["a_language_model"]) for one in said]
+    jobs.all_well(results)
+    return folder, [(result["methods_in_turn"], result["a_language_model"]) for result in results]
 
 
 def test_methods_are_compared_in_turn(job, capsys):
@@ -57,12 +57,12 @@ def test_methods_are_compared_in_turn(job, capsys):
     assert any(line.startswith("on a perfect network a step under DDP takes ") for line in lines)
     file = str(folder / "r.json")
     training = json.loads(Path(file).read_text())["training"]
-    assert [(one["method"], one["round"]) for one in training["runs"]] == [
+    assert [(run["method"], run["round"]) for run in training["runs"]] == [
         (name, number) for number in range(2) for name in ("alone", "none", "topk")
     ]
     assert all(
-        len(one["steps_s"]) == len(one["rates"]) == 2 * len(one["silent_s"]) == 2
-        for one in training["runs"]
+        len(run["steps_s"]) == len(run["rates"]) == 2 * len(run["silent_s"]) == 2
+        for run in training["runs"]
     )
     assert guarded(["show", file]) == 0
     assert capsys.readouterr().out.splitlines()[-5:] == lines[-5:]
@@ -77,11 +77,11 @@ def test_a_language_model_is_trained(job):
     code, out = job[1][0][1]
     training = json.loads(out)["training"]
     assert (code in (0, 3), training["unit"]) == (True, "seq")
-    assert [one["method"] for one in training["runs"]] == ["alone", "topk"]
+    assert [run["method"] for run in training["runs"]] == ["alone", "topk"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
@@ -91,8 +91,8 @@ def test_a_language_model_is_trained(job):
         ),
     ],
 )
-def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):
-    assert (guarded(["train", *words]), capsys.readouterr().err.splitlines()[0]) == (2, said)
+def test_invalid_arguments_are_refused_before_the_start(words, message, capsys):
+    assert (guarded(["train", *words]), capsys.readouterr().err.splitlines()[0]) == (2, message)
 
 
 def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
@@ -130,10 +130,10 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
             time.sleep(0.1)
         result = json.loads(file.read_text())
         os.kill(result["world"]["devices"][1]["pid"], signal.SIGKILL)
-        _, said = process.communicate(timeout=HANG_S)
+        _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
-    assert "died of signal 9 (SIGKILL), after the method " in said, said
-    kept = json.loads(file.read_text())
-    assert not kept["complete"]
-    assert kept["training"]["runs"]
-    assert kept["errors"]
+    assert "died of signal 9 (SIGKILL), after the method " in errors, errors
+    document = json.loads(file.read_text())
+    assert not document["complete"]
+    assert document["training"]["runs"]
+    assert document["errors"]

@@ -23,7 +23,7 @@ SIZES = ("-b", "4K", "-e", "16K", "--seconds", "0.3")
 QUICK = (*SIM, *SIZES, "--no-settings")
 
 
-def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Path) -> None:
+def test_faster_settings_are_written_checked_and_printed(run: Busbw, tmp_path: Path) -> None:
     done = run("busbw", "tune", "all_reduce", *QUICK, *SLOW_LL)
     assert done.code == 0, done.err
     assert (
@@ -37,8 +37,8 @@ def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Pat
     assert "the table has rules for 2 of 2 sizes; no measured size is slower" in done.out
 
     with_table = run("busbw", "tune", "all_gather", *QUICK, *SLOW_LL, "--format", "json")
-    both = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
-    assert {rule.collective for rule in both.rules} == {"all_reduce", "all_gather"}, (
+    tables = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
+    assert {rule.collective for rule in tables.rules} == {"all_reduce", "all_gather"}, (
         "rules of another collective stay"
     )
     sizes = json.loads(with_table.out)["sizes"]
@@ -59,7 +59,7 @@ def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Pat
     assert (other.code, "for another system: ranks 4, here 8" in other.err) == (2, True)
 
 
-def test_without_a_gain_nccls_choice_is_said_to_be_best(run: Busbw, tmp_path: Path) -> None:
+def test_without_a_gain_nccls_choice_is_reported_as_best(run: Busbw, tmp_path: Path) -> None:
     done = run("busbw", "tune", "all_reduce", *QUICK)
     assert done.code == 0, done.err
     assert "NCCL's choice is best for all of 2 sizes" in done.out and "export" not in done.out
@@ -79,18 +79,18 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> No
 
 
 def test_settings_that_help_all_sizes_belong_to_the_table(run: Busbw, tmp_path: Path) -> None:
-    few = (*SIM, "-b", "64K", "-e", "256K", "--sim", "channels=4")
-    done = run("busbw", "tune", "all_reduce", *few, "--seconds", "0.3")
+    sweep_options = (*SIM, "-b", "64K", "-e", "256K", "--sim", "channels=4")
+    done = run("busbw", "tune", "all_reduce", *sweep_options, "--seconds", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == [
         "NCCL_MIN_NCHANNELS=16"
     ]
-    plain = run("busbw", "tune", "all_reduce", *few, "--variables")
+    done = run("busbw", "tune", "all_reduce", *sweep_options, "--variables")
     assert (
-        "for all sizes alike" in plain.out
-        and "export NCCL_MIN_NCHANNELS=16" in plain.out
-        and "BUSBW" not in plain.out
+        "for all sizes alike" in done.out
+        and "export NCCL_MIN_NCHANNELS=16" in done.out
+        and "BUSBW" not in done.out
     )
 
 
@@ -122,9 +122,11 @@ def test_an_interrupt_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
-    _, said = started.communicate(timeout=30)
+    _, errors = started.communicate(timeout=30)
     assert started.returncode == 130
-    assert "busbw-tuner.table has what was found so far; it was not checked with new ranks" in said
+    assert (
+        "busbw-tuner.table has what was found so far; it was not checked with new ranks" in errors
+    )
     assert parse(file.read_text(), "table").said("state") == [
         "all_reduce found, not yet checked with new ranks"
     ]
@@ -176,7 +178,7 @@ def test_ranks_without_algorithms_are_refused(run: Busbw) -> None:
     ), done.err
 
 
-def test_ranks_in_processes_of_their_own_decide_alike() -> None:
+def test_ranks_in_separate_processes_decide_alike() -> None:
     program = [sys.executable, str(Path(__file__).with_name("tune_rank.py"))]
     line = mpirun.command(mpirun.find(), program, 3)
     source = str(Path(__file__).parents[2] / "src")

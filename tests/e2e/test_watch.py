@@ -1,4 +1,4 @@
-"""`busbw watch` in a process of its own: formats, the exporter, signals, and a reader that goes
+"""`busbw watch` in a separate process: formats, the exporter, signals, and a reader that goes
 away.
 """
 
@@ -67,7 +67,7 @@ def test_table_and_text_of_rdma_monitor(run):
     )
 
 
-def test_seconds_end_a_watch(run):
+def test_a_watch_ends_after_the_seconds_given(run):
     begun = time.monotonic()
     done = run("busbw", "watch", "--no-gpus", "-i", "100ms", "--seconds", "1", "--format", "json")
     assert (done.code, len(done.out.splitlines())) == (0, 10) or "missed" in done.out
@@ -80,10 +80,10 @@ def test_a_signal_ends_it_after_a_whole_line(number):
         assert process.stdout
         first = process.stdout.readline()
         process.send_signal(number)
-        rest, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (0, "")
-    assert rest == "" or rest.endswith("\n")
-    assert all(json.loads(line)["schema"] for line in (first + rest).splitlines())
+        output, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    assert output == "" or output.endswith("\n")
+    assert all(json.loads(line)["schema"] for line in (first + output).splitlines())
 
 
 def test_the_reader_of_stdout_may_close_it():
@@ -107,8 +107,8 @@ def test_metrics_are_served_while_it_watches():
                 pages.append(answer.read().decode())
             time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=20)
-    assert (process.returncode, rest) == (0, ""), "without --format nothing is printed"
+        output, _ = process.communicate(timeout=20)
+    assert (process.returncode, output) == (0, ""), "without --format nothing is printed"
     samples = [
         int(re.search(r"^busbw_watch_samples_total (\d+)$", page, re.MULTILINE)[1])
         for page in pages
@@ -146,13 +146,13 @@ def scraping(page: str, token: Path, folder: Path) -> Iterator[str]:
 
 
 def answered(prometheus: str, query: str) -> list[dict[str, Any]]:
-    """The series that a query gives, once there is one."""
+    """The series of a query, once there are any."""
     url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     until = time.monotonic() + 90
     while time.monotonic() < until:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
-            if found := json.load(answer)["data"]["result"]:
-                return found
+            if result := json.load(answer)["data"]["result"]:
+                return result
         time.sleep(0.2)
     raise AssertionError(f"Prometheus has no {query}")
 
@@ -176,7 +176,7 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--interval", "50ms"], "--interval 50ms: must be from 100ms to 3600s"),
         (["--interval", "soon"], "--interval soon: must be"),
@@ -191,6 +191,6 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
         ),
     ],
 )
-def test_wrong_arguments_are_refused_with_a_hint(run, words, said):
+def test_wrong_arguments_are_refused_with_a_hint(run, words, message):
     done = run("busbw", "watch", "--no-gpus", *words)
-    assert done.code == 2 and said in done.err and "\nhint: " in done.err
+    assert done.code == 2 and message in done.err and "\nhint: " in done.err

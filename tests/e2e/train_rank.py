@@ -10,7 +10,7 @@ from pathlib import Path
 from busbw.cli.main import guarded
 
 
-def _said(*words: str) -> tuple[int, str]:
+def _run_and_capture(*words: str) -> tuple[int, str]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = guarded(["train", *words])
@@ -19,7 +19,7 @@ def _said(*words: str) -> tuple[int, str]:
 
 def methods_in_turn() -> tuple[int, str]:
     steps = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--steps", "1", "--rounds", "2")
-    return _said(
+    return _run_and_capture(
         "mlp-small",
         *steps,
         "--compare",
@@ -31,7 +31,7 @@ def methods_in_turn() -> tuple[int, str]:
 
 def a_language_model() -> tuple[int, str]:
     steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--steps", "1", "--rounds", "1")
-    return _said(
+    return _run_and_capture(
         "gpt-small",
         "--sequence",
         "8",

@@ -60,7 +60,7 @@ class Kind:
     name: str
     do: Do
     code: int
-    said: Callable[[Fault, Run], list[tuple[str, ...]]]
+    expected: Callable[[Fault, Run], list[tuple[str, ...]]]
     local: bool = True  # also on this machine alone
     away: bool = True  # between hosts
     at_start: bool = True
@@ -89,18 +89,18 @@ def draw(seed: int, number: int, *, hosts: bool = True) -> Fault:
     return Fault(kind, local, rank, dice.randint(1, LATEST_ROW), dice.uniform(0, 0.05), variant)
 
 
-def the_rank(*what: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
+def the_rank(*outcomes: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
     """The rank, its host, what became of it, and where."""
 
-    def said(fault: Fault, run: Run) -> list[tuple[str, ...]]:
-        rank = (f"rank {fault.rank} ",)
-        host = (run.host_name(fault.rank), run.address(fault.rank))
+    def expected(fault: Fault, run: Run) -> list[tuple[str, ...]]:
+        rank_choices = (f"rank {fault.rank} ",)
+        host_choices = (run.host_name(fault.rank), run.address(fault.rank))
         if fault.row <= 0:
-            return [rank, host, what]
+            return [rank_choices, host_choices, outcomes]
         return [
-            rank,
-            host,
-            what,
+            rank_choices,
+            host_choices,
+            outcomes,
             (
                 "warm-up of",
                 "verify of",
@@ -112,7 +112,7 @@ def the_rank(*what: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
             ),
         ]
 
-    return said
+    return expected
 
 
 def both_ranks(fault: Fault, run: Run) -> list[tuple[str, ...]]:
@@ -120,9 +120,9 @@ def both_ranks(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     if fault.row > 0:
         return [(f"ranks {first}, {first + 1} on {run.host_name(first)} are stopped",)]
     # at the start one may have said that it is there, and the other not
-    both = f"ranks {first}, {first + 1} on"
+    pair = f"ranks {first}, {first + 1} on"
     host = (run.host_name(first), run.address(first))
-    return [(both, f"rank {first} on"), (both, f"rank {first + 1} on"), host, ("stopped",)]
+    return [(pair, f"rank {first} on"), (pair, f"rank {first + 1} on"), host, ("stopped",)]
 
 
 def the_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
@@ -156,14 +156,16 @@ def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     A launching host that hears nothing does not know either that the others send their packets
     again.
     """
-    said = ("packets are lost", "the network between")
-    return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [said] * (fault.row > 0)
+    network_choices = ("packets are lost", "the network between")
+    return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [network_choices] * (
+        fault.row > 0
+    )
 
 
 def the_memory(fault: Fault, run: Run) -> list[tuple[str, ...]]:
-    every = [(run.host_name(0), run.host_name(2)), ("out of memory",)]
+    choices = [(run.host_name(0), run.host_name(2)), ("out of memory",)]
     return (
-        [*every, ("rank ",)]
+        [*choices, ("rank ",)]
         if fault.variant == "limit"
         else [*the_rank("out of memory")(fault, run)]
     )
@@ -374,7 +376,7 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
                     error=run.stderr,
                 )
             time.sleep(fault.delay_s)
-        seen, start = run.rows_seen, time.monotonic()
+        rows_seen, start = run.rows_seen, time.monotonic()
         run.record_files()
         if hits:
             try:
@@ -382,14 +384,14 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
             except Gone as error:  # the run ended by itself, and says why
                 run.ended_within(_bound_s(fault) * patience)
                 if (fault.row == ENDING or kind.ends) and run.code == 0:
-                    return Outcome(fault, 0.0, rows=seen, left=run.left_after(kind.clean_s)[0])
+                    return Outcome(fault, 0.0, rows=rows_seen, left=run.left_after(kind.clean_s)[0])
                 return Outcome(fault, 0.0, wrong_name=str(error), error=run.error)
         hang = not run.ended_within(_bound_s(fault) * patience)
-        outcome = Outcome(fault, time.monotonic() - start, rows=seen, hang=hang)
+        outcome = Outcome(fault, time.monotonic() - start, rows=rows_seen, hang=hang)
         if hang:
             outcome.left = [run.describe()]
             return outcome
-        _judge(fault, run, outcome, seen)
+        _judge(fault, run, outcome, rows_seen)
         outcome.left, outcome.clean_s = run.left_after(kind.clean_s)
     return outcome
 
@@ -406,19 +408,19 @@ def _bound_s(fault: Fault) -> float:
     )
 
 
-def _judge(fault: Fault, run: Run, outcome: Outcome, seen: int) -> None:
+def _judge(fault: Fault, run: Run, outcome: Outcome, rows_seen: int) -> None:
     kind, outcome.error = fault.kind, run.error
     # It had ended before the fault had an effect, or only Python had not.
     in_time = fault.row == ENDING and run.code in (0, -signal.SIGTERM, -signal.SIGHUP)
     code = run.code if in_time else 2 if fault.variant == "absent" else kind.code
     if run.code != code:
         outcome.wrong_code = f"exit {run.code}, not {code}: {run.stderr[-800:]}"
-    said = [] if in_time else kind.said(fault, run)
-    missing = [choices for choices in said if not any(words in run.error for words in choices)]
+    expected = [] if in_time else kind.expected(fault, run)
+    missing = [choices for choices in expected if not any(words in run.error for words in choices)]
     if missing:
         outcome.wrong_name = f"none of {missing} in: {run.error or run.stderr[-800:]}"
     complete = kind.ends and (fault.row or code == 0)
-    lost = max((run.expected_rows if complete else seen) - run.rows_kept, 0)
+    lost = max((run.expected_rows if complete else rows_seen) - run.rows_kept, 0)
     outcome.lost = 0 if kind.unsaved and run.rows_kept else lost
 
 

@@ -47,15 +47,15 @@ class Strike:
 
     phase: str
     timing: str
-    what: str
+    signal_name: str
     ranks: int
     rank: int
     delay_s: float
 
     def __str__(self) -> str:
         return (
-            f"{self.what:7} {self.phase:7} {self.timing} rank {self.rank} of {self.ranks} after"
-            f" {self.delay_s:.2f} s"
+            f"{self.signal_name:7} {self.phase:7} {self.timing} rank {self.rank} of {self.ranks}"
+            f" after {self.delay_s:.2f} s"
         )
 
 
@@ -74,65 +74,66 @@ class Outcome:
     @property
     def where(self) -> str:
         """Where the error says that there was no progress: `timing of 4M in place`."""
-        found = re.search(r"error: (.+) made no progress", self.error)
-        return found.group(1) if found else ""
+        match = re.search(r"error: (.+) made no progress", self.error)
+        return match.group(1) if match else ""
 
 
 def draw(seed: int, number: int) -> Strike:
     """Strike `number` of a seed: phases, timings and signals in turn, all else drawn."""
     dice = random.Random(f"{seed}/{number}")
-    every = list(product(SWEEPS, TIMINGS, SIGNALS))
-    phase, timing, what = every[number % len(every)]
+    combinations = list(product(SWEEPS, TIMINGS, SIGNALS))
+    phase, timing, signal_name = combinations[number % len(combinations)]
     ranks = dice.randint(2, 4)
     return Strike(
         phase,
         timing,
-        what,
+        signal_name,
         ranks,
         dice.randrange(ranks),
         dice.uniform(0, 0.5 if phase == "start" else 3),
     )
 
 
-def strike(one: Strike, folder: Path) -> Outcome:
+def strike(drawn: Strike, folder: Path) -> Outcome:
     """One run of busbw with this strike, judged."""
     setting = Setting(
         LIMIT_S,
-        LIMIT_S * 2 if one.phase == "start" else 60,
+        LIMIT_S * 2 if drawn.phase == "start" else 60,
         0,
-        ranks=one.ranks,
-        sweep=(*SWEEPS[one.phase], *TIMINGS[one.timing]),
+        ranks=drawn.ranks,
+        sweep=(*SWEEPS[drawn.phase], *TIMINGS[drawn.timing]),
     )
     with Run(folder, None, setting) as run:
         run.start()
-        if not (run.comes_to(0, one.rank) if one.phase == "start" else run.begins()):
-            return Outcome(one, wrong="the run did not begin", error=run.stderr)
-        time.sleep(one.delay_s)
+        if not (run.comes_to(0, drawn.rank) if drawn.phase == "start" else run.begins()):
+            return Outcome(drawn, wrong="the run did not begin", error=run.stderr)
+        time.sleep(drawn.delay_s)
         began, at = run.began, time.monotonic()
         try:
-            os.kill(run.pid_of(one.rank), SIGNALS[one.what])
+            os.kill(run.pid_of(drawn.rank), SIGNALS[drawn.signal_name])
         except Gone as error:
-            return Outcome(one, wrong=str(error), error=run.stderr)
+            return Outcome(drawn, wrong=str(error), error=run.stderr)
         # Before the sweep starts, --launch-limit applies.
         latest_s = LATEST_S if began else setting.launch_limit_s + 5 + LIMIT_S
         ended = run.ended_within(2 * latest_s)
-        outcome = Outcome(one, end_s=time.monotonic() - at, error=run.error)
+        outcome = Outcome(drawn, end_s=time.monotonic() - at, error=run.error)
         if not ended:
             outcome.wrong = f"hangs: {run.describe()}"
             return outcome
-        named = [
-            when - at for when, line in run.heard if when >= at and f"rank {one.rank} " in line
+        naming_delays = [
+            when - at for when, line in run.heard if when >= at and f"rank {drawn.rank} " in line
         ]
-        outcome.word_s = named[0] if named else 0.0
+        outcome.word_s = naming_delays[0] if naming_delays else 0.0
         left, _ = run.left_after(CLEAN_S)
-        wrong = {
-            f"rank {one.rank} is not named": not named,
-            f"named after {outcome.word_s:.1f} s": bool(named) and outcome.word_s > latest_s,
+        complaints = {
+            f"rank {drawn.rank} is not named": not naming_delays,
+            f"named after {outcome.word_s:.1f} s": bool(naming_delays)
+            and outcome.word_s > latest_s,
             f"ended after {outcome.end_s:.1f} s": outcome.end_s > latest_s + 2,
             f"exit {run.code}": run.code != 3,
             f"left: {left}": bool(left),
         }
-        outcome.wrong = ", ".join(words for words, is_so in wrong.items() if is_so)
+        outcome.wrong = ", ".join(words for words, is_so in complaints.items() if is_so)
     return outcome
 
 
@@ -157,17 +158,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     begun = time.monotonic()
 
-    with ProcessPoolExecutor(asked.jobs) as pool:
+    with ProcessPoolExecutor(arguments.jobs) as pool:
         outcomes = list(
-            pool.map(one_run, repeat(asked.seed), range(asked.first, asked.first + asked.runs))
+            pool.map(
+                one_run,
+                repeat(arguments.seed),
+                range(arguments.first, arguments.first + arguments.runs),
+            )
         )
     print(
         f"\n"
         f"{table(outcomes)}\n"
-        f"{len(outcomes)} runs, seed {asked.seed}, --limit {LIMIT_S:g},"
+        f"{len(outcomes)} runs, seed {arguments.seed}, --limit {LIMIT_S:g},"
         f" {time.monotonic() - begun:.0f} s"
     )
     return int(any(outcome.wrong for outcome in outcomes))
@@ -177,21 +182,25 @@ def table(outcomes: list[Outcome]) -> str:
     """One line for each phase, timing and signal."""
     head = f"{'phase':8} {'timing':8} {'rank':8} {'runs':>5} {'wrong':>6}"
     lines = [f"{head} {'s to word: median':>18} {'most':>5} {'s to end: median':>17} {'most':>5}"]
-    for phase, timing, what in [*product(SWEEPS, TIMINGS, SIGNALS), ("all", "", "")]:
-        some = [
-            one
-            for one in outcomes
+    for phase, timing, signal_name in [*product(SWEEPS, TIMINGS, SIGNALS), ("all", "", "")]:
+        selected = [
+            outcome
+            for outcome in outcomes
             if phase == "all"
-            or (one.strike.phase, one.strike.timing, one.strike.what) == (phase, timing, what)
+            or (outcome.strike.phase, outcome.strike.timing, outcome.strike.signal_name)
+            == (phase, timing, signal_name)
         ]
-        if some:
-            words, ends = [one.word_s for one in some], [one.end_s for one in some]
-            counts = f"{len(some):>5} {sum(bool(one.wrong) for one in some):>6}"
+        if selected:
+            words, ends = (
+                [outcome.word_s for outcome in selected],
+                [outcome.end_s for outcome in selected],
+            )
+            counts = f"{len(selected):>5} {sum(bool(outcome.wrong) for outcome in selected):>6}"
             seconds = (
                 f"{statistics.median(words):>18.1f} {max(words):>5.1f}"
                 f" {statistics.median(ends):>17.1f} {max(ends):>5.1f}"
             )
-            lines.append(f"{phase:8} {timing:8} {what:8} {counts} {seconds}")
+            lines.append(f"{phase:8} {timing:8} {signal_name:8} {counts} {seconds}")
     return "\n".join(lines)
 
 

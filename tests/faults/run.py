@@ -33,18 +33,18 @@ def main() -> int:
         help="a factor of all limits, for a machine that others use too",
     )
     parser.add_argument("--local", action="store_true", help="on this machine alone")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also then nothing of a run is left
     outcomes = []
     skipped = 0
     began = time.monotonic()
-    for number in range(asked.first, asked.first + asked.runs):
-        fault = faults.draw(asked.seed, number, hosts=not asked.local)
+    for number in range(arguments.first, arguments.first + arguments.runs):
+        fault = faults.draw(arguments.seed, number, hosts=not arguments.local)
         if reason := fault.kind.missing():
             skipped += 1
             print(f"{number:4} skipped: {fault}: {reason}", flush=True)
             continue
-        outcome = struck(fault, asked.patience)
+        outcome = struck(fault, arguments.patience)
         outcomes.append(outcome)
         print(
             f"{number:4} {'fine ' if outcome.fine else 'WRONG'} {outcome.seconds:5.1f} s  {fault}",
@@ -55,7 +55,7 @@ def main() -> int:
     print(
         f"\n"
         f"{table(outcomes)}\n"
-        f"{len(outcomes)} runs, {skipped} skipped, seed {asked.seed},"
+        f"{len(outcomes)} runs, {skipped} skipped, seed {arguments.seed},"
         f" {time.monotonic() - began:.0f} s"
     )
     return int(not all(outcome.fine for outcome in outcomes))
@@ -89,25 +89,25 @@ def table(outcomes: list["faults.Outcome"]) -> str:
     lines = [f"{counted} {'s to end: median':>17} {'most':>6} {'s to clean':>11}"]
     names = [kind.name for kind in faults.KINDS]
     for name in [*names, "all"]:
-        some = [one for one in outcomes if name in ("all", one.fault.kind.name)]
-        if not some:
+        selected = [outcome for outcome in outcomes if name in ("all", outcome.fault.kind.name)]
+        if not selected:
             continue
         figures = (
-            len(some),
-            sum(one.hang for one in some),
-            sum(bool(one.wrong_name) for one in some),
-            sum(bool(one.wrong_code) for one in some),
-            sum(len(one.left) for one in some),
-            sum(one.lost for one in some),
+            len(selected),
+            sum(outcome.hang for outcome in selected),
+            sum(bool(outcome.wrong_name) for outcome in selected),
+            sum(bool(outcome.wrong_code) for outcome in selected),
+            sum(len(outcome.left) for outcome in selected),
+            sum(outcome.lost for outcome in selected),
         )
         widths = (5, 6, 12, 12, 5, 10)
-        seconds = [one.seconds for one in some]
+        seconds = [outcome.seconds for outcome in selected]
         counts = " ".join(
             f"{figure:>{width}}" for figure, width in zip(figures, widths, strict=True)
         )
         lines.append(
             f"{name:18} {counts} {statistics.median(seconds):>17.1f} {max(seconds):>6.1f}"
-            f" {max(one.clean_s for one in some):>11.1f}"
+            f" {max(outcome.clean_s for outcome in selected):>11.1f}"
         )
     return "\n".join(lines)
 

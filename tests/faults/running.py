@@ -201,9 +201,9 @@ class Run:
         """As a reader that has gone."""
         self._closes.set()
 
-    def undo(self, what: Callable[[], object]) -> None:
+    def undo(self, action: Callable[[], object]) -> None:
         """Something to do at the end, after all processes have ended."""
-        self._undo.callback(what)
+        self._undo.callback(action)
 
     def _read_talk(self) -> None:
         assert self._process is not None
@@ -276,20 +276,20 @@ class Run:
     def pids(self) -> list[int]:
         """All processes of the run but the command itself."""
         own = self._process.pid if self._process else 0
-        found = (
+        pids = (
             self._here()
             if self.lab is None
             else [pid for host in self.lab.hosts for pid in host.pids()]
         )
-        return [pid for pid in found if pid != own]
+        return [pid for pid in pids if pid != own]
 
     def _here(self) -> list[int]:
-        mark, found = f"{MARK}={self._token}".encode(), []
+        mark, pids = f"{MARK}={self._token}".encode(), []
         for entry in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):
                 if mark in entry.read_bytes().split(b"\0"):
-                    found.append(int(entry.parent.name))
-        return found
+                    pids.append(int(entry.parent.name))
+        return pids
 
     def ended_within(self, seconds: float) -> bool:
         assert self._process is not None
@@ -317,11 +317,11 @@ class Run:
     def left_after(self, seconds: float) -> tuple[list[str], float]:
         """Processes and files still there after the limit, and the seconds until all had gone."""
         start = time.monotonic()
-        while (left := self._left()) and time.monotonic() - start < seconds:
+        while (left := self._remaining()) and time.monotonic() - start < seconds:
             time.sleep(0.05)
         return left, time.monotonic() - start
 
-    def _left(self) -> list[str]:
+    def _remaining(self) -> list[str]:
         folders = [
             path for name in ("ompi", "prte", "prted") for path in self.temporary.glob(f"{name}*")
         ]
@@ -388,12 +388,12 @@ def _as_inherited(ignored: tuple[signal.Signals, ...]) -> Iterator[None]:
     """While a program is started: it ignores these signals, but none that a shell's background
     job or nohup ignores and passes on.
     """
-    wanted: dict[signal.Signals, Any] = {
+    handlers: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGHUP: signal.SIG_DFL,
     }
-    wanted |= dict.fromkeys(ignored, signal.SIG_IGN)
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    handlers |= dict.fromkeys(ignored, signal.SIG_IGN)
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

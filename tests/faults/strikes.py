@@ -113,12 +113,12 @@ def _signal_first(pids: list[int], number: signal.Signals, names: tuple[str, ...
 def drop_packets(fault: Any, run: Run) -> None:
     """One host loses packets: half of those that it gets, or all in one direction."""
     assert run.lab is not None
-    hook, interface, which = {
+    hook, interface, condition = {
         "half": ("input", "iifname", "numgen random mod 2 == 0"),
         "in": ("input", "iifname", ""),
         "out": ("output", "oifname", ""),
     }[fault.variant]
-    rule = f'meta {interface} != "lo" {which} drop'
+    rule = f'meta {interface} != "lo" {condition} drop'
     table = (
         f"table inet fault {{\nchain lose {{\ntype filter hook {hook} priority 0;\n{rule}\n}}\n}}\n"
     )
@@ -219,7 +219,7 @@ def own_folder(_fault: Any, run: Run) -> None:
 
 
 def remove_folder(_fault: Any, run: Run) -> None:
-    """While busbw stands still: it writes no file meanwhile, and cannot have finished."""
+    """While busbw is stopped: it writes no file meanwhile, and cannot have finished."""
     run.signal_busbw(signal.SIGSTOP)
     try:
         if run.file.exists() and json.loads(run.file.read_bytes())["complete"]:

@@ -48,7 +48,7 @@ class Matrix:
                         self.unsupported[reason] += 1
                         continue
                     for root in {0, self.engine.size - 1} if collective.rooted else (-1,):
-                        self._one(collective, Series(dtype.name, op.name if op else "", root))
+                        self._measure(collective, Series(dtype.name, op.name if op else "", root))
 
     def _known_fault(self, op: RedOp | None) -> str:
         """NCCL 2.28.9's kernel for scaled inputs on one rank leaves the last 4 of 8,194 elements
@@ -60,7 +60,7 @@ class Matrix:
             else ""
         )
 
-    def _one(self, collective: Collective, series: Series) -> None:
+    def _measure(self, collective: Collective, series: Series) -> None:
         calls = Calls(SweepSpec(collective=collective.name), series, self.engine.size)
         places = (False, True) if collective.in_place_checked else (False,)
         for in_place in places:
@@ -89,11 +89,11 @@ class Matrix:
             launch()
             self.engine.synchronize(LIMIT_S)
 
-        seen = verification.run_round(self.engine, call, once, probe)
+        measured = verification.run_round(self.engine, call, once, probe)
         tally = verification.Tally()
-        tally.add(self.engine.ranks, seen, probe)
-        every = self.control.allgather(tally.mismatches)
-        bad = [mismatch for some in every for mismatch in some]
+        tally.add(self.engine.ranks, measured, probe)
+        mismatches_of_ranks = self.control.allgather(tally.mismatches)
+        bad = [mismatch for mismatches in mismatches_of_ranks for mismatch in mismatches]
         self.verified += 1
         self.wrong += bool(bad)
         if bad and self.control.process == 0:

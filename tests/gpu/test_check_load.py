@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from busbw.check.load import CALL, Load, Loaded
-from busbw.check.load_run import load
+from busbw.check.load import Loaded
+from busbw.check.load.gpu_copies import CALL, Load
+from busbw.check.load.gpu_copies_run import measure_gpus
 from busbw.check.machine import Machine
 from busbw.check.registry import find
 from busbw.core.errors import BusbwError
@@ -41,52 +42,61 @@ def test_every_gpu_copies_in_both_directions(gpus: int, loaded: Loaded, record_p
     assert answer["reason"] == "" and len(answer["gpus"]) == gpus
     for gpu in answer["gpus"]:
         link = pcie_rate(gpu.get("gen_max"), gpu.get("width_max"))
-        for one in gpu["copies"]:
+        for copy in gpu["copies"]:
             print(
-                f"GPU {gpu['index']} {one['direction']}: {one['bytes_per_s'] / 1e9:.1f} GB/s of"
+                f"GPU {gpu['index']} {copy['direction']}: {copy['bytes_per_s'] / 1e9:.1f} GB/s of"
                 f" {(link or 0) / 1e9:g}"
             )
-            record_property(f"gpu{gpu['index']} {one['direction']}", one["bytes_per_s"])
-            assert 1e9 < one["bytes_per_s"] < 1.0 * (link or 1e12)
-            assert len(one["samples"]) >= SECONDS / 2 / 0.025 / 2, (
+            record_property(f"gpu{gpu['index']} {copy['direction']}", copy["bytes_per_s"])
+            assert 1e9 < copy["bytes_per_s"] < 1.0 * (link or 1e12)
+            assert len(copy["samples"]) >= SECONDS / 2 / 0.025 / 2, (
                 "half of the samples that were planned"
             )
 
 
-def test_checks_tell_something_of_every_gpu(gpus: int, loaded: Loaded) -> None:
+def test_checks_have_a_finding_for_every_gpu(gpus: int, loaded: Loaded) -> None:
     machine = Machine(loaded)
     for name in CHECKS:
-        seen = find(name).run(machine)
-        for one in seen:
-            print(one.verdict.value, name, one.subject, one.message)
-        assert {one.subject for one in seen} == {f"GPU {index}" for index in range(gpus)}
-        assert {one.verdict for one in seen} <= {Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN}
+        findings = find(name).run(machine)
+        for finding in findings:
+            print(finding.verdict.value, name, finding.subject, finding.message)
+        assert {finding.subject for finding in findings} == {
+            f"GPU {index}" for index in range(gpus)
+        }
+        assert {finding.verdict for finding in findings} <= {
+            Verdict.PASS,
+            Verdict.WARN,
+            Verdict.UNKNOWN,
+        }
 
 
 def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
     loaded.call(CALL, str)
     assert not [
-        one for one in find("gpu-memory-in-use").run(Machine(loaded)) if "load_run" in one.message
+        finding
+        for finding in find("gpu-memory-in-use").run(Machine(loaded))
+        if "gpu_copies_run" in finding.message
     ]
 
 
 def test_load_in_this_process_ends_too(gpus: int) -> None:
-    found: Load = load(0.2)
-    assert len(found.gpus) == gpus and not found.reason
+    measured: Load = measure_gpus(0.2)
+    assert len(measured.gpus) == gpus and not measured.reason
 
 
 def test_driver_gives_the_condition_of_every_gpu(gpus: int, record_property) -> None:
     """Recovery action (drivers from 570 on), InfoROM and the temperature of the memory."""
     machine = Machine(Live())
-    found = {
+    findings_of = {
         name: find(name).run(machine)
         for name in ("gpu-recovery-action", "gpu-inforom", "gpu-memory-temperature")
     }
     record_property(
-        "messages", {name: [one.message for one in each] for name, each in found.items()}
+        "messages",
+        {name: [finding.message for finding in findings] for name, findings in findings_of.items()},
     )
-    for name, each in found.items():
-        assert len(each) >= gpus and {one.verdict for one in each} <= {
+    for name, findings in findings_of.items():
+        assert len(findings) >= gpus and {finding.verdict for finding in findings} <= {
             Verdict.PASS,
             Verdict.UNKNOWN,
         }, name

@@ -44,14 +44,14 @@ def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
     at = buffer + (1 + offset) * size
     before = stream.read(at, size)
     stream.set_bytes(at, before[0] ^ 0x41, 1)
-    seen = memory.check(call, "recv", [region], probe)
-    assert (seen.count, seen.offset) == (1, offset)
+    mismatch = memory.check(call, "recv", [region], probe)
+    assert (mismatch.count, mismatch.offset) == (1, offset)
     assert (
-        seen.expected
+        mismatch.expected
         == before
         == expected(kind, probe, region.rank, region.first + offset, 1).tobytes()
     )
-    assert seen.got == bytes([before[0] ^ 0x41]) + before[1:]
+    assert mismatch.got == bytes([before[0] ^ 0x41]) + before[1:]
     memory.close()
     gpu.free(buffer)
     stream.close()

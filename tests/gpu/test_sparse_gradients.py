@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 def test_ranks_train_as_with_dense_gradients(gpus: int, tmp_path: Path) -> None:
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
-    said = jobs.all_well(
+    results = jobs.all_well(
         jobs.run(
             tmp_path,
             "sparse_gradients",
@@ -29,11 +29,17 @@ def test_ranks_train_as_with_dense_gradients(gpus: int, tmp_path: Path) -> None:
             ACCEL_DEVICE="cuda",
         )
     )
-    first = said[0]["ways"] | said[0]["gradients"]
-    for name, found in first.items():
-        assert found["rows"] and found["same"] and found["error"] < 1e-2, name
-        assert found["digest"] == (said[1]["ways"] | said[1]["gradients"])[name]["digest"], name
-    for name, (digest, apart) in said[0]["trainings"]["apart"].items():
-        assert digest == said[1]["trainings"]["apart"][name][0], name
-        assert apart < (2e-2 if name == "int8" else 1e-5), name
-    assert said[0]["sums_of_halves"] and len(said[0]["refused"]) == 2 and said[0]["alone"] < 1e-6
+    first = results[0]["ways"] | results[0]["gradients"]
+    for name, report in first.items():
+        assert report["rows"] and report["same"] and report["error"] < 1e-2, name
+        assert report["digest"] == (results[1]["ways"] | results[1]["gradients"])[name]["digest"], (
+            name
+        )
+    for name, (digest, difference) in results[0]["trainings"]["apart"].items():
+        assert digest == results[1]["trainings"]["apart"][name][0], name
+        assert difference < (2e-2 if name == "int8" else 1e-5), name
+    assert (
+        results[0]["sums_of_halves"]
+        and len(results[0]["refused"]) == 2
+        and results[0]["alone"] < 1e-6
+    )

@@ -22,7 +22,7 @@ LIMIT_S = 12  # long enough to ask NCCL before busbw ends the job
 
 
 def rows(file: Path) -> dict[str, Any]:
-    """The result as far as it is written; a run writes it anew after every size."""
+    """The result so far; a run writes its file again after every size."""
     return json.loads(file.read_text()) if file.exists() else {"rows": []}
 
 

@@ -44,9 +44,9 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
         line, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [size["size_bytes"] for size in found["sizes"]] == [64 << 10, 256 << 10, 1 << 20]
-    assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in found["sizes"]), (
+    report = json.loads(done.stdout)
+    assert [size["size_bytes"] for size in report["sizes"]] == [64 << 10, 256 << 10, 1 << 20]
+    assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in report["sizes"]), (
         "NCCL allows Ring and Tree over NVLink and PCIe"
     )
     assert parse(file.read_text(), str(file)).said("state") == ["all_reduce checked with new ranks"]

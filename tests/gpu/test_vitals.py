@@ -11,7 +11,7 @@ import pytest
 from busbw.core.result import Device
 from busbw.core.telemetry import change
 from busbw.engines.cuda_runtime import Gpu
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 
 pytestmark = pytest.mark.gpu
 # of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host
@@ -20,10 +20,10 @@ READING_S = 0.01
 
 @pytest.fixture
 def devices(gpus: int) -> list[Device]:
-    made = [Gpu(index) for index in range(gpus)]
+    opened = [Gpu(index) for index in range(gpus)]
     return [
         Device(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name)
-        for gpu in made
+        for gpu in opened
     ]
 
 
@@ -39,19 +39,19 @@ def test_clocks_temperature_and_counters_of_every_gpu_are_read(
         assert gpu.sm_mhz <= gpu.sm_max_mhz
         assert gpu.temperature_c and 10 < gpu.temperature_c < 110, gpu
         assert gpu.reasons is not None and gpu.counters, gpu
-    seen = change(before, after)
-    assert len(seen.sm_mhz) == len(devices) and seen.events == []
-    record_property("change", repr(seen))
+    readings = change(before, after)
+    assert len(readings.sm_mhz) == len(devices) and readings.events == []
+    record_property("change", repr(readings))
 
 
 def test_a_reading_is_cheap(devices: list[Device], record_property) -> None:
     with closing(Vitals(devices)) as vitals:
         vitals.read()
-        taken = []
+        durations_s = []
         for _ in range(50):
             start = time.perf_counter()
             vitals.read()
-            taken.append(time.perf_counter() - start)
-    record_property("reading_us", round(median(taken) * 1e6))
-    print(f"{len(devices)} GPUs: {median(taken) * 1e6:.0f} us a reading")
-    assert median(taken) < READING_S * len(devices)
+            durations_s.append(time.perf_counter() - start)
+    record_property("reading_us", round(median(durations_s) * 1e6))
+    print(f"{len(devices)} GPUs: {median(durations_s) * 1e6:.0f} us a reading")
+    assert median(durations_s) < READING_S * len(devices)

@@ -20,7 +20,7 @@ while (folder / "hold").exists():
     (folder / "held").touch()
     time.sleep(0.01)
 while True:
-    world = processes.join()
+    world = processes.join_world()
     with (folder / "log").open("a") as log:
         log.write(json.dumps({**asdict(world), "pid": os.getpid()}) + "\n")
     following = folder / f"next.{world.number}"
@@ -29,6 +29,6 @@ while True:
             sys.exit(0)
         if (folder / f"fail.{world.local_rank}").exists():
             sys.exit(7)
-        if processes.changed():
+        if processes.has_new_world():
             following.touch()
         time.sleep(0.01)

@@ -30,11 +30,11 @@ IMPORTED = {
 }
 
 
-def the_names_that_compressors_import_are_there():
+def names_that_compressors_import_exist():
     shim.install()
     for module, names in IMPORTED.items():
-        found = importlib.import_module(module)
-        assert not [name for name in names.split() if not hasattr(found, name)], module
+        imported = importlib.import_module(module)
+        assert not [name for name in names.split() if not hasattr(imported, name)], module
     from horovod.common.util import split_list
 
     assert split_list([1, 2, 3], 2) == [[1, 2], [3]] and split_list([1], 2) == [[1], []]

@@ -22,8 +22,8 @@ REDUCED = (
 MOVED = (*REDUCED, torch.bool, torch.uint16)
 
 
-def mine(*shape, dtype=torch.float32):
-    """Full of this rank's number, from 1."""
+def rank_tensor(*shape, dtype=torch.float32):
+    """A tensor filled with this rank's number, from 1."""
     return torch.full(shape, hvd.rank() + 1, dtype=dtype)
 
 
@@ -49,14 +49,14 @@ def ranks_and_sizes():
 
 def allreduce_of_all_types():
     for dtype in REDUCED:
-        tensor = mine(2, 3, dtype=dtype)
+        tensor = rank_tensor(2, 3, dtype=dtype)
         assert (hvd.allreduce(tensor, op=hvd.Sum) == total()).all(), dtype
         assert (tensor == hvd.rank() + 1).all(), "the input stays"
         assert hvd.allreduce(tensor, op=hvd.Sum).dtype == dtype
 
 
 def allreduce_with_all_reductions():
-    tensor, size = mine(4, dtype=torch.float64), hvd.size()
+    tensor, size = rank_tensor(4, dtype=torch.float64), hvd.size()
     assert torch.allclose(hvd.allreduce(tensor), torch.full_like(tensor, total() / size))
     assert (hvd.allreduce(tensor, op=hvd.Min) == 1).all()
     assert (hvd.allreduce(tensor, op=hvd.Max) == size).all()
@@ -95,31 +95,36 @@ def halves_are_scaled_in_fp32_on_the_cpu():
     assert torch.equal(hvd.allreduce(value, op=hvd.Max, prescale_factor=factor), expected)
 
 
-def in_place_gives_the_very_tensor():
-    tensor = mine(3)
+def in_place_operations_return_their_input():
+    tensor = rank_tensor(3)
     assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
     assert (tensor == total()).all()
-    several = [mine(2), mine(5, 1)]
+    several = [rank_tensor(2), rank_tensor(5, 1)]
     assert all(
-        one is other
-        for one, other in zip(hvd.grouped_allreduce_(several, op=hvd.Sum), several, strict=True)
+        result is tensor
+        for result, tensor in zip(hvd.grouped_allreduce_(several, op=hvd.Sum), several, strict=True)
     )
-    assert all((one == total()).all() for one in several)
-    parameter = torch.nn.Parameter(mine(2))
+    assert all((result == total()).all() for result in several)
+    parameter = torch.nn.Parameter(rank_tensor(2))
     assert hvd.broadcast_(parameter, 0) is parameter
     assert (parameter == 1).all()
 
 
 def groups_mix_types_and_shapes():
-    tensors = [mine(3), mine(2, 2, dtype=torch.int64), mine(1, dtype=torch.float16)]
-    for got, tensor in zip(hvd.grouped_allreduce(tensors, op=hvd.Sum), tensors, strict=True):
-        assert (got == total()).all() and got.shape == tensor.shape and got.dtype == tensor.dtype
-    for got in hvd.grouped_allgather([mine(hvd.rank() + 1, 2), mine(1)]):
-        assert got.unique().tolist() == list(range(1, hvd.size() + 1))
+    tensors = [
+        rank_tensor(3),
+        rank_tensor(2, 2, dtype=torch.int64),
+        rank_tensor(1, dtype=torch.float16),
+    ]
+    for result, tensor in zip(hvd.grouped_allreduce(tensors, op=hvd.Sum), tensors, strict=True):
+        assert (result == total()).all()
+        assert (result.shape, result.dtype) == (tensor.shape, tensor.dtype)
+    for result in hvd.grouped_allgather([rank_tensor(hvd.rank() + 1, 2), rank_tensor(1)]):
+        assert result.unique().tolist() == list(range(1, hvd.size() + 1))
     assert [
-        len(got)
-        for got in hvd.grouped_reducescatter(
-            [mine(hvd.size()), mine(2 * hvd.size(), 3)], op=hvd.Sum
+        len(result)
+        for result in hvd.grouped_reducescatter(
+            [rank_tensor(hvd.size()), rank_tensor(2 * hvd.size(), 3)], op=hvd.Sum
         )
     ] == [1, 2]
 
@@ -128,7 +133,9 @@ def operations_match_by_name_in_any_order():
     names = [f"any order {number}" for number in range(20)]
     order = names if hvd.rank() % 2 else names[::-1]
     handles = {
-        name: hvd.allreduce_async(mine(4) * (1 + int(name.split()[-1])), name=name, op=hvd.Sum)
+        name: hvd.allreduce_async(
+            rank_tensor(4) * (1 + int(name.split()[-1])), name=name, op=hvd.Sum
+        )
         for name in order
     }
     for name in names:
@@ -138,8 +145,8 @@ def operations_match_by_name_in_any_order():
 def asynchronous_operations_are_not_done_at_once():
     tensors = [torch.ones(200, 200) for _ in range(20)]
     handles = [hvd.allreduce_async(tensor, op=hvd.Sum) for tensor in tensors]
-    early = [hvd.poll(handle) for handle in handles]
-    assert not all(early)
+    polled = [hvd.poll(handle) for handle in handles]
+    assert not all(polled)
     while not all(hvd.poll(handle) for handle in handles):
         time.sleep(0.001)
     assert all((hvd.synchronize(handle) == hvd.size()).all() for handle in handles)
@@ -149,21 +156,24 @@ def asynchronous_operations_are_not_done_at_once():
 def allgather_takes_any_first_dimensions():
     for dtype in MOVED:
         own = torch.full((hvd.rank() * 2, 3), hvd.rank() % 2, dtype=torch.int32).to(dtype)
-        got = hvd.allgather(own)
-        assert got.dtype == dtype and got.shape == (sum(2 * rank for rank in range(hvd.size())), 3)
+        result = hvd.allgather(own)
+        assert result.dtype == dtype and result.shape == (
+            sum(2 * rank for rank in range(hvd.size())),
+            3,
+        )
         begin = sum(2 * rank for rank in range(hvd.rank()))
-        assert torch.equal(got[begin : begin + len(own)].int(), own.int())
+        assert torch.equal(result[begin : begin + len(own)].int(), own.int())
     assert hvd.allgather(torch.empty(0, 4)).shape == (0, 4)
 
 
-def broadcast_is_from_a_rank_among_all():
+def broadcast_takes_a_global_root_rank():
     for root in range(hvd.size()):
         for dtype in MOVED:
             assert torch.equal(
-                hvd.broadcast(mine(2, 2).to(dtype), root).int(),
+                hvd.broadcast(rank_tensor(2, 2).to(dtype), root).int(),
                 torch.full((2, 2), root + 1.0).to(dtype).int(),
             )
-    tensor = mine(2)
+    tensor = rank_tensor(2)
     hvd.synchronize(hvd.broadcast_async(tensor, hvd.size() - 1))
     assert (tensor == hvd.rank() + 1).all()
     hvd.synchronize(hvd.broadcast_async_(tensor, hvd.size() - 1))
@@ -173,15 +183,17 @@ def broadcast_is_from_a_rank_among_all():
 def alltoall_sends_rows():
     rank, size = hvd.rank(), hvd.size()
     for dtype in REDUCED:
-        got = hvd.alltoall(torch.arange(size).repeat_interleave(2).to(dtype))
-        assert got.tolist() == [rank] * 2 * size
-    got, rows = hvd.alltoall(mine(sum(range(1, size + 1)), 2), splits=list(range(1, size + 1)))
+        result = hvd.alltoall(torch.arange(size).repeat_interleave(2).to(dtype))
+        assert result.tolist() == [rank] * 2 * size
+    result, rows = hvd.alltoall(
+        rank_tensor(sum(range(1, size + 1)), 2), splits=list(range(1, size + 1))
+    )
     assert rows.tolist() == [rank + 1] * size and rows.dtype == torch.int32
-    assert got[:, 0].tolist() == [one for one in range(1, size + 1) for _ in range(rank + 1)]
-    got, rows = hvd.synchronize(
+    assert result[:, 0].tolist() == [value for value in range(1, size + 1) for _ in range(rank + 1)]
+    received, rows = hvd.synchronize(
         hvd.alltoall_async(torch.ones(size), torch.zeros(size, dtype=torch.int32))
     )
-    assert got.shape == (0,) and rows.tolist() == [0] * size
+    assert received.shape == (0,) and rows.tolist() == [0] * size
 
 
 def alltoall_refuses_splits_at_once():
@@ -201,9 +213,12 @@ def alltoall_refuses_splits_at_once():
 def reducescatter_gives_first_ranks_one_row_more():
     rank, size = hvd.rank(), hvd.size()
     for dtype in REDUCED:
-        got = hvd.reducescatter(torch.ones(2 * size + 1, 2, dtype=dtype), op=hvd.Sum)
-        assert got.shape == (3 if rank == 0 else 2, 2) and (got == size).all(), (dtype, got)
-    assert (hvd.reducescatter(mine(size)) == total() / size).all()
+        result = hvd.reducescatter(torch.ones(2 * size + 1, 2, dtype=dtype), op=hvd.Sum)
+        assert result.shape == (3 if rank == 0 else 2, 2) and (result == size).all(), (
+            dtype,
+            result,
+        )
+    assert (hvd.reducescatter(rank_tensor(size)) == total() / size).all()
     rows = torch.arange(2.0 * size + 1)
     first = 0 if rank == 0 else 2 * rank + 1
     assert (
@@ -223,7 +238,7 @@ def scalars_have_no_rows():
             operation(torch.tensor(1.0))
 
 
-def disagreement_fails_on_all_ranks_and_work_goes_on():
+def disagreement_fails_on_all_ranks_and_later_operations_work():
     rank = hvd.rank()
     cases = {
         "shape": lambda: hvd.allreduce(torch.ones(3 + rank), name="shapes"),
@@ -250,28 +265,28 @@ def disagreement_fails_on_all_ranks_and_work_goes_on():
     for words, call in cases.items():
         with fails(f"ranks disagree on the {words}"):
             call()
-        assert (hvd.allreduce(mine(2), op=hvd.Sum) == total()).all()
+        assert (hvd.allreduce(rank_tensor(2), op=hvd.Sum) == total()).all()
     with fails("root rank 99 is not one"):
         hvd.broadcast(torch.ones(1), 99)
 
 
 def a_known_name_may_change_its_shape():
     for length in (3, 3, 3, 5, 5, 2):
-        assert (hvd.allreduce(mine(length), name="changing", op=hvd.Sum) == total()).all()
+        assert (hvd.allreduce(rank_tensor(length), name="changing", op=hvd.Sum) == total()).all()
     with fails("ranks disagree on the shape"):
-        hvd.allreduce(mine(2 if hvd.rank() else 7), name="changing")
-    assert (hvd.allreduce(mine(2), name="changing", op=hvd.Sum) == total()).all()
+        hvd.allreduce(rank_tensor(2 if hvd.rank() else 7), name="changing")
+    assert (hvd.allreduce(rank_tensor(2), name="changing", op=hvd.Sum) == total()).all()
 
 
-def a_name_under_way_is_refused_at_once():
+def a_name_in_flight_is_refused_at_once():
     if hvd.rank() == 0:
-        first = hvd.allreduce_async(mine(3), name="twice", op=hvd.Sum)
+        first = hvd.allreduce_async(rank_tensor(3), name="twice", op=hvd.Sum)
         with fails("still running", ValueError):
-            hvd.allreduce_async(mine(3), name="twice")
+            hvd.allreduce_async(rank_tensor(3), name="twice")
         hvd.barrier()
     else:
         hvd.barrier()
-        first = hvd.allreduce_async(mine(3), name="twice", op=hvd.Sum)
+        first = hvd.allreduce_async(rank_tensor(3), name="twice", op=hvd.Sum)
     assert (hvd.synchronize(first) == total()).all()
 
 
@@ -285,23 +300,23 @@ def what_cannot_be_sent_is_refused():
     with fails("unknown op 17", ValueError):
         hvd.allreduce(torch.ones(2), op=17)
     # Numbers in names go on also where nothing was sent.
-    assert (hvd.allreduce(mine(2), op=hvd.Sum) == total()).all()
+    assert (hvd.allreduce(rank_tensor(2), op=hvd.Sum) == total()).all()
 
 
-def join_goes_on_with_zeros():
+def joined_ranks_contribute_zeros():
     rank, size = hvd.rank(), hvd.size()
-    hvd.allreduce(mine(2), name="uneven", op=hvd.Sum)
+    hvd.allreduce(rank_tensor(2), name="uneven", op=hvd.Sum)
     for step in range(rank + 1):
-        got = hvd.allreduce(torch.ones(2), name="uneven")
-        assert torch.allclose(got, torch.full((2,), (size - step) / size)), (
+        result = hvd.allreduce(torch.ones(2), name="uneven")
+        assert torch.allclose(result, torch.full((2,), (size - step) / size)), (
             "it is still divided by all"
         )
     last = hvd.join()
     assert last == size - 1
-    assert (hvd.allreduce(mine(2), name="uneven", op=hvd.Sum) == total()).all()
+    assert (hvd.allreduce(rank_tensor(2), name="uneven", op=hvd.Sum) == total()).all()
 
 
-def only_allreduce_goes_with_joined_ranks():
+def only_allreduce_works_with_joined_ranks():
     if hvd.rank() == 0:
         hvd.join()
         return
@@ -316,7 +331,7 @@ def only_allreduce_goes_with_joined_ranks():
     hvd.join()
 
 
-def names_that_are_made_up_match_after_a_join():
+def generated_names_match_after_a_join():
     rank, size = hvd.rank(), hvd.size()
     for first in range(size):
         if rank != first:
@@ -324,42 +339,43 @@ def names_that_are_made_up_match_after_a_join():
                 hvd.allgather(torch.ones(2))
         last = hvd.join()
         assert hvd.allgather_object(last) == [last] * size and last != first
-    assert (hvd.allreduce(mine(2), op=hvd.Sum) == total()).all()
+    assert (hvd.allreduce(rank_tensor(2), op=hvd.Sum) == total()).all()
 
 
 def sparse_tensors_are_gathered():
     entries = [[0, hvd.rank() + 1]], torch.ones(2, 3)
     tensor = torch.sparse_coo_tensor(*entries, (hvd.size() + 2, 3), check_invariants=True)
-    got = hvd.sparse_allreduce_async(tensor, "sparse", hvd.Sum)().to_dense()
-    assert (got[0] == hvd.size()).all() and (got[1:-1] == 1).all() and (got[-1] == 0).all()
+    result = hvd.sparse_allreduce_async(tensor, "sparse", hvd.Sum)().to_dense()
+    assert (result[0] == hvd.size()).all() and (result[1:-1] == 1).all() and (result[-1] == 0).all()
     assert (hvd.sparse_allreduce_async(tensor, "sparse", hvd.Average)().to_dense()[0] == 1).all()
 
 
 def compression_narrows_and_widens():
-    got = hvd.allreduce(mine(3), compression=hvd.Compression.fp16)
-    assert got.dtype == torch.float32 and torch.allclose(
-        got, torch.full((3,), total() / hvd.size()), atol=1e-3
+    result = hvd.allreduce(rank_tensor(3), compression=hvd.Compression.fp16)
+    assert result.dtype == torch.float32 and torch.allclose(
+        result, torch.full((3,), total() / hvd.size()), atol=1e-3
     )
     assert hvd.Compression.fp16.compress(torch.ones(1))[0].dtype == torch.float16
     assert (
-        hvd.reducescatter(mine(hvd.size()), compression=hvd.Compression.fp16).dtype == torch.float32
+        hvd.reducescatter(rank_tensor(hvd.size()), compression=hvd.Compression.fp16).dtype
+        == torch.float32
     )
 
 
-def objects_go_as_they_are():
+def objects_arrive_unchanged():
     obj = {"rank": hvd.rank(), "list": [1] * 1000 * hvd.rank()}
     assert hvd.broadcast_object(obj, root_rank=hvd.size() - 1) == {
         "rank": hvd.size() - 1,
         "list": [1] * 1000 * (hvd.size() - 1),
     }
     assert hvd.broadcast_object(hvd.rank() or None, 0, name="by name") is None
-    assert [one["rank"] for one in hvd.allgather_object(obj)] == list(range(hvd.size()))
+    assert [received["rank"] for received in hvd.allgather_object(obj)] == list(range(hvd.size()))
 
 
 def a_steady_step_negotiates_nothing():
     def step():
         handles = [
-            hvd.allreduce_async_(mine(5), name=f"steady {number}", op=hvd.Sum)
+            hvd.allreduce_async_(rank_tensor(5), name=f"steady {number}", op=hvd.Sum)
             for number in range(50)
         ]
         assert all((hvd.synchronize(handle) == total()).all() for handle in handles)
@@ -377,4 +393,6 @@ def a_steady_step_negotiates_nothing():
 def more_names_than_the_cache_holds():
     for _ in range(3):
         for number in range(12):
-            assert (hvd.allreduce(mine(2), name=f"many {number}", op=hvd.Sum) == total()).all()
+            assert (
+                hvd.allreduce(rank_tensor(2), name=f"many {number}", op=hvd.Sum) == total()
+            ).all()

@@ -13,20 +13,20 @@ run = partial(jobs.run, program=Path(__file__).with_name("hvd_ranks.py"))
 
 
 def contracts(module: ModuleType, besides: Collection[str]) -> list[str]:
-    """Names of the functions that a module has of its own, besides some."""
+    """Names of the functions that a module defines, without those in `besides`."""
     own = {
-        name: one
-        for name, one in vars(module).items()
-        if inspect.isfunction(one) and one.__module__ == module.__name__
+        name: function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__
     }
     return [name for name in own if name not in besides]
 
 
-def well(said: list[dict[str, Any]], name: str) -> list[Any]:
-    """What each rank said of a contract; the first that failed fails the test with its own
-    words.
+def results_of(results: list[dict[str, Any]], name: str) -> list[Any]:
+    """Each rank's result of a contract; the test fails with the error of the first rank that
+    failed.
     """
-    for result in said:
+    for result in results:
         assert name in result, result["stderr"][-3000:]
         assert not isinstance(result[name], dict), result[name]["failed"]
-    return [result[name] for result in said]
+    return [result[name] for result in results]

@@ -79,5 +79,5 @@ def gloo_threads() -> int:
 
 
 def start() -> None:
-    """The job of the command line."""
+    """Run the job of the command line."""
     ranks.main(rank)

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 import torch
-from hvd_contracts import fails, mine, total
+from hvd_contracts import fails, rank_tensor, total
 from torch import nn
 
 import busbw.horovod.torch as hvd
@@ -20,13 +20,13 @@ def net():
 
 def batches(steps=8):
     """Inputs and labels of all ranks; a rank's own are its rows."""
-    made = torch.Generator().manual_seed(7)
+    generator = torch.Generator().manual_seed(7)
     for _ in range(steps):
-        inputs = torch.randn(4 * hvd.size(), 6, generator=made)
+        inputs = torch.randn(4 * hvd.size(), 6, generator=generator)
         yield inputs, inputs[:, :3].argmax(1)
 
 
-def own(tensor):
+def own_part(tensor):
     return tensor[hvd.rank() * 4 : hvd.rank() * 4 + 4]
 
 
@@ -36,7 +36,8 @@ def trained(optimizer, model, passes=1):
         for part in range(passes):
             rows = slice(part * 4 // passes, (part + 1) * 4 // passes)
             (
-                nn.functional.cross_entropy(model(own(inputs)[rows]), own(labels)[rows]) / passes
+                nn.functional.cross_entropy(model(own_part(inputs)[rows]), own_part(labels)[rows])
+                / passes
             ).backward()
         optimizer.step()
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -61,27 +62,27 @@ def distributed(model, **words):
 
 def gradients_of_allreduce():
     tensor = torch.ones(3, requires_grad=True)
-    hvd.allreduce(tensor, op=hvd.Sum).backward(mine(3))
+    hvd.allreduce(tensor, op=hvd.Sum).backward(rank_tensor(3))
     assert (tensor.grad == total()).all()
     several = [torch.ones(2, requires_grad=True) for _ in range(2)]
     torch.cat(hvd.grouped_allreduce(several)).backward(torch.ones(4))
-    assert all((one.grad == 1).all() for one in several)
+    assert all((tensor.grad == 1).all() for tensor in several)
 
 
 def gradients_of_allgather_are_averaged():
     tensor = torch.ones(hvd.rank() + 1, 2, requires_grad=True)
-    got = hvd.allgather(tensor)
-    got.backward(torch.arange(len(got), dtype=torch.float32).unsqueeze(1).expand(-1, 2))
+    gathered = hvd.allgather(tensor)
+    gathered.backward(torch.arange(len(gathered), dtype=torch.float32).unsqueeze(1).expand(-1, 2))
     begin = sum(range(1, hvd.rank() + 1))
     assert tensor.grad[:, 0].tolist() == list(range(begin, begin + hvd.rank() + 1))
     several = [torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)]
     torch.cat(hvd.grouped_allgather(several)).sum().backward()
-    assert all((one.grad == 1).all() for one in several)
+    assert all((tensor.grad == 1).all() for tensor in several)
 
 
 def gradients_of_broadcast_are_at_the_root():
     tensor = torch.ones(2, requires_grad=True)
-    hvd.broadcast(tensor, 1).backward(mine(2))
+    hvd.broadcast(tensor, 1).backward(rank_tensor(2))
     assert torch.allclose(
         tensor.grad, torch.full((2,), total() / hvd.size() if hvd.rank() == 1 else 0.0)
     )
@@ -90,11 +91,11 @@ def gradients_of_broadcast_are_at_the_root():
 def gradients_of_alltoall_come_back():
     size = hvd.size()
     tensor = torch.ones(size + 1, requires_grad=True)
-    got, _ = hvd.alltoall(tensor, splits=[1] * size)
-    got.backward(mine(size))
+    received, _ = hvd.alltoall(tensor, splits=[1] * size)
+    received.backward(rank_tensor(size))
     assert tensor.grad.tolist() == [*range(1, size + 1), 0]
     even = torch.ones(size, requires_grad=True)
-    hvd.alltoall(even).backward(mine(size))
+    hvd.alltoall(even).backward(rank_tensor(size))
     assert even.grad.tolist() == list(range(1, size + 1))
 
 
@@ -102,14 +103,14 @@ def gradients_of_reducescatter():
     size = hvd.size()
     for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
         tensor = torch.ones(size, 2, requires_grad=True)
-        hvd.reducescatter(tensor, op=op, prescale_factor=2.0).backward(mine(1, 2))
-        assert tensor.grad[:, 0].tolist() == [2 * factor * one for one in range(1, size + 1)]
+        hvd.reducescatter(tensor, op=op, prescale_factor=2.0).backward(rank_tensor(1, 2))
+        assert tensor.grad[:, 0].tolist() == [2 * factor * value for value in range(1, size + 1)]
     several = [torch.ones(size, requires_grad=True) for _ in range(2)]
     torch.cat(hvd.grouped_reducescatter(several)).sum().backward()
-    assert all((one.grad == 1).all() for one in several)
+    assert all((tensor.grad == 1).all() for tensor in several)
 
 
-def a_distributed_training_is_as_one_process():
+def a_distributed_training_equals_one_process():
     expected = alone()
     for words in (
         {},
@@ -122,8 +123,8 @@ def a_distributed_training_is_as_one_process():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             optimizer = distributed(model, **words)
-        got = trained(optimizer, model, words.get("backward_passes_per_step", 1))
-        assert torch.allclose(got, expected, atol=1e-5), words
+        weights = trained(optimizer, model, words.get("backward_passes_per_step", 1))
+        assert torch.allclose(weights, expected, atol=1e-5), words
     model = net()
     groups = [list(model[0].parameters()), [model[2].weight]]
     assert torch.allclose(trained(distributed(model, groups=groups), model), expected, atol=1e-5)
@@ -148,10 +149,10 @@ def an_optimizer_that_is_dropped_keeps_no_weights():
     model = net()
     optimizer = distributed(model)
     trained(optimizer, model)
-    weights = [weakref.ref(one) for one in model.parameters()]
+    weights = [weakref.ref(parameter) for parameter in model.parameters()]
     del model, optimizer
     gc.collect()
-    assert [one for one in weights if one() is not None] == []
+    assert [reference for reference in weights if reference() is not None] == []
 
 
 def steps_are_guarded():
@@ -181,20 +182,20 @@ def steps_are_guarded():
 
 def arguments_of_the_optimizer_are_checked():
     model = net()
-    plain = torch.optim.SGD(model.parameters(), lr=0.1)
-    named = list(model.named_parameters())
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    named_parameters = list(model.named_parameters())
     for words, arguments in {
         "sequence of tuples": {"named_parameters": model.parameters()},
-        "not unique: 0.weight": {"named_parameters": [*named, named[0]]},
-        "3 of the optimizer's 4": {"named_parameters": named[:1]},
+        "not unique: 0.weight": {"named_parameters": [*named_parameters, named_parameters[0]]},
+        "3 of the optimizer's 4": {"named_parameters": named_parameters[:1]},
         "requires op=Average": {"op": hvd.Sum, "gradient_predivide_factor": 2.0},
         "backward_passes_per_step is 0": {"backward_passes_per_step": 0},
         "groups is -1": {"groups": -1},
         "not tensors": {"groups": [["a"]]},
-        "in groups twice": {"groups": [[named[0][1]], [named[0][1]]]},
+        "in groups twice": {"groups": [[named_parameters[0][1]], [named_parameters[0][1]]]},
     }.items():
         with fails(words, ValueError):
-            hvd.DistributedOptimizer(plain, **arguments)
+            hvd.DistributedOptimizer(sgd, **arguments)
 
 
 def parameters_without_gradient_count_as_zeros():
@@ -252,25 +253,32 @@ def parameters_and_states_are_broadcast():
 
 
 def batch_norm_is_over_all_ranks():
-    made = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(3)
     inputs, weights = (
-        torch.randn(4 * hvd.size(), 5, 2, generator=made),
-        torch.randn(4 * hvd.size(), 5, 2, generator=made),
+        torch.randn(4 * hvd.size(), 5, 2, generator=generator),
+        torch.randn(4 * hvd.size(), 5, 2, generator=generator),
     )
-    plain, ours = nn.BatchNorm1d(5), hvd.SyncBatchNorm(5)
-    whole, part = inputs.clone().requires_grad_(), own(inputs).clone().requires_grad_()
-    expected, got = plain(whole), ours(part)
+    reference, synchronized = nn.BatchNorm1d(5), hvd.SyncBatchNorm(5)
+    all_inputs, own_inputs = (
+        inputs.clone().requires_grad_(),
+        own_part(inputs).clone().requires_grad_(),
+    )
+    expected, result = reference(all_inputs), synchronized(own_inputs)
     (expected * weights).sum().backward()
-    (got * own(weights)).sum().backward()
-    assert torch.allclose(got, own(expected), atol=1e-5)
-    assert torch.allclose(part.grad, own(whole.grad), atol=1e-5)
-    assert torch.allclose(hvd.allreduce(ours.weight.grad, op=hvd.Sum), plain.weight.grad, atol=1e-4)
-    assert torch.allclose(ours.running_var, plain.running_var, atol=1e-5)
-    assert torch.allclose(ours.running_mean, plain.running_mean, atol=1e-5)
-    assert torch.allclose(ours.eval()(part), plain.eval()(own(inputs)), atol=1e-5)
+    (result * own_part(weights)).sum().backward()
+    assert torch.allclose(result, own_part(expected), atol=1e-5)
+    assert torch.allclose(own_inputs.grad, own_part(all_inputs.grad), atol=1e-5)
+    assert torch.allclose(
+        hvd.allreduce(synchronized.weight.grad, op=hvd.Sum), reference.weight.grad, atol=1e-4
+    )
+    assert torch.allclose(synchronized.running_var, reference.running_var, atol=1e-5)
+    assert torch.allclose(synchronized.running_mean, reference.running_mean, atol=1e-5)
+    assert torch.allclose(
+        synchronized.eval()(own_inputs), reference.eval()(own_part(inputs)), atol=1e-5
+    )
 
 
-def gradients_go_as_light_variables_say():
+def light_variables_choose_the_exchange_of_gradients():
     model = net()
     optimizer = distributed(model)
     start = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
@@ -279,5 +287,7 @@ def gradients_go_as_light_variables_say():
     assert (hvd.allgather(end.unsqueeze(0)) == end).all(), "replicas are the same bits"
     assert worker.traffic.buckets == 8 * 4 and worker.step == 8
     assert not torch.equal(start, end)
-    assert (hvd.allreduce(mine(3), op=hvd.Sum) == total()).all(), "other operations are as ever"
+    assert (hvd.allreduce(rank_tensor(3), op=hvd.Sum) == total()).all(), (
+        "other operations are as ever"
+    )
     return [worker.mesh.two_d, worker.settings.describe(), float((end - alone()).abs().max())]

@@ -18,4 +18,4 @@ def job(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_compressors(job, name):
-    hvd_jobs.well(job, name)
+    hvd_jobs.results_of(job, name)

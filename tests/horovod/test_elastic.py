@@ -1,5 +1,5 @@
-"""A training goes on from its last commit when ranks are killed, with new ranks that get the
-state of the others.
+"""A training continues from its last commit when ranks are killed, with new ranks that get
+the state of the others.
 """
 
 import os
@@ -24,7 +24,7 @@ from busbw.horovod.elastic import processes as worker
 
 if os.path.exists("killed") and not os.path.exists("lost"):
     pathlib.Path("lost").touch()
-    worker.join()
+    worker.join_world()
     os.kill(os.getpid(), 9)  # while a world forms
 
 import torch, horovod.torch as hvd

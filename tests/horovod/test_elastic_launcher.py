@@ -56,16 +56,17 @@ class Job:
     def next_world(self):
         """Wait for the next world; its ranks in order."""
         self.worlds += 1
-        self.wait_for(lambda: (found := self._world()) and len(found) == found[0]["size"])
-        found = self._world()
-        assert [one["rank"] for one in found] == list(range(len(found)))
-        return found
+        self.wait_for(lambda: (ranks := self._world()) and len(ranks) == ranks[0]["size"])
+        ranks = self._world()
+        assert [rank["rank"] for rank in ranks] == list(range(len(ranks)))
+        return ranks
 
     def _world(self):
         log = self.folder / "log"
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         return sorted(
-            (one for one in lines if one["number"] == self.worlds), key=lambda one: one["rank"]
+            (event for event in lines if event["number"] == self.worlds),
+            key=lambda event: event["rank"],
         )
 
     def wait_for(self, condition):
@@ -88,10 +89,10 @@ class Job:
 
 
 def slots_of(world):
-    return [one["local_rank"] for one in world]
+    return [rank["local_rank"] for rank in world]
 
 
-def gone(pid):
+def ends_soon(pid):
     """Whether a process ends soon."""
     end_s = time.monotonic() + 10
     while time.monotonic() < end_s:
@@ -116,7 +117,7 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
     # slot 2 is gone: rank 0 is told, and slot 0 is out of use since its worker was killed
     job.slots(2)
     third = job.next_world()
-    assert slots_of(third) == [1] and gone(second[1]["pid"])
+    assert slots_of(third) == [1] and ends_soon(second[1]["pid"])
     job.slots(3)
     assert slots_of(job.next_world()) == [1, 2]
     job.touch("done")
@@ -139,12 +140,12 @@ def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(
         "--reset-limit",
         "1",
     )
-    pids = [one["pid"] for one in job.next_world()]
+    pids = [rank["pid"] for rank in job.next_world()]
     job.slots(1)  # too few: both ranks leave the world and wait
     job.wait_for(lambda: (tmp_path / "next.1").exists())
     job.slots(2)
     world = job.next_world()
-    assert [one["pid"] for one in world] == pids
+    assert [rank["pid"] for rank in world] == pids
     # its slot is used again, for the world that is one too many
     os.kill(world[1]["pid"], signal.SIGKILL)
     job.touch("next.2")
@@ -206,7 +207,7 @@ def test_workers_end_with_their_launcher(tmp_path, number, code):
     job.process.send_signal(number)
     assert job.process.wait(timeout=LIMIT_S) == code
     job.process.stderr.close()
-    assert all(gone(pid) for pid in pids)
+    assert all(ends_soon(pid) for pid in pids)
     assert set(tmp_path.iterdir()) == before, "the folder for temporary files"
 
 
@@ -218,9 +219,9 @@ def test_an_elastic_job_runs_on_this_host_only():
     with pytest.raises(
         UsageError,
         match=r"d\.sh: h2 is not this host, and the workers of an elastic job run on one host",
-    ) as caught:
+    ) as raised:
         launcher.parse("localhost:2\nh2:2\n", 1, "d.sh")
-    assert "torchrun" in caught.value.hint
+    assert "torchrun" in raised.value.hint
 
 
 def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
@@ -229,11 +230,11 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
     answer.write_text("localhost:2\n")
     script = launcher.Script(f"cat '{answer}'", 1)
     output = ""
-    for wrong in (b"\xff\xfe\n", b"h2:2\n", None):
-        if wrong is None:
+    for invalid_output in (b"\xff\xfe\n", b"h2:2\n", None):
+        if invalid_output is None:
             answer.unlink()
         else:
-            answer.write_bytes(wrong)
+            answer.write_bytes(invalid_output)
         end_s = time.monotonic() + LIMIT_S
         while not (more := capsys.readouterr().err) and time.monotonic() < end_s:
             time.sleep(0.02)

@@ -94,7 +94,7 @@ def test_the_meeting_point_comes_from_the_launcher():
 
 
 def test_defaults():
-    options = environment.options({})
+    options = environment.read_options({})
     assert (options.fusion, options.cycle_s, options.cache) == (128 << 20, 1e-3, 1024)
     assert (options.stall_warn_s, options.stall_fail_s, options.timeout_s) == (60, math.inf, 120)
     assert not (
@@ -107,7 +107,7 @@ def test_defaults():
 
 
 def test_settings():
-    options = environment.options(
+    options = environment.read_options(
         {
             "HOROVOD_STALL_CHECK_DISABLE": "1",
             "HOROVOD_CYCLE_TIME": "2.5",
@@ -117,11 +117,13 @@ def test_settings():
     assert (options.stall_warn_s, options.cycle_s, options.timeline) == (math.inf, 2.5e-3, "")
 
 
-@pytest.mark.parametrize("name", [one.name for one in environment.SETTINGS if one.read is not str])
+@pytest.mark.parametrize(
+    "name", [setting.name for setting in environment.SETTINGS if setting.read is not str]
+)
 def test_invalid_values_are_refused(name):
-    with pytest.raises(Refused, match=f"{name}=much is invalid") as caught:
-        environment.options({name: "much"})
-    assert caught.value.hint.startswith("give ")
+    with pytest.raises(Refused, match=f"{name}=much is invalid") as raised:
+        environment.read_options({name: "much"})
+    assert raised.value.hint.startswith("give ")
 
 
 def test_variables_without_effect_are_named():
@@ -131,10 +133,10 @@ def test_variables_without_effect_are_named():
         "HOROVOD_NUM_NCCL_STREAMS": "0",
         "HOROVOD_CONTROLLER": "gloo",
     }
-    assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == [
+    assert environment.unsupported_variables({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == [
         "HOROVOD_AUTOTUNE",
         "HOROVOD_LOG_LEVEL",
     ]
-    assert environment.unsupported(
+    assert environment.unsupported_variables(
         {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_ELASTIC_TIMEOUT": "60"}
     ) == ["HOROVOD_CONTROLLER"]

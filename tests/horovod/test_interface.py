@@ -101,15 +101,17 @@ OTHERS = [
 ]
 
 
-def told(function):
-    """A signature in words; defaults that are objects of ours without them."""
+def signature(function):
+    """A signature as text, without defaults that are objects of busbw."""
     words = []
-    for name, one in inspect.signature(function).parameters.items():
-        if one.default is hvd.global_process_set or one.default is hvd.Compression.none:
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is hvd.global_process_set or parameter.default is hvd.Compression.none:
             words.append(name)
         else:
             words.append(
-                name if one.default is inspect.Parameter.empty else f"{name}={one.default}"
+                name
+                if parameter.default is inspect.Parameter.empty
+                else f"{name}={parameter.default}"
             )
     return ", ".join(words)
 
@@ -117,7 +119,7 @@ def told(function):
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_signatures(name):
     function = getattr(hvd, name)
-    assert told(function) == SIGNATURES[name]
+    assert signature(function) == SIGNATURES[name]
     assert name not in {"process_set", "compression"} and function.__doc__
 
 
@@ -149,12 +151,12 @@ def test_reductions_have_horovods_numbers():
 
 def test_elastic():
     elastic = hvd.elastic
-    assert told(elastic.ElasticSampler) == "dataset, shuffle=True, seed=0"
-    assert told(elastic.TorchState) == "model=None, optimizer=None, kwargs"
+    assert signature(elastic.ElasticSampler) == "dataset, shuffle=True, seed=0"
+    assert signature(elastic.TorchState) == "model=None, optimizer=None, kwargs"
     assert (
-        told(elastic.ObjectState) == "bcast_object, get_rank, kwargs"
-        and told(elastic.State) == "bcast_object, get_rank"
+        signature(elastic.ObjectState) == "bcast_object, get_rank, kwargs"
+        and signature(elastic.State) == "bcast_object, get_rank"
     )
-    assert told(elastic.run) == "func" and told(elastic.run_fn) == "func, reset"
+    assert signature(elastic.run) == "func" and signature(elastic.run_fn) == "func, reset"
     for name in ("set_epoch", "record_batch", "reset", "state_dict", "load_state_dict"):
         assert callable(getattr(elastic.ElasticSampler, name))

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from busbw.horovod.torch.requests import Cache, Kind, Request, Response, Table
+from busbw.horovod.torch.requests import Cache, OperationKind, Request, RequestTable, Response
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 MEMBERS = {0: (0, 1), 1: (1,)}
 
 
-def request(name, shape=(2,), kind=Kind.ALLREDUCE, set_id=0):
+def request(name, shape=(2,), kind=OperationKind.ALLREDUCE, set_id=0):
     return Request(kind, name, set_id, (shape,), (torch.float32,))
 
 
@@ -20,38 +20,38 @@ def answer(name, set_id=0, shape=(2,)):
 
 
 def test_requests_of_all_ranks_run_in_order_of_first_request():
-    table = Table()
+    table = RequestTable()
     for rank, name in ((0, "b"), (0, "a"), (1, "a"), (1, "c"), (1, "b")):
         table.add(rank, request(name))
-    assert [one.key for one in table.take_ready(MEMBERS)] == [(0, "b"), (0, "a")]
+    assert [response.key for response in table.take_ready(MEMBERS)] == [(0, "b"), (0, "a")]
     assert (0, "c") in table and (0, "a") not in table
 
 
 def test_a_process_set_waits_for_its_ranks_only():
-    table = Table()
+    table = RequestTable()
     table.add(1, request("a", set_id=1))
-    assert [one.error for one in table.take_ready(MEMBERS)] == [""]
+    assert [response.error for response in table.take_ready(MEMBERS)] == [""]
     table.add(1, request("a", set_id=7))
     assert "process set 7 no longer exists" in table.take_ready(MEMBERS)[0].error
 
 
 def test_joined_ranks_are_not_waited_for():
-    table = Table()
-    table.add(0, request("join", kind=Kind.JOIN))
+    table = RequestTable()
+    table.add(0, request("join", kind=OperationKind.JOIN))
     table.add(1, request("a"))
-    table.add(1, request("g", kind=Kind.ALLGATHER))
-    assert [bool(one.error) for one in table.take_ready(MEMBERS)] == [False, True]
+    table.add(1, request("g", kind=OperationKind.ALLGATHER))
+    assert [bool(response.error) for response in table.take_ready(MEMBERS)] == [False, True]
     assert table.joined == {0}
-    table.add(1, request("join", kind=Kind.JOIN))
+    table.add(1, request("join", kind=OperationKind.JOIN))
     assert list(table.take_ready(MEMBERS)[0].requests) == [0, 1] and not table.joined
 
 
 def test_waiting_requests_are_reported_periodically():
-    table = Table()
+    table = RequestTable()
     table.add(0, request("a"))
     assert not table.stalled(MEMBERS, 1e6, 0)
-    (found,) = table.stalled(MEMBERS, 0.0, 1e9)
-    assert (found.key, found.ready, found.missing) == ((0, "a"), (0,), (1,))
+    (stalled,) = table.stalled(MEMBERS, 0.0, 1e9)
+    assert (stalled.key, stalled.ready, stalled.missing) == ((0, "a"), (0,), (1,))
     assert not table.stalled(MEMBERS, 10.0, 1e9 + 5) and table.stalled(MEMBERS, 10.0, 1e9 + 15)
     assert table.overdue(10.0, 1e9) == [(0, "a")]
     assert table.fail((0, "a"), "late").error == "late" and table.fail((0, "a"), "late") is None
@@ -71,7 +71,7 @@ def test_the_least_recently_used_slot_is_reused():
     cache = Cache(2, 0)
     for name in ("a", "b"):
         cache.put(answer(name), MEMBERS[0])
-    assert [one.key for one in cache.take(0b01)] == [(0, "a")]
+    assert [request.key for request in cache.take(0b01)] == [(0, "a")]
     cache.put(answer("c"), MEMBERS[0])
     assert (cache.slot(request("a")), cache.slot(request("b")), cache.slot(request("c"))) == (
         0,

@@ -20,8 +20,8 @@ pytestmark = [
     "name",
     [
         "results_may_be_read_at_once",
-        "memory_of_a_result_is_nobody_elses_while_it_is_read",
-        "scaling_and_splits_are_horovods",
+        "memory_of_a_result_is_not_reused_while_it_is_read",
+        "scaling_and_splits_equal_those_of_horovod",
     ],
 )
 def test_two_gpus(name, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
-OWN = {"mine", "total", "fails"}
+OWN = {"rank_tensor", "total", "fails"}
 STEADY = "a_steady_step_negotiates_nothing"  # in a cache that holds its 50 operations
 CONTRACTS = hvd_jobs.contracts(hvd_contracts, OWN)
 
@@ -27,7 +27,7 @@ def job(request, tmp_path_factory):
 @pytest.mark.parametrize("name", [name for name in CONTRACTS if name != STEADY])
 def test_operations(job, name):
     for result in job:
-        assert name in result, [(one["code"], one["stderr"][-3000:]) for one in job]
+        assert name in result, [(result["code"], result["stderr"][-3000:]) for result in job]
         assert "failed" not in (result[name] or {}), result[name]["failed"]
 
 

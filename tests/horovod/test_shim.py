@@ -120,12 +120,12 @@ def test_python_m_runs_a_script_under_torchrun(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")],
 )
-def test_a_missing_script_is_a_usage_error(tmp_path, words, said):
+def test_a_missing_script_is_a_usage_error(tmp_path, words, message):
     done = run(tmp_path, sys.executable, "-m", "busbw.horovod", *words)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, message)
 
 
 def test_the_shim_has_every_horovod_module():

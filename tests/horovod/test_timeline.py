@@ -39,7 +39,7 @@ def test_a_killed_process_leaves_a_valid_trace(tmp_path):
     text = (tmp_path / "trace.json").read_text()
     assert not text.endswith("]\n")
     events = trace_events.read(text)
-    assert trace_events.faults(events) == []
+    assert trace_events.find_violations(events) == []
     assert sum(event["ph"] == "X" for event in events) == 200
     assert len({event["pid"] for event in events if event["ph"] == "X"}) == 7, (
         "one process per operation name"
@@ -58,10 +58,10 @@ def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path, capsys):
     timeline.stop()
     assert f"busbw horovod: the timeline {tmp_path / 'trace'} ends: " in capsys.readouterr().err
     events = trace_events.read((tmp_path / "trace").read_text())
-    assert trace_events.faults(events) == [] and 5 < len(events) < 100
+    assert trace_events.find_violations(events) == [] and 5 < len(events) < 100
 
 
-def test_a_new_file_begins_anew(tmp_path):
+def test_each_timeline_file_names_only_its_own_tensors(tmp_path):
     timeline = Timeline()
     for name in ("first", "second"):
         timeline.start(str(tmp_path / name))

@@ -6,8 +6,8 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
-HELPERS = {"net", "batches", "own", "trained", "alone", "distributed"}
-APART = {"gradients_go_as_light_variables_say"}
+HELPERS = {"net", "batches", "own_part", "trained", "alone", "distributed"}
+APART = {"light_variables_choose_the_exchange_of_gradients"}
 CONTRACTS = hvd_jobs.contracts(hvd_trainings, HELPERS | APART)
 
 
@@ -19,7 +19,7 @@ def job(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_trainings(job, name):
-    hvd_jobs.well(job, name)
+    hvd_jobs.results_of(job, name)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_trainings(job, name):
     ],
 )
 def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, describes, apart):
-    name = "gradients_go_as_light_variables_say"
+    name = "light_variables_choose_the_exchange_of_gradients"
     results = hvd_jobs.run(
         tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more
     )
-    for result in hvd_jobs.well(results, name):
+    for result in hvd_jobs.results_of(results, name):
         assert result[:2] == [two_d, describes] and result[2] < apart
     assert f"busbw horovod: gradients are exchanged by {describes}\n" in results[0]["stderr"]
     assert "busbw horovod: variables without effect: HOROVOD_AUTOTUNE\n" in results[0]["stderr"]

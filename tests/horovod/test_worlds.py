@@ -8,7 +8,11 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
-APART = {"one_is_lost", "what_waits_too_long_is_told_and_fails", "init_works_again_and_again"}
+APART = {
+    "a_lost_rank_fails_operations",
+    "long_waits_are_reported_and_fail",
+    "init_works_again_and_again",
+}
 CONTRACTS = hvd_jobs.contracts(hvd_worlds, {"hvd_size"} | APART)
 
 
@@ -22,11 +26,11 @@ def job(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_worlds(job, name):
-    hvd_jobs.well(job, name)
+    hvd_jobs.results_of(job, name)
 
 
 def test_init_works_again_and_again(tmp_path):
-    hvd_jobs.well(
+    hvd_jobs.results_of(
         hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2),
         "init_works_again_and_again",
     )
@@ -38,10 +42,8 @@ def test_long_waits_are_reported_then_fail(tmp_path):
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5",
         "HVD_FOLDER": str(tmp_path),
     }
-    results = hvd_jobs.run(
-        tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more
-    )
-    hvd_jobs.well(results, "what_waits_too_long_is_told_and_fails")
+    results = hvd_jobs.run(tmp_path, "hvd_worlds", ["long_waits_are_reported_and_fail"], 3, **more)
+    hvd_jobs.results_of(results, "long_waits_are_reported_and_fail")
     assert "allreduce.forgotten has waited" in results[0]["stderr"]
     assert (
         "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in results[0]["stderr"]
@@ -50,10 +52,11 @@ def test_long_waits_are_reported_then_fail(tmp_path):
 
 
 def test_a_rank_that_is_lost_is_named_by_all_others(tmp_path):
-    results = hvd_jobs.run(tmp_path, "hvd_worlds", ["one_is_lost"], 4)
-    assert [one["code"] for one in results] == [0, 7, 0, 0], results[0]["stderr"]
-    for one in (results[0], results[2], results[3]):
-        assert len(one["one_is_lost"]) == 2, "at once, and ever after"
-        assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one[
-            "one_is_lost"
-        ]
+    results = hvd_jobs.run(tmp_path, "hvd_worlds", ["a_lost_rank_fails_operations"], 4)
+    assert [result["code"] for result in results] == [0, 7, 0, 0], results[0]["stderr"]
+    for result in (results[0], results[2], results[3]):
+        assert len(result["a_lost_rank_fails_operations"]) == 2, "at once, and ever after"
+        assert all(
+            "lost: rank 1 on host0 (" in message
+            for message in result["a_lost_rank_fails_operations"]
+        ), result["a_lost_rank_fails_operations"]

@@ -61,7 +61,7 @@ def _rates(text: str, *ports: int) -> Change:
     ]
 
 
-def _without_gpus(*gone: int) -> Change:
+def _without_gpus(*missing: int) -> Change:
     """As after a reboot in which PCI did not find them."""
 
     def change(tree: Tree) -> None:
@@ -71,10 +71,10 @@ def _without_gpus(*gone: int) -> Change:
                 name,
                 gpus=[
                     gpu | {"index": at}
-                    for at, gpu in enumerate(g for g in gpus if g["index"] not in gone)
+                    for at, gpu in enumerate(g for g in gpus if g["index"] not in missing)
                 ],
             )
-        for index in gone:
+        for index in missing:
             tree.drop(f"/sys/bus/pci/devices/{gpu_bdf(index)}")
 
     return change
@@ -105,9 +105,9 @@ def _not_listed(tree: Tree) -> None:
         tree.update(name, gpus=json.loads(tree.calls[name]["text"])["gpus"][:-1])
 
 
-def _without_ports(*gone: int) -> Change:
+def _without_ports(*missing: int) -> Change:
     def change(tree: Tree) -> None:
-        for port in gone:
+        for port in missing:
             for path in (
                 f"/sys/class/infiniband/mlx5_{port}",
                 f"/sys/class/net/ib{port}",

@@ -89,7 +89,7 @@ def health(index: int) -> dict[str, object]:
 def add(tree: Tree, gpus: int) -> None:
     """To the tree."""
     tree.call("nvml", json.dumps({"driver": DRIVER, "gpus": [gpu(index) for index in range(gpus)]}))
-    peers = [[one, other, 0] for one in range(gpus) for other in range(one + 1, gpus)]
+    peers = [[first, second, 0] for first in range(gpus) for second in range(first + 1, gpus)]
     tree.call(
         "nvml_health",
         json.dumps(
@@ -132,7 +132,10 @@ def all_changed(**values: object) -> Change:
     def change(tree: Tree) -> None:
         tree.update(
             "nvml_health",
-            gpus=[one | values for one in json.loads(tree.calls["nvml_health"]["text"])["gpus"]],
+            gpus=[
+                gpu_health | values
+                for gpu_health in json.loads(tree.calls["nvml_health"]["text"])["gpus"]
+            ],
         )
 
     return change
@@ -148,7 +151,7 @@ def logged(*lines: str, ago_s: float = 60.0) -> Change:
 
 def links(count: int = 18, **values: object) -> list[dict[str, object]]:
     """Links of a GPU, of which the fourth has other values."""
-    made = [
+    entries = [
         {
             "number": number,
             "active": True,
@@ -159,4 +162,4 @@ def links(count: int = 18, **values: object) -> list[dict[str, object]]:
         }
         for number in range(count)
     ]
-    return [one | values if one["number"] == 3 else one for one in made]
+    return [entry | values if entry["number"] == 3 else entry for entry in entries]

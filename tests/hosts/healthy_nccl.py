@@ -19,9 +19,9 @@ SRUN = (
 )
 
 
-def library(path: str, version: str, by: str = "Python package") -> dict[str, str]:
+def library(path: str, version: str, source: str = "Python package") -> dict[str, str]:
     """One libnccl."""
-    return {"path": path, "version": version, "by": by}
+    return {"path": path, "version": version, "by": source}
 
 
 def add(tree: Tree) -> None:

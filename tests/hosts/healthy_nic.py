@@ -151,10 +151,10 @@ def _roce(tree: Tree, device: str, netdev: str, index: int) -> None:
     port, net = f"/sys/class/infiniband/{device}/ports/1", f"/sys/class/net/{netdev}"
     own = f"0000:0000:0000:0000:0000:ffff:0a{index:02x}:0001"
     for number, address in enumerate(("fe80:0000:0000:0000:0e42:a1ff:fe00:0001", own)):
-        for which, kind in enumerate(("IB/RoCE v1", "RoCE v2")):
-            tree.file(f"{port}/gids/{2 * number + which}", address)
-            tree.file(f"{port}/gid_attrs/types/{2 * number + which}", kind)
-            tree.file(f"{port}/gid_attrs/ndevs/{2 * number + which}", netdev)
+        for type_index, kind in enumerate(("IB/RoCE v1", "RoCE v2")):
+            tree.file(f"{port}/gids/{2 * number + type_index}", address)
+            tree.file(f"{port}/gid_attrs/types/{2 * number + type_index}", kind)
+            tree.file(f"{port}/gid_attrs/ndevs/{2 * number + type_index}", netdev)
     tree.file(f"{net}/qos/trust", "dscp").file(f"{net}/ecn/roce_np/cnp_dscp", "48")
     for priority in range(8):
         tree.file(f"{net}/ecn/roce_np/enable/{priority}", "1").file(

@@ -61,8 +61,8 @@ def loading(*, rate: float = 55e9, first: int | None = None, **values: object) -
         copies = load["gpus"][1]["copies"][0]
         copies["bytes_per_s"] = rate
         copies["samples"] = [
-            one | values if first in (None, number) else one
-            for number, one in enumerate(copies["samples"])
+            sample | values if first in (None, number) else sample
+            for number, sample in enumerate(copies["samples"])
         ]
         tree.call("gpu_load", json.dumps(load))
 

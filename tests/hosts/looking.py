@@ -1,4 +1,4 @@
-"""What a check finds on a machine of a tree."""
+"""Findings of a check on a machine that is recorded as a tree of files."""
 
 from healthy import healthy
 from tree import Change, Tree
@@ -18,5 +18,5 @@ def found(name: str, *changes: Change, tree: Tree | None = None) -> list[Checked
 
 def of(findings: list[Checked], subject: str) -> Checked:
     """The only finding on a subject."""
-    (one,) = [one for one in findings if one.subject == subject]
-    return one
+    (finding,) = [finding for finding in findings if finding.subject == subject]
+    return finding

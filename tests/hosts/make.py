@@ -75,7 +75,7 @@ def gpu(
 ) -> tuple[dict[str, object], Entries]:
     bus_id = f"0000{bus}".upper()
     link = {"state": 1, "version": version, "remote": 2, "speed_mbps": mbps}
-    said: dict[str, object] = {
+    entry: dict[str, object] = {
         "index": index,
         "name": name,
         "bus_id": bus_id,
@@ -89,7 +89,7 @@ def gpu(
         "nvlink": [{"link": number, **link} for number in range(links)],
     }
     base = f"/sys/bus/pci/devices/{bus}"
-    return said, files(
+    return entry, files(
         {f"{base}/vendor": "0x10de", f"{base}/class": "0x030200", f"{base}/numa_node": str(numa)}
     )
 
@@ -102,11 +102,11 @@ def h100x8_ib() -> Entries:
     """8 H100, one 400 Gbit/s InfiniBand port beside each, and a 25 Gbit/s management port; the
     GPUs idle at PCIe Gen1.
     """
-    entries, said = machine("gpu-a", "0-207", 2113390140), []
+    entries, gpus = machine("gpu-a", "0-207", 2113390140), []
     for index, bus in enumerate(("1b", "43", "52", "61", "9d", "c3", "d1", "df")):
         device, name, numa = f"0000:{bus}:00.0", f"mlx5_{index}", index // 4
-        one, pci = gpu(index, "NVIDIA H100 80GB HBM3", device, 18, 26562, 7, numa)
-        said.append(one)
+        entry, pci = gpu(index, "NVIDIA H100 80GB HBM3", device, 18, 26562, 7, numa)
+        gpus.append(entry)
         entries += pci + rdma(
             name, "400 Gb/sec (4X NDR)", "InfiniBand", [f"ib{index}"], f"0000:{bus}:01.0", numa
         )
@@ -115,7 +115,7 @@ def h100x8_ib() -> Entries:
         entries
         + interface("eno1", 25000, 1500, "0000:31:00.0")
         + interface("docker0", 10000, 1500, None)
-        + nvml(said)
+        + nvml(gpus)
     )
 
 
@@ -158,13 +158,13 @@ def vm_veth() -> Entries:
 
 def no_nic() -> Entries:
     """Nothing but loopback, and NVML that lists one GPU and lost another."""
-    one, pci = gpu(0, "NVIDIA H100 PCIe", "0000:17:00.0", 0, None, 0, 0)
+    entry, pci = gpu(0, "NVIDIA H100 PCIe", "0000:17:00.0", 0, None, 0, 0)
     lost: dict[str, object] = {"index": 1, "error": "GPU is lost"}
     return (
         machine("lone", "0-3,8", 16384000)
         + interface("lo", -1, 65536, None)
         + pci
-        + nvml([one, lost])
+        + nvml([entry, lost])
     )
 
 

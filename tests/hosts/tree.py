@@ -62,9 +62,9 @@ class Tree:
     def drop(self, path: str) -> "Tree":
         """Without a file or directory."""
         self.paths = {
-            one: entry
-            for one, entry in self.paths.items()
-            if one != path and not one.startswith(f"{path}/")
+            known: entry
+            for known, entry in self.paths.items()
+            if known != path and not known.startswith(f"{path}/")
         }
         return self
 

@@ -90,19 +90,19 @@ class NetTable:
         NULL.
         """
         p, size = c_void_p, c_size_t if self.modern else c_int
-        one = (p,) if self.modern else ()
+        context = (p,) if self.modern else ()
         return {
             "init": (p, c_uint64, p, LOGGER, PROFILER) if self.modern else (LOGGER,),
             "devices": (p,),
             "getProperties": (c_int, p),
-            "listen": (*one, c_int, p, p),
-            "connect": (*one, c_int, p, p, p),
+            "listen": (*context, c_int, p, p),
+            "connect": (*context, c_int, p, p, p),
             "accept": (p, p, p),
             "regMr": (p, p, c_size_t, c_int, p),
             "regMrDmaBuf": None,
             "deregMr": (p, p),
-            "isend": (p, p, size, c_int, p, *one, p),
-            "irecv": (p, c_int, p, p, p, p, *one, p),
+            "isend": (p, p, size, c_int, p, *context, p),
+            "irecv": (p, c_int, p, p, p, p, *context, p),
             "iflush": (p, c_int, p, p, p, p),
             "test": (p, p, p),
             "closeSend": (p,),
@@ -143,13 +143,13 @@ def header() -> str:
     """The net tables as C, for dlopen.c."""
     lines = []
     for row in NET_TABLES.values():
-        made = row.properties
+        properties = row.properties
         nulls = [str(at) for at, types in enumerate(row.entries.values(), 1) if types is None]
         parts = [
             (
-                (f"{name}[{at}]", getattr(made, name).offset + 4 * at, 4)
+                (f"{name}[{at}]", getattr(properties, name).offset + 4 * at, 4)
                 if kind is Devices
-                else (name, getattr(made, name).offset, ctypes.sizeof(kind))
+                else (name, getattr(properties, name).offset, ctypes.sizeof(kind))
             )
             for name, kind in row.fields
             for at in range(ctypes.sizeof(kind) // 4 if kind is Devices else 1)

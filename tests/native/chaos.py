@@ -31,7 +31,7 @@ def flows(
 
     `comms` has the ends of connections by sender.
     """
-    asked: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
+    traffic: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     for sender, pairs in comms.items():
         receiver = "b" if sender == "a" else "a"
         for sent, received in pairs:
@@ -41,9 +41,9 @@ def flows(
                 (n for n in range(MAX_MESSAGES) if sum(drawn[:n]) >= nbytes), MAX_MESSAGES
             )
             messages = [[size, number, 0] for number, size in enumerate(drawn[:enough])]
-            asked[sender].append({"comm": sent, "way": "send", "messages": messages})
-            asked[receiver].append({"comm": received, "way": "recv", "messages": messages})
-    return asked
+            traffic[sender].append({"comm": sent, "way": "send", "messages": messages})
+            traffic[receiver].append({"comm": received, "way": "recv", "messages": messages})
+    return traffic
 
 
 @dataclass
@@ -132,5 +132,5 @@ class Course:
             time.sleep(0.1)
         process.send_signal(signal.SIGCONT)
 
-    def _note(self, what: str) -> None:
-        self.log.append(f"{time.monotonic() - self._begun:.2f} s: {what}")
+    def _note(self, event: str) -> None:
+        self.log.append(f"{time.monotonic() - self._begun:.2f} s: {event}")

@@ -17,10 +17,10 @@ from abi import NET_TABLES
 Job = Callable[..., tuple[peers.Peer, peers.Peer]]
 
 
-def _made(count: int, family: str) -> Iterator[rails.Rails]:
+def _rails(count: int, family: str) -> Iterator[rails.Rails]:
     try:
-        with rails.rails(count, family) as made:
-            yield made
+        with rails.rails(count, family) as emulated:
+            yield emulated
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
 
@@ -28,20 +28,22 @@ def _made(count: int, family: str) -> Iterator[rails.Rails]:
 @pytest.fixture(scope="session")
 def rail() -> Iterator[rails.Rails]:
     """Two hosts with one NIC each and IPv4, for tests that break nothing."""
-    yield from _made(1, rails.IPV4)
+    yield from _rails(1, rails.IPV4)
 
 
 @pytest.fixture(scope="session")
 def rail6() -> Iterator[rails.Rails]:
     """The same with IPv6 only."""
-    yield from _made(1, rails.IPV6)
+    yield from _rails(1, rails.IPV6)
 
 
 @pytest.fixture(params=[rails.IPV4, rails.IPV6])
 def family(request: pytest.FixtureRequest) -> rails.Rails:
     """IPv4, then IPv6."""
-    made: rails.Rails = request.getfixturevalue("rail" if request.param == rails.IPV4 else "rail6")
-    return made
+    requested: rails.Rails = request.getfixturevalue(
+        "rail" if request.param == rails.IPV4 else "rail6"
+    )
+    return requested
 
 
 @pytest.fixture
@@ -73,24 +75,24 @@ def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
 
     Hosts that belong to one test (own_rails) are removed after their processes.
     """
-    made: list[peers.Peer] = []
+    started: list[peers.Peer] = []
 
     def start(
-        on: rails.Rails, version: int = 11, **variables: Any
+        emulated: rails.Rails, version: int = 11, **variables: Any
     ) -> tuple[peers.Peer, peers.Peer]:
         a, b = (
             peers.Peer(plugin_library, version, host.inside, host.addresses[0], **variables)
-            for host in on.hosts
+            for host in emulated.hosts
         )
-        made.extend((a, b))
+        started.extend((a, b))
         for peer in (a, b):
             peer.call("init")
         return a, b
 
     yield start
-    alive = [peer for peer in made if peer.process.poll() is None]
+    alive = [peer for peer in started if peer.process.poll() is None]
     ends = [peer.stop() for peer in alive]
-    for peer in made:
+    for peer in started:
         peer.stop()
     assert ends == [0] * len(alive), (ends, [peer.wrote for peer in alive])
 
@@ -98,10 +100,10 @@ def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
 @pytest.fixture
 def lone(plugin_library: Path, rail: rails.Rails) -> Iterator[Callable[..., peers.Peer]]:
     """Starts one process without init."""
-    made: list[peers.Peer] = []
+    started: list[peers.Peer] = []
 
     def start(version: int = 11, **variables: str) -> peers.Peer:
-        made.append(
+        started.append(
             peers.Peer(
                 plugin_library,
                 version,
@@ -110,7 +112,7 @@ def lone(plugin_library: Path, rail: rails.Rails) -> Iterator[Callable[..., peer
                 **variables,
             )
         )
-        return made[-1]
+        return started[-1]
 
     yield start
-    assert [peer.stop() for peer in made] == [0] * len(made), [peer.wrote for peer in made]
+    assert [peer.stop() for peer in started] == [0] * len(started), [peer.wrote for peer in started]

@@ -34,7 +34,7 @@ class Flow:
     error: int | None = None
     call: str = ""
     ended: float = 0.0
-    got: list[int] = field(default_factory=list)
+    received_sizes: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     _ahead: deque[tuple[int, list[Buffer]]] = field(default_factory=deque)
@@ -93,15 +93,15 @@ class Flow:
         self.times.append(time.monotonic())
         self.ended = self.times[-1]
         self._ahead.popleft()
-        self.got += sizes
+        self.received_sizes += sizes
         if self.way == "recv":
             group = self.messages[first : first + self.group]
-            found = [
+            buffer_faults = [
                 buffer.fault(message[0], message[1])
                 for buffer, message in zip(buffers, group, strict=True)
             ]
             self.faults += [
-                f"message {first + i}: {fault}" for i, fault in enumerate(found) if fault
+                f"message {first + i}: {fault}" for i, fault in enumerate(buffer_faults) if fault
             ]
         return True
 
@@ -124,7 +124,7 @@ class Flow:
             "error": self.error,
             "call": self.call,
             "ended": self.ended,
-            "sizes": self.got,
+            "sizes": self.received_sizes,
             "faults": self.faults + self.outstanding_faults(),
             "times": self.times,
         }

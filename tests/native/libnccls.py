@@ -24,7 +24,7 @@ def installed() -> list[Path]:
     return [path for folder in folders for path in Path(folder).glob("lib/libnccl.so.2")]
 
 
-def every() -> list[object]:
+def libraries() -> list[object]:
     """A parameter for each libnccl, or one with the reason why there is none."""
     origins = {
         "installed": (installed(), "no nvidia-nccl package with a libnccl.so.2"),
@@ -50,7 +50,7 @@ def version_of(libnccl: Path, oldest: int) -> int:
     done = subprocess.run(
         [sys.executable, "-c", _ASK, libnccl], capture_output=True, text=True, check=True
     )
-    found = int(done.stdout)
-    if found < oldest:
-        pytest.skip(f"NCCL {found}: loads plugins differently from {oldest} and newer")
-    return found
+    version = int(done.stdout)
+    if version < oldest:
+        pytest.skip(f"NCCL {version}: loads plugins differently from {oldest} and newer")
+    return version

@@ -90,10 +90,10 @@ class Net:
 
         NetError.
         """
-        found = self.row.properties()
-        ctypes.memset(byref(found), 0xAA, ctypes.sizeof(found))
-        self._call("getProperties", device, byref(found))
-        fields = {name: getattr(found, name) for name, _ in found._fields_}
+        properties = self.row.properties()
+        ctypes.memset(byref(properties), 0xAA, ctypes.sizeof(properties))
+        self._call("getProperties", device, byref(properties))
+        fields = {name: getattr(properties, name) for name, _ in properties._fields_}
         if "vProps" in fields:
             fields["vProps"] = list(fields["vProps"].devs[: fields["vProps"].ndevs])
         return {
@@ -176,8 +176,10 @@ class Net:
 
     def iflush(self, comm: int) -> None:
         """Always refused: pointers are HOST. NetError."""
-        one, request = (c_void_p * 1)(), c_void_p()
-        self._call("iflush", comm, 1, byref(one), byref((c_int * 1)()), byref(one), byref(request))
+        pointer, request = (c_void_p * 1)(), c_void_p()
+        self._call(
+            "iflush", comm, 1, byref(pointer), byref((c_int * 1)()), byref(pointer), byref(request)
+        )
 
     def test(self, request: int, buffers: int) -> list[int] | None:
         """None if not done, else the bytes of each buffer.

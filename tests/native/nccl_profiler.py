@@ -193,8 +193,8 @@ def collective(
 
 
 def main(library: str, version: int, count: int, ending: str) -> None:
-    """`count` calls, in turn on three communicators, of sizes that tell their number; then it
-    ends as told.
+    """Make `count` calls, in turn on three communicators, whose sizes tell their number; then end
+    as requested.
     """
     profiler = Profiler(Path(library), version)
     rank = int(os.environ.get("RANK", "0"))

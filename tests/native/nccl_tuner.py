@@ -27,7 +27,7 @@ INFO = (c_void_p, c_int, c_size_t, c_int, c_void_p, c_int, c_int, c_int, POINTER
 
 
 class Called:
-    """The table at an address, with a communicator of its own."""
+    """The table at an address, with a new communicator."""
 
     def __init__(self, address: int, version: int) -> None:
         table = (c_void_p * 4).from_address(address)

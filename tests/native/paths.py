@@ -83,16 +83,18 @@ class Paths:
         filled at the end.
         """
         links: dict[streams.Stream, int] = {}
-        with streams.first_packets(["ip", "netns", "exec", self.routers[0]], "p") as seen:
+        with streams.first_packets(["ip", "netns", "exec", self.routers[0]], "p") as interfaces:
             yield links
-        links.update((stream, int(name[1:])) for stream, name in seen.items())
+        links.update((stream, int(name[1:])) for stream, name in interfaces.items())
 
-    def of_kernel(self, connections: int, each: int) -> list[list[streams.Stream]]:
-        """Streams from host 1 to `connections` listeners on host 2, `each` to one, whose source
-        ports the kernel chose.
+    def of_kernel(self, connections: int, streams_each: int) -> list[list[streams.Stream]]:
+        """Streams from host 1 to `connections` listeners on host 2, `streams_each` to one, whose
+        source ports the kernel chose.
         """
-        here, there = self.hosts
-        return streams.of_kernel(here.inside, there.inside, there.addresses[0], connections, each)
+        source, destination = self.hosts
+        return streams.of_kernel(
+            source.inside, destination.inside, destination.addresses[0], connections, streams_each
+        )
 
 
 @contextlib.contextmanager
@@ -152,10 +154,10 @@ def paths(count: int, family: str = IPV4, forget: bool = False) -> Iterator[Path
         if forget:
             for host in hosts:
                 _set(host.namespace, "net/ipv4/tcp_max_tw_buckets", 0)
-        made = Paths(hosts, routers, count, family)
-        made.hash_by(PORTS)
-        _wait(made)
-        yield made
+        routed = Paths(hosts, routers, count, family)
+        routed.hash_by(PORTS)
+        _wait(routed)
+        yield routed
 
 
 def _address(family: str, network: int, number: int) -> str:
@@ -202,12 +204,12 @@ def _set(namespace: str, name: str, value: int) -> None:
         raise netlab.Unavailable(f"{name}: {done.stderr.strip()}")
 
 
-def _wait(made: Paths) -> None:
+def _wait(routed: Paths) -> None:
     """Wait until the hosts reach each other."""
     deadline = time.monotonic() + 5
     while True:
         try:
-            made.of_kernel(1, 4 * made.count)
+            routed.of_kernel(1, 4 * routed.count)
             return
         except subprocess.CalledProcessError as error:
             if time.monotonic() > deadline:

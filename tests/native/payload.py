@@ -40,10 +40,12 @@ class Buffer:
         """
         for at, start, count in _pieces(min(size, self.size), seed):
             if _memcmp(self.address + at, _RING_AT + start, count):
-                got = ctypes.string_at(self.address + at, count)
+                content = ctypes.string_at(self.address + at, count)
                 first = next(
                     i
-                    for i, (a, b) in enumerate(zip(got, _RING[start : start + count], strict=True))
+                    for i, (a, b) in enumerate(
+                        zip(content, _RING[start : start + count], strict=True)
+                    )
                     if a != b
                 )
                 return f"byte {at + first} of {size} differs"

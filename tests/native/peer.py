@@ -66,10 +66,10 @@ class Peer:
         def connect(text: str) -> int | None:
             # The plugin may keep its state in these bytes between calls, so they are one object per
             # handle.
-            kept = self.handles.setdefault(
+            handle_buffer = self.handles.setdefault(
                 text, (c_char * HANDLE_BYTES).from_buffer_copy(bytes.fromhex(text))
             )
-            return self.net.connect(device, kept)
+            return self.net.connect(device, handle_buffer)
 
         return _in_turn(connect, handles, limit_s)
 
@@ -101,13 +101,13 @@ class Peer:
 
         Buffers stay valid until the comm is closed.
         """
-        made = [flow.Flow(**one) for one in flows]
-        for one in made:
-            self.flows.setdefault(one.comm, []).append(one)
+        started = [flow.Flow(**fields) for fields in flows]
+        for started_flow in started:
+            self.flows.setdefault(started_flow.comm, []).append(started_flow)
         began, cpu = time.monotonic(), time.thread_time()
-        flow.run(self.net, made, limit_s, until_posted)
+        flow.run(self.net, started, limit_s, until_posted)
         return {
-            "flows": [one.report() for one in made],
+            "flows": [started_flow.report() for started_flow in started],
             "began": began,
             "cpu_s": time.thread_time() - cpu,
         }
@@ -116,7 +116,9 @@ class Peer:
         """Writes outside the buffers of outstanding requests."""
         return {
             "faults": [
-                fault for one in self.flows.get(comm, []) for fault in one.outstanding_faults()
+                fault
+                for outstanding in self.flows.get(comm, [])
+                for fault in outstanding.outstanding_faults()
             ]
         }
 
@@ -160,9 +162,9 @@ class Peer:
         }
 
 
-def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
-    """Comms in the order of `whats`, None for those that are not ready, how many calls it took and
-    the slowest in seconds.
+def _in_turn(call: _Try, arguments: list[Any], limit_s: float) -> dict[str, Any]:
+    """Comms in the order of `arguments`, None for those that are not ready, how many calls it took
+    and the slowest in seconds.
 
     A call that was preempted does not count for the slowest: only calls that wait do.
     """
@@ -170,21 +172,21 @@ def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
     comms: dict[int, int] = {}
     calls, slowest = 0, 0.0
     while True:
-        for number, what in enumerate(whats):
+        for number, argument in enumerate(arguments):
             if number in comms:
                 continue
             preempted = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
             began = time.perf_counter()
-            comm = call(what)
+            comm = call(argument)
             took = time.perf_counter() - began
             calls += 1
             if resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw == preempted:
                 slowest = max(slowest, took)
             if comm is not None:
                 comms[number] = comm
-        if len(comms) == len(whats) or time.monotonic() >= deadline:
+        if len(comms) == len(arguments) or time.monotonic() >= deadline:
             return {
-                "comms": [comms.get(number) for number in range(len(whats))],
+                "comms": [comms.get(number) for number in range(len(arguments))],
                 "calls": calls,
                 "slowest_s": slowest,
             }

@@ -100,14 +100,14 @@ class Peer:
 
     def ports(self) -> list[int]:
         """TCP ports that it listens on."""
-        mine = streams.descriptors(self.process.pid)
-        found = set()
+        own_descriptors = streams.descriptors(self.process.pid)
+        ports = set()
         for name in ("tcp", "tcp6"):
             for line in Path(f"/proc/{self.process.pid}/net/{name}").read_text().splitlines()[1:]:
                 words = line.split()
-                if words[3] == LISTENING and f"socket:[{words[9]}]" in mine:
-                    found.add(int(words[1].rsplit(":", 1)[1], 16))
-        return sorted(found)
+                if words[3] == LISTENING and f"socket:[{words[9]}]" in own_descriptors:
+                    ports.add(int(words[1].rsplit(":", 1)[1], 16))
+        return sorted(ports)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -136,8 +136,10 @@ class Peer:
 def link(sender: Peer, receiver: Peer, count: int = 1, device: int = 0) -> list[tuple[int, int]]:
     """`count` connections from one process to another: (sending comm, receiving comm) each."""
     listening = [receiver.call("listen", device=device) for _ in range(count)]
-    sender.start("connect", handles=[one["handle"] for one in listening], device=device, limit_s=10)
-    receiver.start("accept", listeners=[one["comm"] for one in listening], limit_s=10)
+    sender.start(
+        "connect", handles=[listener["handle"] for listener in listening], device=device, limit_s=10
+    )
+    receiver.start("accept", listeners=[listener["comm"] for listener in listening], limit_s=10)
     sent, received = sender.result()["comms"], receiver.result()["comms"]
     assert None not in sent and None not in received, (
         f"not connected within 10 s: {sent} {received}"
@@ -163,7 +165,9 @@ def move(
     sent, received = both(
         sender,
         {
-            "flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in messages]}],
+            "flows": [
+                {"comm": pair[0], "way": "send", "messages": [message[:3] for message in messages]}
+            ],
             "limit_s": limit_s,
         },
         receiver,
@@ -175,11 +179,11 @@ def move(
     return sent[0], received[0]
 
 
-def fine(*reports: dict[str, Any], messages: int) -> None:
+def assert_complete(*reports: dict[str, Any], messages: int) -> None:
     """Assert that each flow moved all its messages intact."""
-    for one in reports:
-        assert one["error"] is None, (
-            f"{one['call']} returned {one['error']} after {one['done']} messages"
+    for report in reports:
+        assert report["error"] is None, (
+            f"{report['call']} returned {report['error']} after {report['done']} messages"
         )
-        assert one["faults"] == []
-        assert one["done"] == messages
+        assert report["faults"] == []
+        assert report["done"] == messages

@@ -63,10 +63,10 @@ class Rails:
 
     def up(self, rail: int, host: int) -> None:
         """Set it up again, and add its IPv6 addresses as a network configuration would."""
-        one = self.hosts[host]
-        netlab.ip("-n", one.namespace, "link", "set", one.interfaces[rail], "up")
+        restored = self.hosts[host]
+        netlab.ip("-n", restored.namespace, "link", "set", restored.interfaces[rail], "up")
         if self.family == IPV6:
-            _address(one, rail, "replace")
+            _address(restored, rail, "replace")
 
     def blackhole(self, rail: int) -> None:
         """Drop all packets without notice: carriers stay."""
@@ -100,11 +100,11 @@ class Rails:
 
     def sent(self, host: int) -> list[int]:
         """Bytes that a host's interfaces have sent, one number for each rail."""
-        one = self.hosts[host]
+        sender = self.hosts[host]
         words = [
-            *one.inside,
+            *sender.inside,
             "cat",
-            *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in one.interfaces),
+            *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in sender.interfaces),
         ]
         return [
             int(word)
@@ -131,9 +131,9 @@ def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
             netlab.ip("-n", switch, "link", "set", f"br{rail}", "mtu", "9000", "up")
             for number, host in enumerate(hosts):
                 _plug(host, rail, switch, _port(rail, number))
-        made = Rails(hosts, switch, family)
-        _wait(made)
-        yield made
+        wired = Rails(hosts, switch, family)
+        _wait(wired)
+        yield wired
 
 
 def _port(rail: int, host: int) -> str:
@@ -141,11 +141,11 @@ def _port(rail: int, host: int) -> str:
 
 
 def _host(token: str, number: int, count: int, family: str) -> Host:
-    made = [
+    texts = [
         f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}"
         for rail in range(count)
     ]
-    addresses = [str(ipaddress.ip_address(one)) for one in made]  # in canonical form
+    addresses = [str(ipaddress.ip_address(text)) for text in texts]  # in canonical form
     return Host(
         f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses
     )
@@ -171,7 +171,7 @@ def _address(host: Host, rail: int, verb: str) -> None:
     netlab.ip("-n", host.namespace, "addr", verb, *words)
 
 
-def _wait(made: Rails) -> None:
+def _wait(wired: Rails) -> None:
     """Wait until a host reaches the other on every rail: new bridges need a moment."""
     deadline = time.monotonic() + 5
     probe = (
@@ -179,8 +179,8 @@ def _wait(made: Rails) -> None:
         "try: socket.create_connection((sys.argv[1], 9), 0.5)\n"
         "except ConnectionRefusedError: pass"
     )
-    for address in made.hosts[1].addresses:
-        words: list[Any] = [*made.hosts[0].inside, "python3", "-c", probe, address]
+    for address in wired.hosts[1].addresses:
+        words: list[Any] = [*wired.hosts[0].inside, "python3", "-c", probe, address]
         while subprocess.run(words, capture_output=True, timeout=20, check=False).returncode:
             if time.monotonic() > deadline:
                 raise netlab.Unavailable(f"no route to {address} over the emulated switch")

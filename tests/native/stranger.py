@@ -21,7 +21,7 @@ def hello(token: bytes) -> bytes:
 
 
 def say(kind: str, token: bytes) -> bytes:
-    """What this kind of stranger sends."""
+    """The bytes that this kind of stranger sends."""
     random_bytes = random.Random(5).randbytes(1 << 20)
     return {
         "garbage": random_bytes,
@@ -33,19 +33,19 @@ def say(kind: str, token: bytes) -> bytes:
 
 def _connect(address: str, port: int, waits: bool) -> socket.socket:
     """A connection. A kind that does not wait may be refused, or not yet connected."""
-    one = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    one.settimeout(5 if waits else 0)
+    connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    connection.settimeout(5 if waits else 0)
     if waits:
-        one.connect((address, port))
+        connection.connect((address, port))
     else:
-        one.connect_ex((address, port))
-    return one
+        connection.connect_ex((address, port))
+    return connection
 
 
 def main() -> None:
     """Connect, send, report, hold."""
-    kind, address, port, *rest = sys.argv[1:]
-    token = bytes.fromhex(rest[0]) if rest else bytes(TOKEN_BYTES)
+    kind, address, port, *token_words = sys.argv[1:]
+    token = bytes.fromhex(token_words[0]) if token_words else bytes(TOKEN_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     if kind == "scanner":
@@ -57,19 +57,19 @@ def main() -> None:
         _connect(address, int(port), waits=kind != "crowd")
         for _ in range(CROWD if kind == "crowd" else 8)
     ]
-    back = b""
-    for one in held if kind != "crowd" else []:
-        one.settimeout(3)
+    received = b""
+    for connection in held if kind != "crowd" else []:
+        connection.settimeout(3)
         try:
-            one.sendall(say(kind, token))
+            connection.sendall(say(kind, token))
         except OSError:  # dropped while it sent, as it should be
             continue
     if kind in ("right token", "wrong token"):
         try:
-            back = held[0].recv(64)
+            received = held[0].recv(64)
         except OSError:
-            back = b""
-    print(json.dumps({"back": back.hex()}), flush=True)
+            received = b""
+    print(json.dumps({"back": received.hex()}), flush=True)
     sys.stdin.read()
 
 

@@ -50,11 +50,11 @@ def slave(stream: Stream, slaves: int) -> int:
 
 def descriptors(pid: int) -> dict[str, int]:
     """Open descriptors of a process by their target, such as `socket:[1234]`."""
-    found = {}
+    by_target = {}
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed meanwhile
-            found[str(file.readlink())] = int(file.name)
-    return found
+            by_target[str(file.readlink())] = int(file.name)
+    return by_target
 
 
 def of_process(pid: int) -> list[list[Stream]]:
@@ -62,18 +62,19 @@ def of_process(pid: int) -> list[list[Stream]]:
     the order of opening.
     """
     opened = descriptors(pid)
-    found: dict[int, list[tuple[int, Stream]]] = {}
+    by_port: dict[int, list[tuple[int, Stream]]] = {}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             number = opened.get(f"socket:[{words[9]}]")
             if words[3] == ESTABLISHED and number is not None:
                 (source, source_port), (target, target_port) = _end(words[1]), _end(words[2])
-                found.setdefault(target_port, []).append(
+                by_port.setdefault(target_port, []).append(
                     (number, Stream(source, target, source_port, target_port))
                 )
     return [
-        [stream for _, stream in some] for some in sorted(sorted(some) for some in found.values())
+        [stream for _, stream in group]
+        for group in sorted(sorted(group) for group in by_port.values())
     ]
 
 
@@ -87,25 +88,25 @@ def _end(text: str) -> tuple[str, int]:
 
 
 def of_kernel(
-    here: list[str], there: list[str], target: str, connections: int, streams: int
+    source: list[str], destination: list[str], target: str, connections: int, streams: int
 ) -> list[list[Stream]]:
     """`streams` to each of `connections` listeners on a host, with source ports that the kernel
     chose, in the order of opening.
 
-    `here` and `there` are the command prefixes that enter the hosts. subprocess.CalledProcessError
-    if there is no route.
+    `source` and `destination` are the command prefixes that enter the hosts.
+    subprocess.CalledProcessError if there is no route.
     """
     with subprocess.Popen(
-        _program(there, "serve", target, connections),
+        _program(destination, "serve", target, connections),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as server:
         assert server.stdin and server.stdout
-        connect = _program(here, "connect", target, streams, server.stdout.readline())
+        connect = _program(source, "connect", target, streams, server.stdout.readline())
         done = subprocess.run(connect, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         server.stdin.close()
-    return [[Stream(*one) for one in some] for some in json.loads(done.stdout)]
+    return [[Stream(*stream) for stream in group] for group in json.loads(done.stdout)]
 
 
 @contextlib.contextmanager
@@ -116,17 +117,17 @@ def first_packets(inside: list[str], prefix: str) -> Iterator[dict[Stream, str]]
     Only interfaces whose names begin with `prefix`; `inside` is the command prefix that enters the
     host.
     """
-    found: dict[Stream, str] = {}
+    interfaces: dict[Stream, str] = {}
     with subprocess.Popen(
         _program(inside, "watch", prefix), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as watcher:
         assert watcher.stdin and watcher.stdout
         watcher.stdout.readline()  # it listens
         try:
-            yield found
+            yield interfaces
         finally:
             watcher.stdin.close()
-            found.update(
+            interfaces.update(
                 (Stream(*stream), name) for name, *stream in json.loads(watcher.stdout.read())
             )
 
@@ -141,7 +142,7 @@ def _serve(address: str, count: str) -> None:
     sockets = [
         socket.create_server((address, 0), family=family, backlog=64) for _ in range(int(count))
     ]
-    print(json.dumps([one.getsockname()[1] for one in sockets]), flush=True)
+    print(json.dumps([listener.getsockname()[1] for listener in sockets]), flush=True)
     sys.stdin.read()
 
 
@@ -149,16 +150,19 @@ def _connect(address: str, count: str, ports: str) -> None:
     """Like NCCL's own transport it does not bind: the kernel chooses the source port at each
     connect.
     """
-    made = [
+    groups = [
         [socket.create_connection((address, port), 5) for _ in range(int(count))]
         for port in json.loads(ports)
     ]
-    ends = [[(one.getsockname(), one.getpeername()) for one in some] for some in made]
+    ends = [
+        [(connection.getsockname(), connection.getpeername()) for connection in group]
+        for group in groups
+    ]
     print(
         json.dumps(
             [
-                [(source[0], target[0], source[1], target[1]) for source, target in some]
-                for some in ends
+                [(source[0], target[0], source[1], target[1]) for source, target in group]
+                for group in ends
             ]
         )
     )
@@ -166,16 +170,16 @@ def _connect(address: str, count: str, ports: str) -> None:
 
 def _watch(prefix: str) -> None:
     """Capture all packets until the input ends; the first of a stream has SYN and no ACK."""
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as heard:
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as capture:
         # all that comes while this has no core
-        heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
+        capture.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         print(flush=True)
-        found = []
-        while heard in select.select([heard, sys.stdin], [], [])[0]:
-            packet, (name, _, kind, *_) = heard.recvfrom(128)
+        packets = []
+        while capture in select.select([capture, sys.stdin], [], [])[0]:
+            packet, (name, _, kind, *_) = capture.recvfrom(128)
             if kind == PACKET_OUTGOING and name.startswith(prefix) and (stream := _opened(packet)):
-                found.append((name, *stream))
-    print(json.dumps(found))
+                packets.append((name, *stream))
+    print(json.dumps(packets))
 
 
 def _opened(packet: bytes) -> Stream | None:

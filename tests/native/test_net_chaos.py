@@ -42,17 +42,17 @@ def test_all_messages_arrive_intact_under_random_faults(job, own_rails, seed):
     course = Course(rng, rails, count, {"a": a, "b": b})
     used = course.begin()
     comms = {"a": link(a, b, pairs), "b": link(b, a, pairs)}
-    asked = flows(rng, comms, int(250e6 * used if limited else 3e9) // pairs)
-    a.start("traffic", flows=asked["a"], limit_s=LIMIT_S)
-    b.start("traffic", flows=asked["b"], limit_s=LIMIT_S)
+    traffic = flows(rng, comms, int(250e6 * used if limited else 3e9) // pairs)
+    a.start("traffic", flows=traffic["a"], limit_s=LIMIT_S)
+    b.start("traffic", flows=traffic["b"], limit_s=LIMIT_S)
     course.run()
-    done = a.result()["flows"] + b.result()["flows"]
+    reports = a.result()["flows"] + b.result()["flows"]
     words = "\n".join([*course.log, "a:", a.log(), "b:", b.log()])
-    for flow, wanted in zip(done, asked["a"] + asked["b"], strict=True):
+    for flow, planned in zip(reports, traffic["a"] + traffic["b"], strict=True):
         assert (flow["error"], flow["faults"], flow["done"]) == (
             None,
             [],
-            len(wanted["messages"]),
+            len(planned["messages"]),
         ), words
         assert (
             max((late - early for early, late in itertools.pairwise(flow["times"])), default=0)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from nccl_net import INVALID_USAGE, REMOTE_ERROR
-from peers import Raised, fine, link, move
+from peers import Raised, assert_complete, link, move
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
@@ -77,14 +77,14 @@ def test_a_sender_closes_with_requests_outstanding(job, family):
 def test_messages_sent_before_a_close_still_arrive(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
-    some = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
-    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": some}], limit_s=1)[
-        "flows"
-    ][0]
+    messages = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
+    sent = a.call(
+        "traffic", flows=[{"comm": sender, "way": "send", "messages": messages}], limit_s=1
+    )["flows"][0]
     a.call("close", way="send", comm=sender)
     time.sleep(0.3)
     received = b.call(
-        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5
+        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": messages}], limit_s=5
     )["flows"][0]
     assert received["faults"] == []
     assert received["done"] >= sent["done"], "a completed message must not be lost"
@@ -92,7 +92,7 @@ def test_messages_sent_before_a_close_still_arrive(job, rail):
 
 def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     a, b = job(rail)
-    (sender, _), back = link(a, b)[0], link(b, a)[0]
+    (sender, _), reverse_pair = link(a, b)[0], link(b, a)[0]
     a.call(
         "traffic",
         flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}],
@@ -100,13 +100,13 @@ def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     )
     a.call(
         "traffic",
-        flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        flows=[{"comm": reverse_pair[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
         until_posted=True,
     )
     b.process.send_signal(signal.SIGSTOP)
     try:
         assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
-        assert a.call("close", way="recv", comm=back[1])["seconds"] < CLOSE_S
+        assert a.call("close", way="recv", comm=reverse_pair[1])["seconds"] < CLOSE_S
     finally:
         b.process.send_signal(signal.SIGCONT)
 
@@ -135,7 +135,7 @@ def test_a_killed_peer_is_named(job, family, dies):
 def test_a_peer_that_exits_without_closing_is_reported(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
-    fine(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
     b.start(
         "traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10
     )
@@ -146,14 +146,14 @@ def test_a_peer_that_exits_without_closing_is_reported(job, rail):
 def test_a_briefly_stopped_peer_is_not_an_error(job, rail):
     a, b = job(rail, 11)
     pair = link(a, b)[0]
-    some = [[M, number, 0] for number in range(300)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}])
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}])
+    messages = [[M, number, 0] for number in range(300)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}])
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}])
     time.sleep(0.1)
     b.process.send_signal(signal.SIGSTOP)
     time.sleep(2)
     b.process.send_signal(signal.SIGCONT)
-    fine(a.result()["flows"][0], b.result()["flows"][0], messages=300)
+    assert_complete(a.result()["flows"][0], b.result()["flows"][0], messages=300)
 
 
 @pytest.mark.parametrize(

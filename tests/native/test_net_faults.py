@@ -7,7 +7,7 @@ from typing import Any
 import netlab
 import pytest
 from nccl_net import REMOTE_ERROR
-from peers import Peer, fine, link, move
+from peers import Peer, assert_complete, link, move
 from rails import IPV4, IPV6, Rails
 
 pytestmark = [
@@ -38,9 +38,13 @@ def begin(
 ) -> int:
     """The number of messages for about this many seconds at the rate of the rails."""
     count = int(seconds * rails * RATE / M)
-    some = [[M, number, 0] for number in range(count)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=limit_s)
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=limit_s)
+    messages = [[M, number, 0] for number in range(count)]
+    a.start(
+        "traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=limit_s
+    )
+    b.start(
+        "traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=limit_s
+    )
     return count
 
 
@@ -73,7 +77,7 @@ def rate_from(flow: dict[str, Any], since: float) -> float:
 
     The links are limited, so other load can only reduce it.
     """
-    late = [one for one in flow["times"] if one > since]
+    late = [time_s for time_s in flow["times"] if time_s > since]
     run = min(RUN, len(late) - 1)
     return run * M / min(end - begin for begin, end in zip(late, late[run:], strict=False))
 
@@ -98,7 +102,7 @@ def test_traffic_resumes_when_a_link_recovers_after_seconds(job, own_rails, how,
         rails.up(0, host=0)
     mended = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=count)
+    assert_complete(sent, received, messages=count)
     assert received["times"][-1] > mended, "the link was down in the middle"
     # TCP doubles the time between attempts, so the next one comes at most as late as the link was
     # down, and a little later under load.
@@ -118,7 +122,7 @@ def test_one_of_two_nics_fails_permanently(job, own_rails, lost):
     }[lost]()
     since = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=count)
+    assert_complete(sent, received, messages=count)
     assert min(before) > 0.25 * sum(before), f"both NICs carry messages: {before}"
     stalled_s = pause(received, since)
     assert stalled_s < GOES_ON_S
@@ -134,7 +138,7 @@ def test_the_nic_that_connected_first_fails(job, own_rails):
     rails.cut(0)
     since = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=count)
+    assert_complete(sent, received, messages=count)
     assert pause(received, since) < GOES_ON_S
 
 
@@ -142,14 +146,14 @@ def test_the_nic_that_connected_first_fails(job, own_rails):
 def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
     rails = own_rails(2)
     a, b = job(rails)
-    pair, some = link(a, b)[0], [[M, number, 0] for number in range(1500)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
+    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(1500)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
     well_begun(rails, 64 * M)
     rails.down(lost, host=0)
     since = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=1500)
+    assert_complete(sent, received, messages=1500)
     assert pause(received, since) < GOES_ON_S  # its windows may be closed at that moment
 
 
@@ -159,24 +163,24 @@ def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
     """
     rails = own_rails(2)
     a, b = job(rails)
-    pair, some = link(a, b)[0], [[M, number, 0] for number in range(300)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
+    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(300)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
     stand_still(rails)
     rails.down(0, host=0)
     since = time.monotonic()
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=300)
+    assert_complete(sent, received, messages=300)
     assert pause({"times": [since, *received["times"]]}, since) < GOES_ON_S
 
 
 def test_a_slow_receiver_is_not_reported_as_a_failed_link(job, own_rails):
     a, b = job(own_rails(2))
-    pair, some = link(a, b)[0], [[M, number, 0] for number in range(20)]
-    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}], limit_s=15)
+    pair, messages = link(a, b)[0], [[M, number, 0] for number in range(20)]
+    a.start("traffic", flows=[{"comm": pair[0], "way": "send", "messages": messages}], limit_s=15)
     time.sleep(4)
-    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=15)
-    fine(a.result()["flows"][0], b.result()["flows"][0], messages=20)
+    b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=15)
+    assert_complete(a.result()["flows"][0], b.result()["flows"][0], messages=20)
     assert "makes no progress" not in a.log()
 
 
@@ -188,7 +192,9 @@ def test_small_messages_continue_after_a_nic_fails(job, own_rails):
         if broken is not None:
             rails.cut(broken)
         began = time.monotonic()
-        fine(*move(a, b, pair, [[100 + number, seed, 0] for seed in range(50)]), messages=50)
+        assert_complete(
+            *move(a, b, pair, [[100 + number, seed, 0] for seed in range(50)]), messages=50
+        )
         assert time.monotonic() - began < GOES_ON_S
 
 
@@ -212,8 +218,8 @@ def test_an_idle_connection_survives_a_link_outage(job, own_rails):
     rails = own_rails(1)
     a, b = job(rails)
     pair = link(a, b)[0]
-    fine(*move(a, b, pair, [[M, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[M, 1, 0]]), messages=1)
     rails.cut(0)
     time.sleep(3)
     rails.mend(0)
-    fine(*move(a, b, pair, [[M, 2, 0], [10, 3, 0]]), messages=2)
+    assert_complete(*move(a, b, pair, [[M, 2, 0], [10, 3, 0]]), messages=2)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from abi import NET_TABLES, SYMBOLS, TUNERS, newest
 from libnccl import NO_SYMBOLS
-from libnccls import every, version_of
+from libnccls import libraries, version_of
 
 from busbw.host.net_plugin import PATH_BYTES
 
@@ -30,7 +30,7 @@ ENTRY = re.compile(rb"nccl(?:\w+Plugin|Profiler)_v\d+")
 Run = Callable[..., str]
 
 
-@pytest.fixture(params=every())
+@pytest.fixture(params=libraries())
 def libnccl(request: pytest.FixtureRequest) -> Path:
     """Each in turn."""
     path: Path = request.param
@@ -58,7 +58,7 @@ def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Ru
             if not name.startswith(("NCCL_", "BUSBW_"))
         }
         file = tmp_path / "log"
-        ours = {
+        plugin_variables = {
             "NCCL_NET_PLUGIN": str(plugin),
             "NCCL_SOCKET_IFNAME": "lo",
             "NCCL_DEBUG": "INFO",
@@ -72,7 +72,7 @@ def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Ru
             capture_output=True,
             text=True,
             timeout=50,
-            env=clean | ours | variables,
+            env=clean | plugin_variables | variables,
             check=False,
         )
         if NO_SYMBOLS in done.stderr:
@@ -89,14 +89,14 @@ def networks(log: str) -> list[str]:
 
 
 def test_libnccl_uses_the_newest_net_table_it_knows(log: Run, version: int) -> None:
-    got = log(NCCL_NET="busbw")
-    assert re.search(r"^ncclNetInit 0 changed$", got, re.MULTILINE), got
+    output = log(NCCL_NET="busbw")
+    assert re.search(r"^ncclNetInit 0 changed$", output, re.MULTILINE), output
     table = newest({row.version: row.since for row in NET_TABLES.values()}, version)
-    assert re.findall(r"Loaded net plugin (.*)", got) == [f"busbw (v{table})"]
-    assert re.search(r"NCCL INFO busbw: lo \S+ at 10000 Mbit/s", got), got
-    assert networks(got) == ["busbw"]
-    assert not re.search(r"NCCL (WARN|ATTN)", got), got
-    assert re.search(r"^ncclNetFinalize 0 ", got, re.MULTILINE), got
+    assert re.findall(r"Loaded net plugin (.*)", output) == [f"busbw (v{table})"]
+    assert re.search(r"NCCL INFO busbw: lo \S+ at 10000 Mbit/s", output), output
+    assert networks(output) == ["busbw"]
+    assert not re.search(r"NCCL (WARN|ATTN)", output), output
+    assert re.search(r"^ncclNetFinalize 0 ", output, re.MULTILINE), output
 
 
 def test_libnccl_finds_a_tuner_but_no_profiler_in_the_library(
@@ -106,34 +106,36 @@ def test_libnccl_finds_a_tuner_but_no_profiler_in_the_library(
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
     library = CDLL(str(plugin_library))
     assert {name for name in sought if hasattr(library, name)} == SYMBOLS & sought
-    got = log(NCCL_NET="busbw")
+    output = log(NCCL_NET="busbw")
     assert re.search(
-        r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE
-    ), got
+        r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", output, re.MULTILINE
+    ), output
     table = newest(TUNERS, version)
-    assert re.search(rf"TUNER/Plugin: Using (busbw \(v{table}\)|tuner plugin busbw)", got), got
-    assert f"Failed to find ncclTunerPlugin_v{table} symbol" not in got, (
+    assert re.search(rf"TUNER/Plugin: Using (busbw \(v{table}\)|tuner plugin busbw)", output), (
+        output
+    )
+    assert f"Failed to find ncclTunerPlugin_v{table} symbol" not in output, (
         "the form without a version"
     )
 
 
 def test_a_bad_setting_falls_back_to_sockets_with_one_message(log: Run) -> None:
-    got = log(BUSBW_NET_FAMILY="8")
-    (line,) = (line for line in got.splitlines() if "busbw is not used: " in line)
+    output = log(BUSBW_NET_FAMILY="8")
+    (line,) = (line for line in output.splitlines() if "busbw is not used: " in line)
     assert "NCCL INFO" in line and "BUSBW_NET_FAMILY" in line
-    assert networks(got) == ["Socket"]
+    assert networks(output) == ["Socket"]
 
 
 def test_libnccl_opens_paths_up_to_busbws_limit(
     log: Run, plugin_library: Path, tmp_path: Path
 ) -> None:
-    got = []
+    accepted = []
     for size in (PATH_BYTES, PATH_BYTES + 1):
         path = tmp_path / ("p" * (size - len(os.fsencode(tmp_path)) - 1))
         path.symlink_to(plugin_library)
         assert len(os.fsencode(path)) == size
-        got.append("Loaded net plugin busbw" in log(plugin=path))
-    assert got == [True, False]
+        accepted.append("Loaded net plugin busbw" in log(plugin=path))
+    assert accepted == [True, False]
 
 
 def test_communicators_created_later_also_use_the_plugin(log: Run, version: int) -> None:

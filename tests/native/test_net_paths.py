@@ -12,7 +12,7 @@ from math import comb
 import netlab
 import pytest
 from paths import ADDRESSES, PORTS, Paths, paths
-from peers import fine, link, move
+from peers import assert_complete, link, move
 from rails import IPV4, IPV6
 from streams import Stream, of_process, slave
 
@@ -31,8 +31,8 @@ SLAVES = (2, 4, 8)
 )
 def routed(request):
     try:
-        with paths(*request.param, forget=True) as made:
-            yield made
+        with paths(*request.param, forget=True) as network:
+            yield network
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated routers: {error}")
 
@@ -54,23 +54,23 @@ def most_by_lot(streams: int, links: int) -> int:
 
 def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
     a, b = job(routed)
-    with routed.watched() as seen:
+    with routed.watched() as links:
         pairs = link(a, b, CONNECTIONS)
-    made = of_process(a.process.pid)
-    assert [len(streams) for streams in made] == [1 + STREAMS] * CONNECTIONS
-    assert set(seen) == {stream for streams in made for stream in streams}
-    chunks = Counter(seen[stream] for stream in of_chunks(made))
+    connections = of_process(a.process.pid)
+    assert [len(streams) for streams in connections] == [1 + STREAMS] * CONNECTIONS
+    assert set(links) == {stream for streams in connections for stream in streams}
+    chunks = Counter(links[stream] for stream in of_chunks(connections))
     assert max(chunks.values()) <= most_by_lot(STREAMS * CONNECTIONS, routed.count), chunks
 
     # Links without a stream of the connection carry nothing: the first packets showed the routes of
     # all.
     before = routed.carried()
     sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
-    fine(sent, received, messages=32)
+    assert_complete(sent, received, messages=32)
     carried = [after - was for was, after in zip(before, routed.carried(), strict=True)]
     assert sum(carried) > 32 * M
-    assert {one for one, bytes_ in enumerate(carried) if bytes_ > M} <= {
-        seen[stream] for stream in made[0][1:]
+    assert {number for number, bytes_ in enumerate(carried) if bytes_ > M} <= {
+        links[stream] for stream in connections[0][1:]
     }, carried
 
 
@@ -79,21 +79,21 @@ def test_hashing_addresses_only_puts_all_streams_on_one_route(job, routed: Paths
     a, b = job(routed)
     routed.hash_by(ADDRESSES)
     try:
-        with routed.watched() as seen:
+        with routed.watched() as links:
             link(a, b, CONNECTIONS)
     finally:
         routed.hash_by(PORTS)
-    assert len(seen) == CONNECTIONS * (1 + STREAMS)
-    assert len(set(seen.values())) == 1
+    assert len(links) == CONNECTIONS * (1 + STREAMS)
+    assert len(set(links.values())) == 1
 
 
 @pytest.mark.parametrize("routed", [(4, IPV4), (4, IPV6)], indirect=True, ids=["IPv4", "IPv6"])
 def test_streams_of_all_connections_spread_evenly_over_a_bond(job, routed: Paths):
     a, b = job(routed)
     link(a, b, CONNECTIONS)
-    made = of_process(a.process.pid)
-    assert len(of_chunks(made)) == STREAMS * CONNECTIONS
-    assert uneven([streams[1:] for streams in made]) == {}
+    connections = of_process(a.process.pid)
+    assert len(of_chunks(connections)) == STREAMS * CONNECTIONS
+    assert uneven([streams[1:] for streams in connections]) == {}
     # Not all ports do this: those that the kernel chooses for unbound sockets spread at random.
     assert uneven(routed.of_kernel(CONNECTIONS, STREAMS)) != {}
 
@@ -103,9 +103,9 @@ def test_streams_of_each_interface_spread_evenly_over_its_bond(job, own_rails):
     a, b = job(rails)
     link(a, b, CONNECTIONS)
     # by connection and interface: the peer listens on a port of each of its addresses
-    made = of_process(a.process.pid)
+    connections = of_process(a.process.pid)
     for address, small in zip(rails.hosts[0].addresses, (1, 0), strict=True):
-        own = [streams for streams in made if streams[0].source == address]
+        own = [streams for streams in connections if streams[0].source == address]
         # On a busy machine a connection may find an interface too late, and open all its streams on
         # the other.
         assert [len(streams) for streams in own].count(small + STREAMS // 2) >= CONNECTIONS - 2
@@ -113,13 +113,13 @@ def test_streams_of_each_interface_spread_evenly_over_its_bond(job, own_rails):
 
 
 def test_streams_of_several_processes_spread_evenly_over_a_bond(job, own_rails):
-    rails, made = own_rails(1), []
+    rails, connections = own_rails(1), []
     for rank in range(4):
         a, b = job(rails, LOCAL_RANK=str(rank), BUSBW_NET_SPEED="10000")
         link(a, b, 1)
-        made += [streams[1:] for streams in of_process(a.process.pid)]
-    assert [len(streams) for streams in made] == [STREAMS] * 4
-    assert uneven(made) == {}
+        connections += [streams[1:] for streams in of_process(a.process.pid)]
+    assert [len(streams) for streams in connections] == [STREAMS] * 4
+    assert uneven(connections) == {}
 
 
 def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
@@ -129,15 +129,15 @@ def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
     Computed for the first connection, the first two and so on, and for each number of slaves; empty
     if the slaves are taken in turn.
     """
-    found = {}
+    problems = {}
     for number, slaves in product(range(1, len(connections) + 1), SLAVES):
         counts = Counter(
             slave(stream, slaves) for streams in connections[:number] for stream in streams
         )
-        each = [counts[one] for one in range(slaves)]
-        if max(each) - min(each) > 1:
-            found[number, slaves] = each
-    return found
+        per_slave = [counts[index] for index in range(slaves)]
+        if max(per_slave) - min(per_slave) > 1:
+            problems[number, slaves] = per_slave
+    return problems
 
 
 def test_the_bond_hash_matches_hand_computed_values():

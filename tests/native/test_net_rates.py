@@ -10,7 +10,7 @@ from typing import Any
 
 import netlab
 import pytest
-from peers import Peer, fine, link
+from peers import Peer, assert_complete, link
 from rails import Rails
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
@@ -48,9 +48,9 @@ def begin(a: Peer, b: Peer, seconds: float, rate_mbit: float) -> int:
     """Start messages for about this many seconds; returns their number."""
     sender, receiver = link(a, b)[0]
     count = int(seconds * rate_mbit * 1e6 / 8 / SIZE)
-    some = [[SIZE, number, 0] for number in range(count)]
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
-    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])
+    messages = [[SIZE, number, 0] for number in range(count)]
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": messages}])
+    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": messages}])
     return count
 
 
@@ -59,7 +59,7 @@ def mbit_s(flow: dict[str, Any], start: float, end: float) -> float:
     messages, so that a moment in which a busy machine ran something else does not count against the
     link.
     """
-    times = [one for one in flow["times"] if start <= one <= end]
+    times = [time_s for time_s in flow["times"] if start <= time_s <= end]
     return statistics.median(
         SOME * SIZE * 8 / 1e6 / (after - before)
         for before, after in zip(times, times[SOME:], strict=False)
@@ -70,12 +70,12 @@ def test_a_link_is_saturated(job, own_rails):
     a, b = job(limited(own_rails(1), 250, mtu=1500))
     count = begin(a, b, 2.5, 500)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=count)
-    got, most = (
+    assert_complete(sent, received, messages=count)
+    rate, limit = (
         mbit_s(received, received["times"][0] + STARTED_S, received["ended"]),
         250 * payload(1500),
     )
-    assert 0.9 * most <= got <= OVERSHOOT * most
+    assert 0.9 * limit <= rate <= OVERSHOOT * limit
 
 
 def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
@@ -84,10 +84,10 @@ def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     count = begin(a, b, 5, 500)
     time.sleep(STARTED_S + 1.5)
     rails.cut(3)
-    lost = time.monotonic()
+    lost_at = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
-    fine(sent, received, messages=count)
-    four = mbit_s(received, received["times"][0] + STARTED_S, lost)
-    three = mbit_s(received, lost + GOES_ON_S, received["ended"])
+    assert_complete(sent, received, messages=count)
+    four = mbit_s(received, received["times"][0] + STARTED_S, lost_at)
+    three = mbit_s(received, lost_at + GOES_ON_S, received["ended"])
     assert 0.9 * 500 <= four <= OVERSHOOT * 500 * payload(9000)
     assert 0.9 * 375 <= three <= OVERSHOOT * 375 * payload(9000)

@@ -9,7 +9,7 @@ import time
 import pytest
 from abi import NET_TABLES
 from nccl_net import HANDLE_BYTES, INTERNAL_ERROR, INVALID_USAGE
-from peers import Raised, fine, link, move
+from peers import Raised, assert_complete, link, move
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
@@ -57,21 +57,22 @@ def test_init_and_finalize_work_for_a_second_communicator(job, rail):
     a.call("finalize")
     assert a.call("init")["devices"] == first["devices"]
     pair = link(a, b)[0]
-    fine(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
+    assert_complete(*move(a, b, pair, [[1000, 1, 0]]), messages=1)
 
 
 def test_listen_returns_immediately_with_a_unique_handle(job, family, version):
     _, b = job(family, version)
-    made = [b.call("listen") for _ in range(20)]
-    assert all(one["comm"] for one in made)
-    assert len({one["handle"] for one in made}) == 20
+    listeners = [b.call("listen") for _ in range(20)]
+    assert all(listener["comm"] for listener in listeners)
+    assert len({listener["handle"] for listener in listeners}) == 20
     assert all(
-        len(bytes.fromhex(one["handle"])) == HANDLE_BYTES and any(bytes.fromhex(one["handle"]))
-        for one in made
+        len(bytes.fromhex(listener["handle"])) == HANDLE_BYTES
+        and any(bytes.fromhex(listener["handle"]))
+        for listener in listeners
     )
-    assert sorted(one["seconds"] for one in made)[10] < AT_ONCE_S
-    for one in made:
-        b.call("close", way="listen", comm=one["comm"])
+    assert sorted(listener["seconds"] for listener in listeners)[10] < AT_ONCE_S
+    for listener in listeners:
+        b.call("close", way="listen", comm=listener["comm"])
 
 
 @pytest.mark.parametrize("first", ["connect", "accept"])
@@ -79,9 +80,9 @@ def test_connect_and_accept_in_either_order_never_block(job, family, version, fi
     a, b = job(family, version)
     listening = b.call("listen")
     if first == "accept":
-        early = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
-        assert early["comms"] == [None], "no peer has connected yet"
-        assert early["calls"] > 1 and early["slowest_s"] < AT_ONCE_S
+        silent_accept = b.call("accept", listeners=[listening["comm"]], limit_s=0.3)
+        assert silent_accept["comms"] == [None], "no peer has connected yet"
+        assert silent_accept["calls"] > 1 and silent_accept["slowest_s"] < AT_ONCE_S
     a.start("connect", handles=[listening["handle"]], limit_s=5)
     if first == "connect":
         time.sleep(0.3)
@@ -90,7 +91,9 @@ def test_connect_and_accept_in_either_order_never_block(job, family, version, fi
     assert accepted["comms"][0] and connected["comms"][0]
     assert accepted["slowest_s"] < AT_ONCE_S and connected["slowest_s"] < AT_ONCE_S
     # The listener was closed right after accept.
-    fine(*move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1)
+    assert_complete(
+        *move(a, b, (connected["comms"][0], accepted["comms"][0]), [[100_000, 1, 0]]), messages=1
+    )
 
 
 def test_connect_does_not_block_on_a_stopped_process(job, rail, version):
@@ -116,16 +119,24 @@ def test_many_simultaneous_connections_in_both_directions(job, rail, version, co
         peer.call(
             "begin",
             name="accept",
-            line={"do": "accept", "listeners": [one["comm"] for one in own], "limit_s": 10},
+            line={
+                "do": "accept",
+                "listeners": [listener["comm"] for listener in own],
+                "limit_s": 10,
+            },
         )
         peer.call(
             "begin",
             name="connect",
-            line={"do": "connect", "handles": [one["handle"] for one in other], "limit_s": 10},
+            line={
+                "do": "connect",
+                "handles": [listener["handle"] for listener in other],
+                "limit_s": 10,
+            },
         )
     sent = [peer.call("end", name="connect") for peer in (a, b)]
     received = [peer.call("end", name="accept") for peer in (a, b)]
-    assert all(all(one["comms"]) for one in sent + received)
+    assert all(all(answer["comms"]) for answer in sent + received)
     # Connections must not be mixed up: each carries messages of its own.
     flows_a, flows_b = [], []
     for number in range(count):
@@ -136,7 +147,7 @@ def test_many_simultaneous_connections_in_both_directions(job, rail, version, co
         flows_a += [{"comm": received[0]["comms"][number], "way": "recv", "messages": messages}]
     a.start("traffic", flows=flows_a)
     b.start("traffic", flows=flows_b)
-    fine(*a.result()["flows"], *b.result()["flows"], messages=1)
+    assert_complete(*a.result()["flows"], *b.result()["flows"], messages=1)
 
 
 def test_only_host_memory_can_be_registered(job, rail, version):
@@ -156,13 +167,15 @@ def test_a_forged_handle_is_refused(job, rail, version):
     a, b = job(rail, version)
     handle = bytes.fromhex(b.call("listen")["handle"])
     drawn = random.Random(4)
-    strange = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
+    invalid_handles = [drawn.randbytes(HANDLE_BYTES) for _ in range(50)] + [bytes(HANDLE_BYTES)]
     # The first bytes identify a handle and its version.
-    strange += [handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)]
+    invalid_handles += [
+        handle[:at] + bytes([handle[at] ^ 0xFF]) + handle[at + 1 :] for at in range(8)
+    ]
     outcomes = set()
-    for one in strange:
+    for handle_bytes in invalid_handles:
         try:
-            outcomes.update(a.call("connect", handles=[one.hex()])["comms"])
+            outcomes.update(a.call("connect", handles=[handle_bytes.hex()])["comms"])
         except Raised as raised:
             outcomes.add(raised.code)
     assert INVALID_USAGE in outcomes

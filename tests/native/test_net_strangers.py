@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peers import Peer, Raised, fine, link, move
+from peers import Peer, Raised, assert_complete, link, move
 from rails import Rails
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
@@ -74,7 +74,7 @@ def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
 def test_a_peer_connects_despite_strangers(job, family, kind):
     a, b = job(family, 11)
     # so that memory of the first connection is not counted
-    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)
+    assert_complete(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)
     listening = b.call("listen")
     before = b.call("usage")
     begin_accept(b, listening["comm"])
@@ -82,7 +82,7 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
         time.sleep(0.3)
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
-        fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
+        assert_complete(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
         # for the thread that called accept: it may end late on a busy machine
         end = time.monotonic() + ENDED_S
         while (threads := b.call("usage")["threads"]) > before[
@@ -95,16 +95,18 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
 def test_strangers_do_not_disturb_messages_in_flight(job, rail):
     a, b = job(rail, 11)
     sender, receiver = link(a, b)[0]
-    some = [[1 << 20, number, 0] for number in range(300)]
+    messages = [[1 << 20, number, 0] for number in range(300)]
     begin_accept(b, b.call("listen")["comm"], limit_s=2)
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": messages}])
     b.call(
         "begin",
         name="traffic",
-        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]},
+        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": messages}]},
     )
     with stranger(rail, "garbage", b):
-        fine(a.result()["flows"][0], b.call("end", name="traffic")["flows"][0], messages=300)
+        assert_complete(
+            a.result()["flows"][0], b.call("end", name="traffic")["flows"][0], messages=300
+        )
     assert b.call("end", name="accept")["comms"] == [None]
 
 
@@ -123,12 +125,12 @@ def test_only_the_right_token_is_accepted(job, rail):
 
 def test_the_token_of_another_listener_is_rejected(job, rail, version):
     a, b = job(rail, version)
-    mine, other = b.call("listen"), b.call("listen")
-    b.call("close", way="listen", comm=other["comm"])
-    swapped = bytearray(bytes.fromhex(mine["handle"]))
-    swapped[TOKEN] = bytes.fromhex(other["handle"])[TOKEN]
-    assert swapped.hex() != mine["handle"]
-    begin_accept(b, mine["comm"])
+    listener, other_listener = b.call("listen"), b.call("listen")
+    b.call("close", way="listen", comm=other_listener["comm"])
+    swapped = bytearray(bytes.fromhex(listener["handle"]))
+    swapped[TOKEN] = bytes.fromhex(other_listener["handle"])[TOKEN]
+    assert swapped.hex() != listener["handle"]
+    begin_accept(b, listener["comm"])
     with contextlib.suppress(Raised):
         assert a.call("connect", handles=[swapped.hex()], limit_s=1)["comms"] == [None]
-    connect_in_time(a, b, mine["handle"])
+    connect_in_time(a, b, listener["handle"])

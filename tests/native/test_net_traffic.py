@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from peers import both, fine, link, move
+from peers import assert_complete, both, link, move
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
@@ -34,10 +34,10 @@ EDGES = [
 ]
 
 
-def drawn_sizes(seed: int, count: int, most: int) -> list[int]:
+def drawn_sizes(seed: int, count: int, largest: int) -> list[int]:
     """Sizes whose logarithm is uniform."""
     drawn = random.Random(seed)
-    return [int(most ** drawn.random()) for _ in range(count)]
+    return [int(largest ** drawn.random()) for _ in range(count)]
 
 
 def messages(sizes: list[int], posted: int = 0) -> list[list[int]]:
@@ -49,7 +49,7 @@ def test_messages_of_all_sizes_arrive_intact(job, family, version):
     a, b = job(family, version)
     sizes = EDGES + drawn_sizes(version, 150, 8 * M)
     sent, received = move(a, b, link(a, b)[0], messages(sizes))
-    fine(sent, received, messages=len(sizes))
+    assert_complete(sent, received, messages=len(sizes))
     assert received["sizes"] == sizes
     assert sent["sizes"] == sizes
 
@@ -58,7 +58,7 @@ def test_a_message_of_256_mib_arrives_between_small_ones(job, rail, version):
     a, b = job(rail, version)
     sizes = [3, 256 * M, 0, 64 * M + 1, 5]
     sent, received = move(a, b, link(a, b)[0], messages(sizes), limit_s=60)
-    fine(sent, received, messages=len(sizes))
+    assert_complete(sent, received, messages=len(sizes))
     assert received["sizes"] == sizes
 
 
@@ -75,13 +75,13 @@ def test_a_posted_buffer_may_be_larger_than_its_message(job, rail, version):
     a, b = job(rail, version)
     sizes = [0, 1, 1000, 70_000, M + 1]
     sent, received = move(a, b, link(a, b)[0], messages(sizes, posted=4 * M))
-    fine(sent, received, messages=len(sizes))
+    assert_complete(sent, received, messages=len(sizes))
     assert received["sizes"] == sizes
 
 
 def test_eight_requests_in_flight_each_way(job, family, version):
     a, b = job(family, version)
-    there, back = link(a, b)[0], link(b, a)[0]
+    forward_pair, reverse_pair = link(a, b)[0], link(b, a)[0]
     one_way, other_way = (
         messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2)
     )
@@ -89,31 +89,35 @@ def test_eight_requests_in_flight_each_way(job, family, version):
         a,
         {
             "flows": [
-                {"comm": there[0], "way": "send", "messages": one_way},
-                {"comm": back[1], "way": "recv", "messages": other_way},
+                {"comm": forward_pair[0], "way": "send", "messages": one_way},
+                {"comm": reverse_pair[1], "way": "recv", "messages": other_way},
             ]
         },
         b,
         {
             "flows": [
-                {"comm": back[0], "way": "send", "messages": other_way},
-                {"comm": there[1], "way": "recv", "messages": one_way},
+                {"comm": reverse_pair[0], "way": "send", "messages": other_way},
+                {"comm": forward_pair[1], "way": "recv", "messages": one_way},
             ]
         },
     )
-    fine(*of_a, *of_b, messages=200)
-    assert [one["refused"] for one in of_a + of_b] == [0] * 4, "a window of eight is never refused"
+    assert_complete(*of_a, *of_b, messages=200)
+    assert [report["refused"] for report in of_a + of_b] == [0] * 4, (
+        "a window of eight is never refused"
+    )
 
 
 def test_a_preset_request_is_overwritten(job, rail, version):
     a, b = job(rail, version)
     sizes = [0, 100, 20_000, M]
-    fine(*move(a, b, link(a, b)[0], messages(sizes), preset=1), messages=4)
+    assert_complete(*move(a, b, link(a, b)[0], messages(sizes), preset=1), messages=4)
 
 
 def test_sizes_may_be_null_in_test(job, rail, version):
     a, b = job(rail, version)
-    fine(*move(a, b, link(a, b)[0], messages([0, 1, 20_000, M]), sizes=False), messages=4)
+    assert_complete(
+        *move(a, b, link(a, b)[0], messages([0, 1, 20_000, M]), sizes=False), messages=4
+    )
 
 
 @pytest.mark.parametrize("n", range(2, 9))
@@ -123,32 +127,39 @@ def test_a_grouped_receive_is_matched_by_tags(job, rail, version, n):
     sent, posted = [], []
     for group in range(6):
         size = [0, 30, 5000, 16 * K + 1, 300_000, M][group]
-        made = [[size + tag, 100 * group + tag, tag, 2 * M] for tag in range(n)]
-        posted += made
-        sent += drawn.sample(made, n)
+        group_messages = [[size + tag, 100 * group + tag, tag, 2 * M] for tag in range(n)]
+        posted += group_messages
+        sent += drawn.sample(group_messages, n)
     pair = link(a, b)[0]
     of_a, of_b = both(
         a,
-        {"flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in sent]}]},
+        {
+            "flows": [
+                {"comm": pair[0], "way": "send", "messages": [message[:3] for message in sent]}
+            ]
+        },
         b,
         {"flows": [{"comm": pair[1], "way": "recv", "messages": posted, "group": n}]},
     )
-    fine(*of_a, *of_b, messages=6 * n)
-    assert of_b[0]["sizes"] == [one[0] for one in posted]
+    assert_complete(*of_a, *of_b, messages=6 * n)
+    assert of_b[0]["sizes"] == [message[0] for message in posted]
 
 
 def test_a_deferred_send_succeeds_on_retry(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     # more than sockets hold
-    many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": many, "window": 300}])
+    small_messages = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])
+    a.start(
+        "traffic",
+        flows=[{"comm": sender, "way": "send", "messages": small_messages, "window": 300}],
+    )
     time.sleep(0.5)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": many}])[
-        "flows"
-    ][0]
+    received = b.call(
+        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": small_messages}]
+    )["flows"][0]
     sent = a.result()["flows"][0]
-    fine(sent, received, messages=300)
+    assert_complete(sent, received, messages=300)
     assert sent["refused"] > 0, "requests of a connection are bounded"
 
 
@@ -156,13 +167,13 @@ def test_a_deferred_send_succeeds_on_retry(job, rail, version):
 def test_messages_may_arrive_before_their_receive_is_posted(job, rail, version, size):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
-    some = messages([size] * 8)
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
+    posted = messages([size] * 8)
+    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": posted}])
     time.sleep(0.3)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])[
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": posted}])[
         "flows"
     ][0]
-    fine(received, a.result()["flows"][0], messages=8)
+    assert_complete(received, a.result()["flows"][0], messages=8)
 
 
 def test_an_unread_connection_does_not_block_others(job, rail, version):
@@ -172,29 +183,29 @@ def test_an_unread_connection_does_not_block_others(job, rail, version):
     a.call(
         "traffic", flows=[{"comm": unread[0], "way": "send", "messages": stuck}], until_posted=True
     )
-    fine(*move(a, b, read, messages([1000, M] * 20), limit_s=10), messages=40)
+    assert_complete(*move(a, b, read, messages([1000, M] * 20), limit_s=10), messages=40)
 
 
 def test_one_thread_sends_while_another_connects(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
     # 1 s or so of traffic; connections are made meanwhile.
-    some = messages([M] * 400)
+    posted = messages([M] * 400)
     a.call(
         "begin",
         name="traffic",
-        line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]},
+        line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": posted}]},
     )
     b.call(
         "begin",
         name="traffic",
-        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]},
+        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": posted}]},
     )
     pairs = [pair for _ in range(8) for pair in link(a, b, 2)]
     of_a, of_b = a.call("end", name="traffic")["flows"], b.call("end", name="traffic")["flows"]
-    fine(*of_a, *of_b, messages=400)
+    assert_complete(*of_a, *of_b, messages=400)
     for pair in pairs:
-        fine(*move(a, b, pair, messages([5000])), messages=1)
+        assert_complete(*move(a, b, pair, messages([5000])), messages=1)
 
 
 def test_idle_connections_use_no_cpu_time(job, rail):

@@ -27,9 +27,9 @@ def test_print_env_exports_the_built_library(
         "NCCL_NET_PLUGIN_REF_COUNT=1",
         "NCCL_MIN_NCHANNELS=8",
     ]
-    told = capsys.readouterr()
-    assert told.out == "".join(f"export {line}\n" for line in lines)
-    assert "this is busbw" not in told.err, "both have one version"
+    printed = capsys.readouterr()
+    assert printed.out == "".join(f"export {line}\n" for line in lines)
+    assert "this is busbw" not in printed.err, "both have one version"
 
 
 def test_a_library_of_another_version_is_noted(

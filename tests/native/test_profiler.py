@@ -83,7 +83,7 @@ def test_every_call_is_found_in_order(
 ) -> None:
     count = 5000
     status = -9 if ending == "kill" else 0
-    seen = application(
+    output = application(
         version,
         count,
         ending,
@@ -92,10 +92,10 @@ def test_every_call_is_found_in_order(
         BUSBW_CAPTURE_MODE="timed",
         RANK="1",
     )
-    assert int(seen.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
-    found = only(tmp_path)
-    calls, unknown, _ = profiler_calls.calls_of(found)
-    assert (unknown, found.dropped, found.broken, found.interface, found.rank) == (
+    assert int(output.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
+    recording = only(tmp_path)
+    calls, unknown, _ = profiler_calls.read_calls(recording)
+    assert (unknown, recording.dropped, recording.broken, recording.interface, recording.rank) == (
         0,
         0,
         0,
@@ -113,16 +113,16 @@ def test_every_call_is_found_in_order(
     assert {
         call.dtype
         for call in calls
-        if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE
+        if version == 5 or call.function not in profiler_calls.UNTYPED_FUNCTIONS
     } == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
-    comms = [(record.id, name) for record, name in profiler_file.names(found)]
+    comms = [(record.id, name) for record, name in profiler_file.names(recording)]
     assert comms == [(0x1000 + at, "comm" if version == 2 else f"comm {at}") for at in range(3)]
 
 
-def test_cheap_asks_for_no_kernels(application: Application, tmp_path: Path) -> None:
+def test_cheap_mode_records_no_kernels(application: Application, tmp_path: Path) -> None:
     assert int(application(5, 10, "finalize", BUSBW_CAPTURE=str(tmp_path)).split()[0]) == CHEAP
-    calls, *_ = profiler_calls.calls_of(only(tmp_path))
+    calls, *_ = profiler_calls.read_calls(only(tmp_path))
     assert len(calls) == 10
     assert {call.gpu_us for call in calls} == {None}
     assert {call.stream for call in calls} == {7}
@@ -142,12 +142,12 @@ def test_disk_that_fills_up_loses_counted_records(
 ) -> None:
     folder, count = small_disk(4096 + 512), 40_000
     application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
-    found = only(folder)
-    calls, *_ = profiler_calls.calls_of(found)
-    assert found.errno == 28
+    recording = only(folder)
+    calls, *_ = profiler_calls.read_calls(recording)
+    assert recording.errno == 28
     assert 0 < len(calls) < count
     # communicators, their names, calls, ends
-    assert len(found.records) + found.dropped == 3 + 3 + 3 * count + 3
+    assert len(recording.records) + recording.dropped == 3 + 3 + 3 * count + 3
     assert [call.count for call in calls] == sorted(call.count for call in calls)
 
 

@@ -42,7 +42,7 @@ def loader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def load(loader: Path, library: Path, what: str, **env: str) -> str:
+def load(loader: Path, library: Path, mode: str, **env: str) -> str:
     """The output of the program, with no other settings of NCCL or the plugin."""
     clean = {
         name: value
@@ -50,7 +50,7 @@ def load(loader: Path, library: Path, what: str, **env: str) -> str:
         if not name.startswith(("NCCL_", "BUSBW_"))
     }
     run = subprocess.run(
-        [loader, library, what], capture_output=True, text=True, timeout=60, env=clean | env
+        [loader, library, mode], capture_output=True, text=True, timeout=60, env=clean | env
     )
     assert run.returncode == 0, run.stderr
     return run.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from abi import TUNERS, newest
 from libnccl import NO_SYMBOLS
-from libnccls import every, version_of
+from libnccls import libraries, version_of
 from nccl_tuner import INIT
 
 from busbw.core.tuner_table import Rule, Table
@@ -27,7 +27,9 @@ WITH_COSTS = 22400
 SHIMS = 23000  # from here on NCCL puts a table of its own before v5
 
 
-@pytest.fixture(params=[*(pytest.param(version, id=f"v{version}") for version in INIT), *every()])
+@pytest.fixture(
+    params=[*(pytest.param(version, id=f"v{version}") for version in INIT), *libraries()]
+)
 def called(request: pytest.FixtureRequest) -> list[str]:
     """Version of the table, and the libnccl that finds it if it is not taken from the plugin."""
     if isinstance(request.param, int):
@@ -37,9 +39,9 @@ def called(request: pytest.FixtureRequest) -> list[str]:
     return [str(newest(TUNERS, version_of(request.param, WITH_COSTS))), str(request.param)]
 
 
-def asked(plugin_library: Path, called: list[str], **variables: str) -> list[str]:
+def program_lines(plugin_library: Path, called: list[str], **variables: str) -> list[str]:
     """The lines of the program; the table that NCCL took is the exported one."""
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("NCCL_", "BUSBW_"))
@@ -50,7 +52,7 @@ def asked(plugin_library: Path, called: list[str], **variables: str) -> list[str
         "NCCL_NET": "Socket",
         "NCCL_SOCKET_IFNAME": "lo",
     }
-    environment = {**kept, **own, "PYTHONPATH": str(SOURCE), **variables}
+    environment = {**inherited, **own, "PYTHONPATH": str(SOURCE), **variables}
     done = subprocess.run(
         [sys.executable, PROGRAM, *called],
         env=environment,
@@ -62,8 +64,8 @@ def asked(plugin_library: Path, called: list[str], **variables: str) -> list[str
     if NO_SYMBOLS in done.stderr:
         pytest.skip(f"{called[1]}: {NO_SYMBOLS}")
     assert done.returncode == 0, done.stderr + done.stdout
-    taken, *lines = done.stdout.splitlines()
-    assert taken == "exported" or version_of(Path(called[1]), WITH_COSTS) >= SHIMS
+    table, *lines = done.stdout.splitlines()
+    assert table == "exported" or version_of(Path(called[1]), WITH_COSTS) >= SHIMS
     return lines
 
 
@@ -81,7 +83,7 @@ def test_the_plugin_asks_for_what_the_table_says(
     )
     file = tmp_path / "table"
     file.write_text(Table(rules=[rule], about=[("device", "NVIDIA H200")]).text())
-    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
+    assert program_lines(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
         "[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)"
     ]
     file.write_text("busbw-tuner-table 9\n")
@@ -89,14 +91,14 @@ def test_the_plugin_asks_for_what_the_table_says(
         f"BUSBW_TUNER_TABLE={file}: line 1 is not `busbw-tuner-table 1`: busbw-tuner-table 9; NCCL"
         " chooses"
     )
-    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
+    assert program_lines(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
         f"log 2 busbw: {why}",
         NOTHING,
     ]
 
 
 def test_steering_changes_single_operations(plugin_library: Path, called: list[str]) -> None:
-    lines = asked(plugin_library, called)
+    lines = program_lines(plugin_library, called)
     assert lines[:2] == [NOTHING, "0 {} (2, 4) (None, 0) (None, 0)"]
     assert lines[2] == "2 20 False 3", (
         "two hosts; the costs are those before steering, without what NCCL cannot run"

@@ -166,7 +166,7 @@ def test_installed_wheels_run_and_load_the_plugin_without_cargo(
 
     assert busbw("--version").split()[-1] == __version__
     assert f"export NCCL_NET_PLUGIN={packages(environment) / PACKAGE / LIBRARY}\n" in busbw(
-        "env", "net"
+        "run", "--net", "busbw", "--print-env"
     )
     assert busbw(
         "run", "all_reduce", "--engine", "mpi", "-b", "1K", "-e", "1K", "-n", "2", "--iters", "5"

@@ -30,27 +30,27 @@ class Host:
     """One emulated host; its interface is called differently on each."""
 
     lab: lab_types.Lab
-    made: lab_types.LabHost
+    record: lab_types.LabHost
 
     @property
     def name(self) -> str:
-        return self.made.name
+        return self.record.name
 
     @property
     def namespace(self) -> str:
-        return self.made.namespace
+        return self.record.namespace
 
     @property
     def address(self) -> str:
-        return self.made.address
+        return self.record.address
 
     @property
     def interface(self) -> str:
-        return self.made.interface
+        return self.record.interface
 
     def enter(self, *argv: str) -> list[str]:
         """The command line that runs `argv` on this host, in the same process."""
-        return host_exec.enter(self.lab, self.made, *argv)
+        return host_exec.enter(self.lab, self.record, *argv)
 
     def pids(self) -> list[int]:
         """Processes on this host."""
@@ -68,20 +68,20 @@ class Host:
 class Lab:
     """The hosts, and the launch agent that replaces ssh between them: AGENT ADDRESS COMMAND."""
 
-    made: lab_types.Lab
+    record: lab_types.Lab
 
     @property
     def hosts(self) -> list[Host]:
-        return [Host(self.made, host) for host in self.made.hosts]
+        return [Host(self.record, host) for host in self.record.hosts]
 
     @property
     def switch(self) -> str:
         """The namespace of the bridge between more than two hosts."""
-        return self.made.switch
+        return self.record.switch
 
     @property
     def folder(self) -> Path:
-        return Path(self.made.folder)
+        return Path(self.record.folder)
 
     @property
     def agent(self) -> Path:
@@ -89,12 +89,12 @@ class Lab:
 
     def environment(self) -> dict[str, str]:
         """This process' environment, with what a host needs."""
-        return host_exec.environment(self.made, self.made.hosts[0], os.environ)
+        return host_exec.environment(self.record, self.record.hosts[0], os.environ)
 
 
 def check_programs() -> None:
-    """Unavailable, with what brings it, where a program is missing by which tests change
-    networks, or the user may not.
+    """Raise Unavailable, with the command that installs it, where a program that changes
+    networks is missing, or the user is not root.
     """
     missing = [program for program in ("ip", "tc") if not shutil.which(program)]
     if missing:
@@ -123,13 +123,13 @@ def lab(
         gpus=0,
         share_cores=True,
     )
-    with library.made(spec) as made:
-        yield Lab(made)
+    with library.temporary_lab(spec) as lab_record:
+        yield Lab(lab_record)
 
 
 def limit(host: Host, rate_mbit: float) -> None:
     """Limit the sending rate of a host without a limit; Unavailable where the kernel cannot."""
-    network.limit(host.made, _shape(rate_mbit))
+    network.limit(host.record, _shape(rate_mbit))
 
 
 def _shape(rate_mbit: float | None) -> lab_types.Shape:
@@ -159,16 +159,16 @@ def namespaces(token: str, names: Sequence[str]) -> Iterator[None]:
         lab_types.LabHost(name=name, namespace=name, address="", interface="") for name in names
     ]
     folder, owner = str(state.folder(spec.name)), processes.mark(os.getpid())
-    one = lab_types.Lab(
+    lab_record = lab_types.Lab(
         boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner
     )
     try:
         with state.locked():
-            state.write(one)
+            state.write(lab_record)
         for name in names:
             ip("netns", "add", name)
             ip("-n", name, "link", "set", "lo", "up")
         yield
     finally:
         with state.locked():
-            building.remove(one)
+            building.remove(lab_record)

@@ -1,4 +1,4 @@
-"""What each rank runs in these tests: join, report rank and host, and wait or abort as the
+"""The program of each rank in these tests: join, report rank and host, and wait or abort as the
 arguments say.
 """
 

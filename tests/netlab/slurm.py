@@ -39,7 +39,7 @@ class Cluster:
     def run(
         self, *argv: str, limit_s: float = LIMIT_S, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """`argv` as typed on the first host."""
+        """Run `argv` on the first host."""
         line = self.lab.hosts[0].enter(*argv)
         environment = {**self.environment(), **variables}
         return subprocess.run(
@@ -64,18 +64,18 @@ def cluster(lab: Any, folder: Path, cpus: int = 4) -> Iterator[Cluster]:
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
         raise Unavailable(f"no {', '.join(missing)} here: make test-tools")
-    made = Cluster(lab, folder)
+    slurm = Cluster(lab, folder)
     configure(lab, folder, cpus)
     with contextlib.ExitStack() as undo:
         first = lab.hosts[0]
-        _daemon(made, first.enter(*_munged(folder)), undo)
+        _daemon(slurm, first.enter(*_munged(folder)), undo)
         _wait(folder / "munge.socket")
-        _daemon(made, first.enter("slurmctld", "-D", "-i"), undo)
+        _daemon(slurm, first.enter("slurmctld", "-D", "-i"), undo)
         for host in lab.hosts:
-            _daemon(made, host.enter("slurmd", "-D", "-N", host.name), undo)
-        _wait_idle(made)
-        _try_pmix(made)
-        yield made
+            _daemon(slurm, host.enter("slurmd", "-D", "-N", host.name), undo)
+        _wait_idle(slurm)
+        _try_pmix(slurm)
+        yield slurm
 
 
 def configure(lab: Any, folder: Path, cpus: int) -> None:
@@ -147,10 +147,10 @@ def _munged(folder: Path) -> list[str]:
     ]
 
 
-def _daemon(made: Cluster, argv: list[str], undo: contextlib.ExitStack) -> None:
-    log = undo.enter_context((made.folder / "daemons.log").open("ab"))
+def _daemon(slurm: Cluster, argv: list[str], undo: contextlib.ExitStack) -> None:
+    log = undo.enter_context((slurm.folder / "daemons.log").open("ab"))
     process = subprocess.Popen(
-        argv, env=made.environment(), stdout=log, stderr=log, start_new_session=True
+        argv, env=slurm.environment(), stdout=log, stderr=log, start_new_session=True
     )
     undo.callback(_end, process)
 
@@ -175,22 +175,22 @@ def _wait(path: Path) -> None:
         time.sleep(0.05)
 
 
-def _wait_idle(made: Cluster) -> None:
+def _wait_idle(slurm: Cluster) -> None:
     deadline = time.monotonic() + READY_LIMIT_S
     while True:
-        done = made.run("sinfo", "--noheader", "--Node", "--format=%T")
-        if done.returncode == 0 and done.stdout.split() == ["idle"] * len(made.lab.hosts):
+        done = slurm.run("sinfo", "--noheader", "--Node", "--format=%T")
+        if done.returncode == 0 and done.stdout.split() == ["idle"] * len(slurm.lab.hosts):
             return
         if time.monotonic() > deadline:
             raise Unavailable(
                 f"the nodes are not idle after {READY_LIMIT_S:g} s: {done.stdout} {done.stderr}"
-                f" {_logs(made.folder)}"
+                f" {_logs(slurm.folder)}"
             )
         time.sleep(0.2)
 
 
-def _try_pmix(made: Cluster) -> None:
-    done = made.run("srun", "--mpi=pmix", f"--nodes={len(made.lab.hosts)}", "true")
+def _try_pmix(slurm: Cluster) -> None:
+    done = slurm.run("srun", "--mpi=pmix", f"--nodes={len(slurm.lab.hosts)}", "true")
     if done.returncode:
         raise Unavailable(f"srun --mpi=pmix does not work: {done.stderr.strip()}")
 

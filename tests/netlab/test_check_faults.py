@@ -35,8 +35,8 @@ def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def on(host: Any, *words: str, given: str = "") -> None:
-    subprocess.run(host.enter(*words), check=True, timeout=20, input=given, text=True)
+def on(host: Any, *words: str, stdin: str = "") -> None:
+    subprocess.run(host.enter(*words), check=True, timeout=20, input=stdin, text=True)
 
 
 def on_switch(lab: Any, *words: str) -> None:
@@ -58,19 +58,19 @@ def test_blocked_ports_are_named_with_the_host(ssh_hosts):
     lab, _ = ssh_hosts
     if os.system("command -v nft >/dev/null"):
         pytest.skip("no nft: make test-tools")
-    on(lab.hosts[2], "nft", "-f", "-", given=BLOCKED)
+    on(lab.hosts[2], "nft", "-f", "-", stdin=BLOCKED)
     done = busbw(ssh_hosts, *LAUNCH[:-1], "12")
     assert done.returncode == 1
     assert "PASS    ssh" in done.stdout
     assert "FAIL    tcp: hosts cannot connect to each other on 10.77.0.0/24" in done.stdout
-    seen = [
+    lines = [
         line.strip()
         for line in done.stdout.splitlines()
         if " on 10.77.0.0/24: " in line and "seen:" in line
     ]
-    assert len(seen) == 3 and all("to 10.77.0.3 on" in line for line in seen), done.stdout
+    assert len(lines) == 3 and all("to 10.77.0.3 on" in line for line in lines), done.stdout
     assert all(
-        line.endswith("no answer: packets are dropped, perhaps by a firewall") for line in seen
+        line.endswith("no answer: packets are dropped, perhaps by a firewall") for line in lines
     )
 
 
@@ -126,12 +126,12 @@ def test_large_packets_that_are_lost_are_named_with_the_host(four_hosts):
     done = busbw((four_hosts, four_hosts.environment()), *LAUNCH)
     assert done.returncode == 1
     assert "FAIL    tcp: large packets are lost on 10.77.0.0/24" in done.stdout
-    seen = [
+    lines = [
         line
         for line in done.stdout.splitlines()
         if "small packets pass and large ones are lost" in line
     ]
-    assert seen and all("10.77.0.3" in line for line in seen), done.stdout
+    assert lines and all("10.77.0.3" in line for line in lines), done.stdout
 
 
 def test_throttled_host_is_named(ssh_hosts):

@@ -29,9 +29,9 @@ def test_limit_of_one_host_is_the_difference(two_hosts):
     two_hosts.agent.write_text(script.replace("hostname $name;", "hostname $name; ulimit -n 777;"))
     done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--format", "json")
     assert done.returncode in (0, 1), done.stderr
-    found = json.loads(done.stdout)
-    assert [node["host"] for node in found["nodes"]] == [host.name for host in two_hosts.hosts]
-    odd = {one["fact"]: one["odd"] for one in found["differences"]}
+    report = json.loads(done.stdout)
+    assert [node["host"] for node in report["nodes"]] == [host.name for host in two_hosts.hosts]
+    odd = {difference["fact"]: difference["odd"] for difference in report["differences"]}
     assert odd["open file limit"]["777"] == [two_hosts.hosts[1].name]
 
 
@@ -62,7 +62,7 @@ def test_no_host_that_answers_is_exit_3(two_hosts):
     assert "none of 2 hosts answered" in done.stderr and "hint:" in done.stderr
 
 
-def test_the_file_of_what_a_node_should_have_travels_to_the_hosts(two_hosts, tmp_path):
+def test_the_file_of_expectations_is_sent_to_the_hosts(two_hosts, tmp_path):
     (tmp_path / "much.toml").write_text("[memory]\nram_bytes = 999999999999999\n")
     words = (
         "--hosts",
@@ -77,9 +77,9 @@ def test_the_file_of_what_a_node_should_have_travels_to_the_hosts(two_hosts, tmp
     done = check(two_hosts, *words)
     assert done.returncode == 1, done.stderr
     nodes = json.loads(done.stdout)["nodes"]
-    assert [(node["host"], [one["verdict"] for one in node["findings"]]) for node in nodes] == [
-        (host.name, ["fail"]) for host in two_hosts.hosts
-    ]
+    assert [
+        (node["host"], [finding["verdict"] for finding in node["findings"]]) for node in nodes
+    ] == [(host.name, ["fail"]) for host in two_hosts.hosts]
     assert all(
         "(much.toml line 2)" in node["findings"][0]["evidence"][0]["expected"] for node in nodes
     )

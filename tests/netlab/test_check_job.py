@@ -56,9 +56,9 @@ def ras(lab: Any, pid: int) -> Iterator[None]:
         }
         for n in range(2)
     ]
-    here = where[0] | {"status": FLAGS, "collective_counts": COUNTS | {"AllReduce": 9}}
-    gone = where[1] | {"status": {"unresponsive": True, "considered_dead": False}}
-    comm = {"hash": "0xabc", "size": 2, "ranks": [here], "missing_ranks": [gone]}
+    first_rank = where[0] | {"status": FLAGS, "collective_counts": COUNTS | {"AllReduce": 9}}
+    second_rank = where[1] | {"status": {"unresponsive": True, "considered_dead": False}}
+    comm = {"hash": "0xabc", "size": 2, "ranks": [first_rank], "missing_ranks": [second_rank]}
     report = json.dumps({"nccl_version": "2.29.1", "communicators": [comm]}, indent=1)
     words = lab.hosts[0].enter(sys.executable, str(SERVICE))
     with subprocess.Popen(
@@ -165,8 +165,8 @@ def test_lost_packets_are_seen_as_segments_resent(two_hosts):
         with ras(two_hosts, 1):
             done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2", "--seconds", "3")
     finally:
-        for one in (take, give):
-            one.kill()
-            one.communicate()
+        for process in (take, give):
+            process.kill()
+            process.communicate()
     assert done.returncode == 1
     assert "; TCP on 10.77.0.1 retransmits " in done.stdout.splitlines()[0], done.stdout

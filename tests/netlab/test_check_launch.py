@@ -34,8 +34,8 @@ def doctor(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
 def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):
     done = doctor(two_hosts, *HOSTS, "--limit", "100", "--format", "json")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    assert [(stage["name"], stage["verdict"]) for stage in found["stages"]] == [
+    report = json.loads(done.stdout)
+    assert [(stage["name"], stage["verdict"]) for stage in report["stages"]] == [
         ("ssh", "pass"),
         ("install", "pass"),
         ("names", "pass"),
@@ -46,7 +46,7 @@ def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):
         ("nccl", "skip"),
         ("all_reduce", "pass"),
     ]
-    line = shlex.split(found["commands"]["mpirun"])
+    line = shlex.split(report["commands"]["mpirun"])
     argv = two_hosts.hosts[0].enter(*line[: line.index("python")], *launching.NAMES_ITSELF)
     started = subprocess.run(
         argv, env=environment(two_hosts), capture_output=True, text=True, timeout=60, check=False
@@ -65,7 +65,7 @@ def on(host: Any, *words: str) -> None:
     subprocess.run(host.enter("ip", *words), check=True, timeout=20)
 
 
-def test_address_that_both_hosts_have_is_a_trap(two_hosts):
+def test_an_address_that_both_hosts_have_is_a_warning(two_hosts):
     for host in two_hosts.hosts:
         on(host, "link", "add", "docker0", "type", "bridge")
         on(host, "addr", "add", "172.17.0.1/16", "dev", "docker0")
@@ -105,13 +105,13 @@ def test_two_interfaces_do_not_crash_the_daemons(two_rails):
         for old, new in ((host.interface, "rail0"), (second, "rail1")):
             on(host, "link", "set", old, "down")
             on(host, "link", "set", old, "name", new, "up")
-    found = json.loads(
+    report = json.loads(
         doctor(
             two_rails, *HOSTS, "--limit", "10", "--ifname", "rail0,rail1", "--format", "json"
         ).stdout
     )
-    assert {stage["name"]: stage["verdict"] for stage in found["stages"]}["tcp"] == "warn"
-    assert "died of signal" not in json.dumps(found)
+    assert {stage["name"]: stage["verdict"] for stage in report["stages"]}["tcp"] == "warn"
+    assert "died of signal" not in json.dumps(report)
 
 
 def test_subnet_on_which_packets_are_lost_is_not_used(two_rails):

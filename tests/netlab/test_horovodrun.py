@@ -59,12 +59,12 @@ def _run(two_hosts: Any, folder: Path, source: str, *words: str) -> list[str]:
 @pytest.mark.timeout(HANG_S + 60)
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_horovod_script_runs_on_two_hosts(two_hosts: Any, tmp_path: Path) -> None:
-    said = _run(two_hosts, tmp_path, SCRIPT)
-    assert said == ["rank 0 of 2, 0 of 1, 0 of 2: 3.0", "rank 1 of 2, 0 of 1, 1 of 2: 3.0"]
+    lines = _run(two_hosts, tmp_path, SCRIPT)
+    assert lines == ["rank 0 of 2, 0 of 1, 0 of 2: 3.0", "rank 1 of 2, 0 of 1, 1 of 2: 3.0"]
 
 
 def test_ranks_get_the_interface_of_the_network_that_is_named(
     two_hosts: Any, tmp_path: Path
 ) -> None:
-    said = _run(two_hosts, tmp_path, NAMED, "--network-interfaces", "10.77.0.0/24")
-    assert said == [f"rank {rank} {host.address}/24" for rank, host in enumerate(two_hosts.hosts)]
+    lines = _run(two_hosts, tmp_path, NAMED, "--network-interfaces", "10.77.0.0/24")
+    assert lines == [f"rank {rank} {host.address}/24" for rank, host in enumerate(two_hosts.hosts)]

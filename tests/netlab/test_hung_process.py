@@ -36,7 +36,7 @@ print(hung.wait(60), fine.wait(60))
 """
 
 
-def test_the_other_ranks_are_seen_and_all_are_ended(tmp_path: Path) -> None:
+def test_the_other_ranks_are_named_and_all_are_ended(tmp_path: Path) -> None:
     argv = ["unshare", "--mount", sys.executable, "-c", SCRIPT, str(tmp_path / "stuck")]
     done = subprocess.run(
         argv,

@@ -1,5 +1,5 @@
-"""`busbw lab` as a user has it: hosts are made, used by ssh and at the rate asked for, and
-nothing is left of them, whatever is killed.
+"""`busbw lab` from the command line: hosts are made, reached by ssh and limited in rate, and
+nothing is left of them, whichever process is killed.
 """
 
 import contextlib
@@ -104,14 +104,14 @@ def state(lab: str) -> dict[str, Any]:
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A lab's name; what the test leaves of the lab is removed."""
+    """A lab's name; a lab that the test leaves is removed."""
     own = f"test-{uuid.uuid4().hex[:6]}"
     yield own
     if (LABS / own).exists():
         busbw("down", "--name", own)
 
 
-def made(name: str, *words: str) -> dict[str, Any]:
+def start_lab(name: str, *words: str) -> dict[str, Any]:
     done = busbw("up", "--name", name, *words)
     if done.returncode == 3:
         pytest.skip(f"no lab: {done.stderr.splitlines()[0]} (make test-tools)")
@@ -119,26 +119,26 @@ def made(name: str, *words: str) -> dict[str, Any]:
     return state(name)
 
 
-def left(lab: dict[str, Any]) -> list[str]:
+def leftovers(lab: dict[str, Any]) -> list[str]:
     """Everything on this machine that mentions the lab's token or folder: namespaces, mounts,
     interfaces, processes, folders.
     """
-    token, found = lab["token"], []
+    token, remaining = lab["token"], []
     for places in (Path("/run/netns").glob(f"bb{token}*"), LABS.glob(lab["spec"]["name"])):
-        found += [str(place) for place in places]
+        remaining += [str(place) for place in places]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (
                 token in (process / "mountinfo").read_text()
                 or f"{lab['folder']}/" in (process / "cmdline").read_text()
             ):
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-    return found
+                remaining.append((process / "cmdline").read_text().replace("\0", " "))
+    return remaining
 
 
 def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_down(name, tmp_path):
     links = sorted(Path("/sys/class/net").iterdir())
-    lab = made(name, "--rate", "200Mbit/s")
+    lab = start_lab(name, "--rate", "200Mbit/s")
     again = busbw("up", "--name", name)
     assert again.returncode == 2
     assert f"hint: busbw lab down --name {name}" in again.stderr
@@ -176,17 +176,17 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
         "nothing is added to this machine's own network"
     )
     assert busbw("down", "--name", name).returncode == 0
-    assert left(lab) == []
-    gone = busbw("exec", "--name", name, "h1", "--", "true")
-    assert gone.returncode == 2
-    assert f"no lab '{name}'" in gone.stderr
+    assert leftovers(lab) == []
+    done = busbw("exec", "--name", name, "h1", "--", "true")
+    assert done.returncode == 2
+    assert f"no lab '{name}'" in done.stderr
 
 
 def test_two_labs_do_not_disturb_each_other(name):
     other = f"{name}b"
-    first = made(name, "--hosts", "3", "--no-sshd", "--rate", "200Mbit/s")
+    first = start_lab(name, "--hosts", "3", "--no-sshd", "--rate", "200Mbit/s")
     try:
-        second = made(other)
+        second = start_lab(other)
         assert RATE / 2 < received(name, "h1", "h2", "h3") < 1.15 * RATE, (
             "what a host receives is limited too"
         )
@@ -210,10 +210,10 @@ def test_two_labs_do_not_disturb_each_other(name):
             "h3: b",
         ]
         assert busbw("down", "--name", name).returncode == 0
-        assert left(first) == [], "processes of the other lab keep nothing of it"
+        assert leftovers(first) == [], "processes of the other lab keep nothing of it"
         status = busbw("status", "--name", other)
         assert status.returncode == 0, status.stdout
-        seen = subprocess.run(
+        done = subprocess.run(
             on(other, "h2", "ssh", "h1", "hostname"),
             env=ENVIRONMENT,
             capture_output=True,
@@ -221,14 +221,14 @@ def test_two_labs_do_not_disturb_each_other(name):
             timeout=30,
             check=False,
         )
-        assert seen.stdout == "h1\n", seen.stderr
+        assert done.stdout == "h1\n", done.stderr
     finally:
         busbw("down", "--name", other)
-    assert left(second) == []
+    assert leftovers(second) == []
 
 
-def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
-    lab = made(name)
+def test_status_shows_killed_processes_and_down_removes_the_others(name):
+    lab = start_lab(name)
     pid = int(Path(lab["folder"], "sshd_pid.h2").read_text())
     subprocess.run(
         on(name, "h1", "sh", "-c", "setsid sleep 600 >/dev/null 2>&1 &"),
@@ -258,9 +258,9 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
     )
     subprocess.run(["umount", "-l", f"/run/netns/bb{lab['token']}h2"], check=True)
     Path(f"/run/netns/bb{lab['token']}h2").unlink()
-    gone = busbw("exec", "--name", name, "--all", "--", "true")
-    assert gone.returncode == 3
-    assert f"error: the network of h2 in lab '{name}' is gone" in gone.stderr
+    done = busbw("exec", "--name", name, "--all", "--", "true")
+    assert done.returncode == 3
+    assert f"error: the network of h2 in lab '{name}' is gone" in done.stderr
     # A pid that was given to another process: it must not be taken for that of sshd.
     with subprocess.Popen(["sleep", "600"]) as stranger:
         Path(lab["folder"], "sshd_pid.h1").write_text(f"{stranger.pid}\n")
@@ -268,7 +268,7 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
         assert busbw("down", "--name", name).returncode == 0
         assert stranger.poll() is None, "it is no process of the lab"
         stranger.kill()
-    assert left(lab) == []
+    assert leftovers(lab) == []
 
 
 KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
@@ -318,13 +318,13 @@ def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, momen
         process.send_signal(number)
         if number == signal.SIGINT:
             reader.read()
-        said = process.communicate(timeout=30)[1]
-    assert process.returncode == code, said
+        errors = process.communicate(timeout=30)[1]
+    assert process.returncode == code, errors
     if number == signal.SIGKILL:
         assert busbw("down", "--name", name).returncode in (0, 2), (
             "2: a lab of another test has removed it"
         )
-    assert left(lab) == []
+    assert leftovers(lab) == []
 
 
 def wait_for(folder: Path, file: str, process: "subprocess.Popen[str]") -> None:
@@ -348,7 +348,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     script = (
         "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import"
         " netlab\n"
-        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)),"
+        "with lab.temporary_lab(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)),"
         " netlab.namespaces(sys.argv[1], [sys.argv[2]]): print('up', flush=True); time.sleep(600)"
     )
     bare, environ = f"bb{name}", {**ENVIRONMENT, "PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}"}
@@ -365,35 +365,35 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
         owner.kill()
     assert alive.returncode == 2, "its owner lives"
     assert had_networks
-    new = made(name, "--no-sshd")
-    assert left(old) == [str(LABS / name)], "the folder is the new lab's"
+    new = start_lab(name, "--no-sshd")
+    assert leftovers(old) == [str(LABS / name)], "the folder is the new lab's"
     assert not Path("/run/netns", bare).exists(), "nor of a test that makes networks of its own"
     assert busbw("down", "--name", name).returncode == 0
-    assert left(new) == []
+    assert leftovers(new) == []
 
 
 def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
     argv = [sys.executable, "-m", "busbw", "lab", "up", "--no-sshd", "--name", name]
-    both = [
+    processes = [
         subprocess.Popen(
             argv, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         for _ in range(2)
     ]
-    codes = sorted(one.wait(60) for one in both)
+    codes = sorted(process.wait(60) for process in processes)
     if 3 in codes:
         pytest.skip("no lab")
     assert codes == [0, 2]
     lab = state(name)
     everywhere = [sys.executable, "-m", "busbw", "lab", "exec", "--name", name, "--all", "--"]
-    many = subprocess.run(
+    done = subprocess.run(
         ["sh", "-c", '"$@" | head -n 1', "sh", *everywhere, "yes"],
         env=ENVIRONMENT,
         capture_output=True,
         timeout=30,
     )
-    assert many.stdout in (b"h1: y\n", b"h2: y\n"), "it ends when nobody reads"
-    assert many.stderr == b""
+    assert done.stdout in (b"h1: y\n", b"h2: y\n"), "it ends when nobody reads"
+    assert done.stderr == b""
     for number in (signal.SIGKILL, signal.SIGINT):
         talk = [
             "sh",
@@ -426,10 +426,10 @@ def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
     ):
         assert time.monotonic() < deadline, "the commands have ended"
     assert busbw("down", "--name", name).returncode == 0
-    assert left(lab) == []
+    assert leftovers(lab) == []
 
 
-def test_a_lab_stands_in_a_program_that_exits_by_its_own_handler_of_sigterm(name):
+def test_a_program_that_exits_in_its_own_sigterm_handler_can_start_a_lab(name):
     pytest.importorskip("pyroute2", reason="pyroute2 is not installed")
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
@@ -442,7 +442,7 @@ def test_a_lab_stands_in_a_program_that_exits_by_its_own_handler_of_sigterm(name
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         answer = process.wrapper  # runs in a fork, which gets SIGTERM once it has answered
         process.wrapper = lambda *words: (answer(*words), time.sleep(0.1))
-        with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False, gpus=0)) as one:
+        with lab.temporary_lab(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False, gpus=0)) as one:
             print(*map(exists, one.namespaces))
     """
     done = subprocess.run(
@@ -467,7 +467,7 @@ def in_own_mounts(script: str, *words: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-def test_a_full_disk_is_said_and_nothing_is_left(name):
+def test_a_full_disk_is_reported_and_nothing_is_left(name):
     done = in_own_mounts(
         'mount -t tmpfs -o size=8k,nr_inodes=8 tmpfs /run; lab up --no-sshd --name "$1" || code=$?;'
         " ls -R /run; exit $code",
@@ -534,8 +534,8 @@ def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):
             timeout=30,
         ).stdout
         server.kill()
-    least, got = out.split()
+    least, received_count = out.split()
     assert 0.04 <= float(least) < 0.1, "20 ms each way"
-    assert 700 < int(got) < 900, "81 % survive both ways"
+    assert 700 < int(received_count) < 900, "81 % survive both ways"
     assert busbw("down", "--name", name).returncode == 0
-    assert left(lab) == []
+    assert leftovers(lab) == []

@@ -35,7 +35,7 @@ def open_mpi() -> mpirun.Mpirun:
 
 
 def line(
-    found: mpirun.Mpirun,
+    launcher: mpirun.Mpirun,
     lab: Any,
     mode: str,
     hosts: str,
@@ -43,8 +43,8 @@ def line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[str]:
     """The command line as it would be built on the lab's first host, which launches."""
-    asked = parse_hosts(hosts)
-    ranks = sum(host.slots for host in asked)
+    parsed_hosts = parse_hosts(hosts)
+    ranks = sum(host.slots for host in parsed_hosts)
     for name, value in lab.environment().items():
         monkeypatch.setenv(name, value)
     # The tests run outside the first host, whose interfaces decide what --ifname means.
@@ -54,7 +54,12 @@ def line(
         lambda: {name: _interface(address) for name, address in own.items()},
     )
     argv = mpirun.command(
-        found, [sys.executable, str(RANK), mode], ranks, asked, ifname, {"PYTHONPATH": SOURCE}
+        launcher,
+        [sys.executable, str(RANK), mode],
+        ranks,
+        parsed_hosts,
+        ifname,
+        {"PYTHONPATH": SOURCE},
     )
     return list(lab.hosts[0].enter(*argv))
 
@@ -85,11 +90,11 @@ def output(argv: list[str]) -> str:
 
 def test_ranks_of_two_hosts_meet_over_the_network_given(open_mpi, two_hosts, monkeypatch):
     argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
-    said: list[bytes] = []
+    lines: list[bytes] = []
     talk: list[bytes] = []
-    status = job.run(argv, two_hosts.environment(), said.append, talk.append, 60)
+    status = job.run(argv, two_hosts.environment(), lines.append, talk.append, 60)
     assert status == 0, talk
-    (facts,) = [json.loads(one) for one in said]
+    (facts,) = [json.loads(line_text) for line_text in lines]
     first, second = two_hosts.hosts
     assert facts["size"] == 4
     assert facts["total"] == [10.0, 4.0]
@@ -109,9 +114,9 @@ def test_ranks_of_three_hosts_behind_a_slow_switch_meet(open_mpi, three_slow_hos
         NETWORK,
         monkeypatch,
     )
-    said: list[bytes] = []
-    assert job.run(argv, three_slow_hosts.environment(), said.append, lambda _: None, 60) == 0
-    assert json.loads(said[0])["hosts"] == [host.name for host in three_slow_hosts.hosts]
+    lines: list[bytes] = []
+    assert job.run(argv, three_slow_hosts.environment(), lines.append, lambda _: None, 60) == 0
+    assert json.loads(lines[0])["hosts"] == [host.name for host in three_slow_hosts.hosts]
 
 
 def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
@@ -119,7 +124,7 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     talk: list[bytes] = []
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.explain(
+    error = job.launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
     )
     assert error.message == "host 10.77.0.9: No route to host"
@@ -150,11 +155,11 @@ def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
         for name, value in two_hosts.environment().items()
         if not name.endswith("_agent")
     }
-    asked = parse_hosts("10.77.0.1:1,10.77.0.9:1")
-    argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, asked))
+    hosts = parse_hosts("10.77.0.1:1,10.77.0.9:1")
+    argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, hosts))
     talk: list[bytes] = []
     status = job.run(argv, agentless, lambda _: None, talk.append, 60)
-    error = job.explain(
+    error = job.launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
     )
     assert "host 10.77.0.9" in error.message
@@ -186,7 +191,7 @@ def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, mon
         return
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.explain(
+    error = job.launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"]
     )
     assert "10.77.0.2: no interface of that name" in error.message
@@ -200,7 +205,7 @@ def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, mo
     two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")
     with pytest.raises(
         NoMeasurement, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2"
-    ) as caught:
+    ) as raised:
         job.run(
             argv,
             two_hosts.environment(),
@@ -209,23 +214,23 @@ def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, mo
             2,
             ["10.77.0.1", "10.77.0.2"],
         )
-    assert "ConnectTimeout" in caught.value.hint
+    assert "ConnectTimeout" in raised.value.hint
     assert first.empty_within(5)
     assert second.empty_within(5)
 
 
 def test_an_interrupt_leaves_no_process_on_any_host(open_mpi, two_hosts, monkeypatch):
     argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
-    seen: list[int] = []
+    counts: list[int] = []
 
     def interrupt(_line: bytes) -> None:
-        seen.extend(len(host.pids()) for host in two_hosts.hosts)
+        counts.extend(len(host.pids()) for host in two_hosts.hosts)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         job.run(argv, two_hosts.environment(), interrupt, lambda _: None, 60)
-    assert all(count >= 2 for count in seen)
-    assert len(seen) == 2
+    assert all(count >= 2 for count in counts)
+    assert len(counts) == 2
     assert all(host.empty_within(10) for host in two_hosts.hosts)
 
 
@@ -233,12 +238,12 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
     argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
 
     def kill(_line: bytes) -> None:
-        (found,) = [
+        (mpirun_pid,) = [
             pid
             for pid in two_hosts.hosts[0].pids()
             if process.name(pid) in ("prterun", "mpirun", "orterun")
         ]
-        os.kill(found, signal.SIGKILL)
+        os.kill(mpirun_pid, signal.SIGKILL)
 
     assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == -9
     assert all(host.empty_within(10) for host in two_hosts.hosts)

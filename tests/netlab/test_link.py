@@ -58,7 +58,7 @@ def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path:
     assert len(report["flows"]) == 12 and len(report["latencies"]) == 6
     sent = [flow["rate"] for flow in report["flows"] if flow["sender"] == 2]
     assert max(sent) < 13e6, "100 Mbit/s are 12.5 MB/s, however late the receiver's threads are"
-    assert report["complete"] and all(one["count"] > 100 for one in report["latencies"])
+    assert report["complete"] and all(latency["count"] > 100 for latency in report["latencies"])
     assert (tmp_path / "link.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
@@ -97,11 +97,11 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
     done = run(lab)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = (
+    message = (
         f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24:"
         " 10.77.0.4: connected, but no data"
     )
-    assert said in done.stdout
+    assert message in done.stdout
 
 
 def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
@@ -134,8 +134,8 @@ def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path)
         wait_for_flows(file)
         for pid in lab.hosts[3].pids():
             os.kill(pid, signal.SIGKILL)
-        said, errors = process.communicate(timeout=100)
-    assert process.returncode in (1, 3), said + errors
+        output, errors = process.communicate(timeout=100)
+    assert process.returncode in (1, 3), output + errors
     assert "warning: 10.77.0.4: " in errors
     report = json.loads(file.read_text(encoding="utf-8"))
     pairs = {(flow["sender"], flow["receiver"]) for flow in report["flows"] if flow.get("rate")}
@@ -150,9 +150,9 @@ def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None
     ) as process:
         wait_for_flows(file)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the test did not finish" in said
+    assert "the test did not finish" in output
     assert json.loads(file.read_text(encoding="utf-8"))["flows"]
     assert all(host.empty_within(10) for host in lab.hosts), "no node is left"
 

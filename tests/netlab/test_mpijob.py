@@ -32,14 +32,14 @@ def open_mpi() -> str:
 
 
 def launch(
-    lab: Any, folder: Path, words: tuple[str, ...], found: str
+    lab: Any, folder: Path, words: tuple[str, ...], launcher: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the launcher's command of two workers with two slots each on the first host."""
     hostfile = folder / "hostfile"
     hostfile.write_text("".join(f"{host.address} slots=2\n" for host in lab.hosts))
     own = {
         "busbw": [sys.executable, "-m", "busbw"],
-        "mpirun": [found, "-x", "PYTHONPATH"],
+        "mpirun": [launcher, "-x", "PYTHONPATH"],
         mpijob.HOSTFILE: [str(hostfile)],
     }
     argv = [

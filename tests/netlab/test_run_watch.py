@@ -22,14 +22,14 @@ SIZES = ("-b", "16K", "-e", "4M", "-f", "16")
 
 
 def drop(host: Any) -> None:
-    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses what does not fit."""
+    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses the packets beyond."""
     shape = ["tbf", "rate", "400mbit", "burst", "20kb", "limit", "45kb"]
     words = ["tc", "-n", host.namespace, "qdisc", "add", "dev", host.interface, "root", *shape]
     subprocess.run(words, capture_output=True, timeout=20, check=True)
 
 
 def watched(lab: Any, file: Path, *words: str) -> tuple[str, dict[str, Any]]:
-    """What `busbw run --watch` prints, and its result."""
+    """The output of `busbw run --watch`, and its result."""
     argv = [
         sys.executable,
         "-m",
@@ -65,8 +65,8 @@ def of_hosts(result: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 def test_each_host_sends_what_the_operations_need(two_hosts: Any, tmp_path: Path) -> None:
     text, result = watched(two_hosts, tmp_path / "r.json")
     names = {host.name: host.interface for host in two_hosts.hosts}
-    seen = of_hosts(result)
-    assert [(size, change["host"]) for size, change in seen] == [
+    changes = of_hosts(result)
+    assert [(size, change["host"]) for size, change in changes] == [
         (row["size_bytes"], name) for row in result["rows"] for name in names
     ]
     for row in result["rows"]:

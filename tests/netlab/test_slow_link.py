@@ -46,11 +46,11 @@ def test_a_slow_link_names_its_host_and_no_late_rank(
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text(encoding="utf-8"))
-    found = {finding["id"]: finding["message"] for finding in result["findings"]}
-    assert found.get("slow_link", "").startswith(
+    messages = {finding["id"]: finding["message"] for finding in result["findings"]}
+    assert messages.get("slow_link", "").startswith(
         f"the link of host {lab.hosts[2].name} is slow: all its pairs are far below the others"
     ), done.stdout
-    assert "late_rank" not in found, done.stdout
+    assert "late_rank" not in messages, done.stdout
     slow = [link for link in result["links"] if 2 in (link["a"], link["b"])]
     assert len(result["links"]) == 6
     assert max(link["bandwidth"] for link in slow) < 20e6, "100 Mbit/s are 12.5 MB/s"

@@ -49,15 +49,15 @@ def start(cluster: Any, *words: str) -> subprocess.Popen[str]:
 
 def ranks(host: Any) -> list[int]:
     """Processes of ranks on a node."""
-    found = []
+    pids = []
     for pid in host.pids():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if words[0].endswith(Path(sys.executable).name.encode()) and b"busbw.measure.rank" in words:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 def until(condition: Any) -> bool:
@@ -166,11 +166,11 @@ def test_a_killed_rank_is_named_and_ends_the_job(slurm_cluster):
     finally:
         process.kill()
     assert process.returncode == 3, errors
-    told = re.search(r"ranks? (\S+) on host (\S+) died \(Killed\)(, or .*)?", errors)
-    assert told, errors
+    death = re.search(r"ranks? (\S+) on host (\S+) died \(Killed\)(, or .*)?", errors)
+    assert death, errors
     assert (
-        told[2] == second.name and told[1] in ("2", "3", "2-3")
-    ) or f"on host {second.name} died first" in told[3], errors
+        death[2] == second.name and death[1] in ("2", "3", "2-3")
+    ) or f"on host {second.name} died first" in death[3], errors
     assert ended(slurm_cluster)
 
 
@@ -211,7 +211,7 @@ def test_an_interrupt_leaves_no_slurm_job_and_no_process(slurm_cluster):
 
 def script(cluster: Any, *words: str) -> str:
     """The output of this manifest's sbatch job after it ended successfully."""
-    made = busbw(
+    done = busbw(
         cluster,
         "manifest",
         "slurm",
@@ -223,8 +223,8 @@ def script(cluster: Any, *words: str) -> str:
         "4",
         *words,
     )
-    assert made.returncode == 0, made.stderr
-    cluster.folder.joinpath("job.sh").write_text(made.stdout)
+    assert done.returncode == 0, done.stderr
+    cluster.folder.joinpath("job.sh").write_text(done.stdout)
     job = cluster.run("sbatch", "--parsable", "job.sh", PATH=PATH, **VARIABLES).stdout.strip()
     assert ended(cluster)
     log = cluster.folder.joinpath(f"probe-{job}.log").read_text()

@@ -62,11 +62,11 @@ def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path):
         )
     ]
     try:
-        said = [process.communicate(timeout=HANG_S) for process in started]
+        outputs = [process.communicate(timeout=HANG_S) for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0, 0], said
+    assert [process.returncode for process in started] == [0, 0], outputs
     result = json.loads(file.read_text())
     assert [device["host"] for device in result["world"]["devices"]] == [
         host.name for host in two_hosts.hosts
@@ -77,4 +77,4 @@ def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path):
         for row in result["rows"]
         for placement in ("out_of_place", "in_place")
     )
-    assert said[1][0] == ""  # only rank 0 prints the table
+    assert outputs[1][0] == ""  # only rank 0 prints the table

@@ -61,10 +61,10 @@ def test_reported_bytes_match_interface_counters(
     )
     # 3: four ranks on the cores of one machine may contradict each other
     assert done.returncode in (0, 3), done.stderr
-    runs = {one["method"]: one for one in json.loads(file.read_text())["training"]["runs"]}
+    runs = {run["method"]: run for run in json.loads(file.read_text())["training"]["runs"]}
     for name in METHODS.split(","):
-        counted, seen = runs[name]["counted"], runs[name]["seen"]
-        assert counted <= seen <= counted * HEADERS, (name, counted, seen)
+        counted, sent = runs[name]["counted"], runs[name]["seen"]
+        assert counted <= sent <= counted * HEADERS, (name, counted, sent)
     assert runs["torch-powersgd"]["counted"] is None, "it reports no bytes"
     assert runs["torch-powersgd"]["seen"] < 0.1 * GRADIENTS
     assert runs["none"]["counted"] == pytest.approx(1.5 * GRADIENTS, rel=1e-6), (

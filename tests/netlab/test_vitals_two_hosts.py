@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange
 from busbw.model.machine_findings import RULES
@@ -40,7 +40,7 @@ _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
 from busbw.core.telemetry import change
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 vitals = Vitals([Device(0, 1, "h1", 0, "", "CPU")])
 for _ in range(2):
     before = vitals.read()
@@ -53,7 +53,7 @@ for _ in range(2):
 
 
 def drop(host: Any) -> None:
-    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses what does not fit."""
+    """A queue of five full packets at 400 Mbit/s: TCP fills it and loses the packets beyond."""
     words = [
         "tc",
         "-n",
@@ -129,7 +129,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
     clean, lossy = changes
     seconds = [clean.seconds / 4, clean.seconds / 2, lossy.seconds, clean.seconds * 2]
     rows = [
-        Row(
+        ResultRow(
             size,
             size,
             "float",
@@ -144,7 +144,7 @@ def test_a_slow_row_names_the_interface_and_its_loss(
     ]
     world = World([Device(rank, 1, f"h{rank + 1}", 0, "", "CPU") for rank in range(2)], 2)
     result = Result(SweepSpec(collective="all_reduce"), world=world, rows=rows)
-    found = {one.id: one for one in apply(RULES, Run(result, result.topology))}
-    assert found["machine"].message.startswith("24 MiB took ")
-    assert f"; at the same time h1 {name}: " in found["machine"].message
-    assert "RetransSegs" in found["machine"].message
+    findings = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
+    assert findings["machine"].message.startswith("24 MiB took ")
+    assert f"; at the same time h1 {name}: " in findings["machine"].message
+    assert "RetransSegs" in findings["machine"].message

@@ -61,7 +61,7 @@ class Watch:
         return self.lines
 
     def wait(self, count: int) -> None:
-        """Until there are so many lines."""
+        """Wait until there are `count` lines."""
         deadline = time.monotonic() + 90
         while len(self.lines) < count and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -69,7 +69,7 @@ class Watch:
 
 
 def link(line: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(one for one in line["links"] if one["name"] == name)
+    return next(entry for entry in line["links"] if entry["name"] == name)
 
 
 def test_rates_are_those_of_what_was_sent(two_hosts):
@@ -96,8 +96,8 @@ def test_rates_are_those_of_what_was_sent(two_hosts):
 
 def test_every_sample_at_100_ms_is_taken_or_counted_as_missed(two_hosts):
     lines = Watch(two_hosts.hosts[0], "--interval", "100ms", "--seconds", "8").ended()
-    missed = sum(line.get("missed", 0) for line in lines)
-    assert len(lines) + missed == 80
+    missed_count = sum(line.get("missed", 0) for line in lines)
+    assert len(lines) + missed_count == 80
     assert lines, (
         "how many are missed depends on what else runs; benchmarks/watch_cost.py measures an idle"
         " machine"
@@ -138,11 +138,13 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
         {"name": "spare0", "kind": "ethernet", "state": "gone"}
     ] * 4
     assert all(
-        ("spare0", "gone") in [(one["link"], one["pattern"]) for one in line["said"]]
+        ("spare0", "gone") in [(event["link"], event["pattern"]) for event in line["said"]]
         for line in away
     )
     assert "tx" in link(lines[back_from + 3], "spare0")
-    rates = [rate for line in lines for one in line["links"] if (rate := one.get("tx")) is not None]
+    rates = [
+        rate for line in lines for entry in line["links"] if (rate := entry.get("tx")) is not None
+    ]
     assert max(rates) < 1e6, "no jump from counters that began anew"
     assert all("tx" in link(line, first.interface) for line in lines), "the other interface goes on"
 
@@ -171,7 +173,9 @@ def test_metrics_count_what_was_sent(two_hosts):
         ).stdout
         families = {family.name: family for family in parser.text_string_to_metric_families(page)}
         samples = families["node_network_transmit_bytes"].samples
-        return next(one.value for one in samples if one.labels == {"device": first.interface})
+        return next(
+            sample.value for sample in samples if sample.labels == {"device": first.interface}
+        )
 
     try:
         assert process.stderr and "note: serving" in process.stderr.readline()
@@ -183,9 +187,9 @@ def test_metrics_count_what_was_sent(two_hosts):
         )
         expected = pytest.approx(count * (PACKET_BYTES + ETHERNET_BYTES), rel=0.01)
         # until a reading after the last packet
-        while (seen := sent() - before) != expected and process.poll() is None:
+        while (sent_bytes := sent() - before) != expected and process.poll() is None:
             time.sleep(0.1)
-        assert seen == expected
+        assert sent_bytes == expected
         assert process.wait(60) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.train.kinds import PlanResult, TrainResult
@@ -33,10 +33,10 @@ def cell(time_us: float, algbw: float, busbw: float, wrong: int | None = 0) -> C
 
 
 def result(
-    rows: list[Row] | None = None, spec: dict[str, object] | None = None, **fields: object
+    rows: list[ResultRow] | None = None, spec: dict[str, object] | None = None, **fields: object
 ) -> Result:
     """A finished run; `spec` overrides SweepSpec's fields, `fields` the Result's."""
-    asked = {
+    spec_fields = {
         "collective": "all_reduce",
         "min_bytes": 8,
         "max_bytes": 1 << 20,
@@ -47,9 +47,9 @@ def result(
         Device(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200")
         for rank in range(2)
     ]
-    program = f"{asked['collective']}_perf"
+    program = f"{spec_fields['collective']}_perf"
     base = Result(
-        spec=msgspec.convert(asked, SweepSpec),
+        spec=msgspec.convert(spec_fields, SweepSpec),
         argv=[f"./build/{program}"],
         program=program,
         start="2026-11-21T18:24:51+00:00",
@@ -62,10 +62,12 @@ def result(
     return msgspec.structs.replace(base, **fields)
 
 
-def two_rows() -> list[Row]:
+def two_rows() -> list[ResultRow]:
     return [
-        Row(8, 2, "float", "sum", -1, cell(16.61, 0.0005, 0.0005), cell(16.15, 0.0005, 0.0005), 20),
-        Row(
+        ResultRow(
+            8, 2, "float", "sum", -1, cell(16.61, 0.0005, 0.0005), cell(16.15, 0.0005, 0.0005), 20
+        ),
+        ResultRow(
             1048576,
             262144,
             "float",
@@ -101,7 +103,7 @@ def _facts(devices: list[Device]) -> dict[str, Any]:
 @pytest.fixture
 def trained() -> TrainResult:
     """Two GPUs, alone and by two methods in two rounds."""
-    made = Training(
+    training = Training(
         TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")),
         "img",
         138_357_544,
@@ -109,7 +111,7 @@ def trained() -> TrainResult:
         2,
     )
     for number in range(2):
-        made.runs += [
+        training.runs += [
             TrainRun(
                 ALONE,
                 number,
@@ -139,7 +141,7 @@ def trained() -> TrainResult:
         Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
         for rank in range(2)
     ]
-    return TrainResult(training=made, **_facts(devices))
+    return TrainResult(training=training, **_facts(devices))
 
 
 @pytest.fixture
@@ -168,13 +170,17 @@ def planned_in_rounds() -> PlanResult:
     training = Training(
         TrainSpec(model="gpt-small", batch_size=2, rounds=2), "seq", 4_200_000, 16_800_000, 2
     )
-    one = [LayoutRound(still, [Bucket(16_800_000, still - 0.002)]) for still in (0.150, 0.152)]
-    four = [
-        LayoutRound(still, [Bucket(8_400_000, still - 0.05), Bucket(8_400_000, still - 0.002)])
-        for still in (0.151, 0.152)
+    small_buckets = [
+        LayoutRound(still_s, [Bucket(16_800_000, still_s - 0.002)]) for still_s in (0.150, 0.152)
     ]
-    run = PlanRun("as-is", [0.145, 0.147], [Layout(25.0, one), Layout(4.0, four)])
-    plan = Plan(0.9, 0.146, 0.151, one[0].buckets, runs=[run])
+    four = [
+        LayoutRound(
+            still_s, [Bucket(8_400_000, still_s - 0.05), Bucket(8_400_000, still_s - 0.002)]
+        )
+        for still_s in (0.151, 0.152)
+    ]
+    run = PlanRun("as-is", [0.145, 0.147], [Layout(25.0, small_buckets), Layout(4.0, four)])
+    plan = Plan(0.9, 0.146, 0.151, small_buckets[0].buckets, runs=[run])
     rounds = [
         ("none", 0, None, [[0.430], [0.428]]),
         ("none", 0, 4.0, [[0.22, 0.20], [0.22, 0.202]]),
@@ -182,7 +188,9 @@ def planned_in_rounds() -> PlanResult:
     ]
     for name, loss, size, times in rounds:
         code = "model = DistributedDataParallel(model, bucket_cap_mb=4)" if size else ""
-        each = [ExchangeRound(one, [0.001] * len(one)) for one in times]
+        exchange_rounds = [
+            ExchangeRound(bucket_times, [0.001] * len(bucket_times)) for bucket_times in times
+        ]
         plan.exchanges.append(
             Exchange(
                 "as-is",
@@ -193,7 +201,7 @@ def planned_in_rounds() -> PlanResult:
                 16.8e6,
                 code,
                 bucket_mb=size,
-                rounds=each,
+                rounds=exchange_rounds,
             )
         )
     plan.exchanges[1].checks = [CheckRound(0.146, 0.524), CheckRound(0.145, 0.520)]

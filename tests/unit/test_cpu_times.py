@@ -31,7 +31,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def ended(wrapper: Iterator[None], sent: object = None) -> object:
-    """What a wrapper of a hook returns where the hook returned `sent`."""
+    """The return value of a wrapper of a hook that returned `sent`."""
     next(wrapper)
     try:
         wrapper.send(sent)  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
     assert [report.cpu_s for report in reports] == [1.0, 1.0]  # type: ignore[attr-defined]
 
 
-def test_times_are_added_and_the_largest_stand_first(plugin: ModuleType) -> None:
+def test_times_are_added_and_the_largest_are_first(plugin: ModuleType) -> None:
     times, lines = plugin._Times(), []
     ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace())))
     times.pytest_testnodedown(SimpleNamespace(workeroutput={"collection_cpu_s": 2.0}))

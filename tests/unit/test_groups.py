@@ -1,5 +1,5 @@
-"""Tests that must not run beside each other say so by a group: pytest-xdist 3.8 does not see
-groups with pytest 9.2.
+"""Tests that must not run at the same time share a group: pytest-xdist 3.8 does not see groups with
+pytest 9.2.
 """
 
 import os

@@ -7,14 +7,16 @@ import pytest
 
 @pytest.fixture
 def skips(request):
-    """What `--only-allowed-skips` registers."""
-    (found,) = (
-        one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "_AllowedSkips")
+    """The plugin that `--only-allowed-skips` registers."""
+    (plugin,) = (
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if hasattr(plugin, "_AllowedSkips")
     )
-    return found._AllowedSkips()
+    return plugin._AllowedSkips()
 
 
-def seen(skips, reason: str, **more) -> pytest.ExitCode:
+def exit_code_of(skips, reason: str, **more) -> pytest.ExitCode:
     report = pytest.TestReport(
         "t.py::test",
         ("t.py", 1, "test"),
@@ -34,20 +36,20 @@ def seen(skips, reason: str, **more) -> pytest.ExitCode:
     "reason", ["needs two GPUs", "NCCL 22809: loads plugins differently from 22900 and newer"]
 )
 def test_a_listed_reason_is_allowed(skips, reason):
-    assert seen(skips, reason) == pytest.ExitCode.OK
+    assert exit_code_of(skips, reason) == pytest.ExitCode.OK
 
 
 @pytest.mark.parametrize("reason", ["no chromium: make test-tools", "needs two GPUs and more", ""])
 def test_any_other_fails_the_run(skips, reason):
-    assert seen(skips, reason) == pytest.ExitCode.TESTS_FAILED
+    assert exit_code_of(skips, reason) == pytest.ExitCode.TESTS_FAILED
 
 
-def test_an_expected_failure_is_no_skip(skips):
-    assert seen(skips, "no reason", wasxfail="known") == pytest.ExitCode.OK
+def test_an_expected_failure_is_not_a_skip(skips):
+    assert exit_code_of(skips, "no reason", wasxfail="known") == pytest.ExitCode.OK
 
 
 def test_a_module_that_is_skipped_counts_too(skips):
     skips.pytest_collectreport(
         pytest.CollectReport("t.py", "skipped", ("t.py", 1, "Skipped: no module"), [])
     )
-    assert seen(skips, "needs two GPUs") == pytest.ExitCode.TESTS_FAILED
+    assert exit_code_of(skips, "needs two GPUs") == pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""What docs/style.md asks of errors and help, as far as the source shows it."""
+"""The rules of docs/style.md for errors and help, as far as the source shows them."""
 
 import ast
 import re
@@ -32,16 +32,19 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
             continue
         name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         name = call.func.id if isinstance(call.func, ast.Name) else name
-        shown = call.args[:2] if ERRORS.search(name) else []
-        shown = [*shown, *(word.value for word in call.keywords if word.arg == "help")]
-        for node in shown:
+        checked_nodes = call.args[:2] if ERRORS.search(name) else []
+        checked_nodes = [
+            *checked_nodes,
+            *(word.value for word in call.keywords if word.arg == "help"),
+        ]
+        for node in checked_nodes:
             text = literal(node)
             if text:
                 yield node.lineno, text
 
 
 def faults(text: str) -> str:
-    """What is wrong with a message, hint or help; '' if nothing is."""
+    """The fault of a message, hint or help; '' if there is none."""
     if text.endswith(".") and not text.endswith("..."):
         return "ends with a period"
     if SENTENCE.match(text):

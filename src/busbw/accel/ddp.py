@@ -24,6 +24,9 @@ from busbw.accel.methods import BY_NAME, DENSE
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 
+# DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
+FIRST_STEP = 1
+
 
 class Attachment:
     """A model whose gradients are exchanged by a communication worker."""
@@ -135,10 +138,6 @@ class Attachment:
             f"the state has {count} values for '{parameter}', which {mismatch}",
             "load the state of the same model",
         )
-
-
-# DDP rebuilds its buckets after the first step. State that is kept between steps starts then.
-FIRST_STEP = 1
 
 
 class Attached(Attachment):

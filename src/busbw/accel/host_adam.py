@@ -17,12 +17,12 @@ import torch
 from busbw.core import native
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 
-MOST_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
+MAX_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
 
 
 def usable() -> int:
-    """The processors of this process, at most MOST_THREADS."""
-    return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    """The processors of this process, at most MAX_THREADS."""
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ class HostAdam:
     """
 
     def __init__(self, threads: int = 0) -> None:
-        """`threads`: 0 takes the cores of this process, at most MOST_THREADS.
+        """`threads`: 0 takes the cores of this process, at most MAX_THREADS.
 
         Raises:
             NoMeasurement: the threads cannot be started.

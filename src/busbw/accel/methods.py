@@ -8,6 +8,8 @@ from dataclasses import dataclass
 # Indices into train.plan_types.LOSSES, the least loss first. They are not in order: results
 # contain the indices, so new losses are appended.
 LEAST_FIRST = (0, 1, 2, 5, 3, 4)
+DENSE, TOPK = "dense", "topk"
+_BLOCKS = "integers, one scale for 256 elements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,6 @@ class CodecInfo:
     plan_variants: tuple[str, ...] = ("",)
 
 
-DENSE, TOPK = "dense", "topk"
-_BLOCKS = "integers, one scale for 256 elements"
 CODECS = (
     CodecInfo(
         name=DENSE,

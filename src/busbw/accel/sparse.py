@@ -40,7 +40,7 @@ from busbw.accel.communicator import Communicator
 from busbw.core.errors import UsageError
 
 GATHER, OWNERS, DENSE = "gather", "owners", "dense"
-INT32_MOST = (1 << 31) - 1
+INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class SparseAverage:
         self._exact = torch.float32 if gradient.dtype.itemsize < 4 else gradient.dtype
         self._wire = DTYPES.get(wire, gradient.dtype)
         # int32 has half the bytes.
-        id_type = torch.int32 if gradient.shape[0] <= INT32_MOST else torch.int64
+        id_type = torch.int32 if gradient.shape[0] <= INT32_MAX else torch.int64
         self._ids = gradient._indices()[0].to(id_type)
         self._values = gradient._values().reshape(-1, self._width).to(self._exact)
 

@@ -1,29 +1,20 @@
-"""Facts of a machine, and its snapshot.
-
-`facts` are what should be the same on all nodes of a cluster, as short texts by name. `snapshot` is
-everything that the checks read on a machine, as one text with secrets masked.
-"""
+"""Facts of a machine: what should be the same on all nodes of a cluster, as short texts by name."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from busbw.check.expect.learn import learn
 from busbw.check.launcher.programs import open_mpi
 from busbw.check.machine import Machine, Port, understood
 from busbw.check.nccl.settings import libraries
 from busbw.check.nccl.settings import settings as variables
 from busbw.check.nic.links import own_ports
-from busbw.check.registry import examine
 from busbw.check.roce.settings import settings, values
-from busbw.check.trend import error_counts
 from busbw.host import ethtool
 from busbw.host.bonding import read_bonds
 from busbw.host.interfaces import Interface
 from busbw.host.link_state import VIRTUAL
 from busbw.host.nic import RDMA
 from busbw.host.roce_qos import read_setters
-from busbw.host.snapshot import Recording
-from busbw.host.source import Source
 
 NONE, INFINIBAND = "none", "InfiniBand"
 Read = Callable[[Machine], Iterator[tuple[str, str]]]
@@ -257,13 +248,3 @@ READERS: tuple[Read, ...] = (
     _libraries,
     _environment,
 )
-
-
-def snapshot(source: Source) -> str:
-    """The archive of a machine, which `host.snapshot.parse_archive` reads."""
-    recording = Recording(source)
-    examine(recording)
-    facts(Machine(recording))
-    learn(Machine(recording))
-    error_counts(Machine(recording))
-    return recording.archive()

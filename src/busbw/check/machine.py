@@ -28,6 +28,8 @@ HYPERVISORS = {
 }  # fmt: skip
 UNNAMED = "a hypervisor"
 Fact = TypeVar("Fact")
+NONE = "no NVIDIA GPU and no network controller on PCI"
+WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink-C2C
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +225,6 @@ def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> I
         yield from read(machine)
     except Exception:  # noqa: BLE001 - the check that reads the same says what is wrong with it
         return
-
-
-NONE = "no NVIDIA GPU and no network controller on PCI"
-WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink-C2C
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from busbw.check.machine import Machine
-from busbw.core.counters import Counter, Kind, Owner
+from busbw.core.counters import Counter, CounterKind, Owner
 from busbw.core.sizes import span
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME
 from busbw.host.settings import uptime
 from busbw.host.source import once
 
-TIME = "time"  # the call with the time of a reading
-UPTIME, BOOT = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
-LOADED = "since the driver was loaded"
-NOT_KNOWN = "how fast they rise is not known"
-CHANCE = 0.01  # of naming a counter that rises at the allowed rate
+TIME_CALL = "time"  # the call with the time of a reading
+UPTIME_FILE, BOOT_ID_FILE = "/proc/uptime", "/proc/sys/kernel/random/boot_id"
+SINCE_DRIVER_LOADED = "since the driver was loaded"
+RATE_UNKNOWN = "how fast they rise is not known"
+FALSE_ALARM_CHANCE = 0.01  # of naming a counter that rises at the allowed rate
 HOUR_S, DAY_S = 3600, 86400
 
 
@@ -66,7 +66,7 @@ def risen(name: str, before: int, now: int) -> int | None:
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", Kind.LOSS, "")
+    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", CounterKind.LOSS, "")
     if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
         return now - before if now >= before else now
     by = increase(row, before, now)
@@ -89,7 +89,7 @@ def window(machine: Machine, counters: Sequence[Count]) -> Window:
     seconds = interval_s(machine)
     rises = [replace(count, value=count.rise) for count in counters if count.rise is not None]
     if seconds is None or len(rises) < len(counters):
-        return Window(tuple(counters), LOADED)
+        return Window(tuple(counters), SINCE_DRIVER_LOADED)
     return Window(tuple(rises), f"in {span(seconds)}", seconds)
 
 
@@ -98,10 +98,12 @@ def interval_s(machine: Machine) -> float | None:
     """Seconds between the earlier reading and this one; None without one."""
     if machine.earlier is None:
         return None
-    before, now = (uptime(reading.text(UPTIME) or "") for reading in (machine.earlier, machine))
+    before, now = (
+        uptime(reading.text(UPTIME_FILE) or "") for reading in (machine.earlier, machine)
+    )
     if before and now > before:
         return now - before
-    times = [reading.call(TIME, str).text or "" for reading in (machine.earlier, machine)]
+    times = [reading.call(TIME_CALL, str).text or "" for reading in (machine.earlier, machine)]
     try:
         begin, end = map(datetime.fromisoformat, times)
         seconds = (end - begin).total_seconds()
@@ -113,9 +115,9 @@ def interval_s(machine: Machine) -> float | None:
 def too_fast(by: int, seconds: float, per_hour: float) -> bool:
     """Whether `by` events in `seconds` show a rate above `per_hour`.
 
-    Chernoff's bound for as many events at that rate must be below CHANCE.
+    Chernoff's bound for as many events at that rate must be below FALSE_ALARM_CHANCE.
     """
     expected = per_hour * seconds / HOUR_S
     if by <= expected:
         return False
-    return by - expected - by * math.log(by / expected) < math.log(CHANCE)
+    return by - expected - by * math.log(by / expected) < math.log(FALSE_ALARM_CHANCE)

@@ -15,6 +15,7 @@ from busbw.core.finding import Verdict
 
 WIDTH = 59
 ANSWERS = {Verdict.PASS: "ok", Verdict.WARN: "fail", Verdict.FAIL: "fail"}
+FIRMWARE, BUS = re.compile(r"ethtool -i (.+): firmware"), re.compile(r"ethtool -i .+: bus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,6 @@ ITEMS = (
         lambda value: value.partition(" ")[0],
     ),
 )
-FIRMWARE, BUS = re.compile(r"ethtool -i (.+): firmware"), re.compile(r"ethtool -i .+: bus")
 
 
 def text(report: CheckReport) -> str:

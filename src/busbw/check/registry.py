@@ -50,7 +50,7 @@ from busbw.check.nic import errors as nic_errors
 from busbw.check.nvlink import fabric
 from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
-from busbw.check.rates import BOOT, TIME, UPTIME, interval_s
+from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
 from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
@@ -77,6 +77,8 @@ MODULES: tuple[ModuleType, ...] = (
     ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun,
     gpus, host, network, expect_storage, base,
 )  # fmt: skip
+HOSTNAME = "/proc/sys/kernel/hostname"
+BOOT_FILES = (HOSTNAME, BOOT_ID_FILE, UPTIME_FILE)
 
 
 def _folder(module: str) -> str:
@@ -137,9 +139,6 @@ def find_of_machine(name: str) -> CheckRow:
     return row
 
 
-HOSTNAME = "/proc/sys/kernel/hostname"
-
-
 def examine(
     source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None
 ) -> CheckReport:
@@ -148,7 +147,7 @@ def examine(
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.
     """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
-    now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    now = machine.call(TIME_CALL, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     findings: list[Checked] = []
     lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
@@ -209,13 +208,10 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
         return [checked(check.row, Finding(Verdict.UNKNOWN, "", masked(text)))]
 
 
-SAME = (HOSTNAME, BOOT, UPTIME)
-
-
 def take_reading(source: Source, checks: Iterable[Check]) -> str:
     """The machine as these checks read it now, as an archive."""
     recording = Recording(source)
-    for path in SAME:
+    for path in BOOT_FILES:
         recording.read(path)
     examine(recording, checks)
     return recording.archive()
@@ -234,7 +230,7 @@ def compare(file: str, earlier: Machine, now: Machine) -> None:
             f"--since {file}: it is of {host or 'an unnamed host'}, not of {this_host}",
             "busbw check --save FILE, on this host",
         )
-    if (earlier.text(BOOT) or "") != (now.text(BOOT) or ""):
+    if (earlier.text(BOOT_ID_FILE) or "") != (now.text(BOOT_ID_FILE) or ""):
         raise UsageError(
             f"--since {file}: {host} was booted since, which set its counters to 0",
             "busbw check --save FILE, and again later",

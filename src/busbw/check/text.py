@@ -24,17 +24,17 @@ from busbw.core.finding import CheckRow, Verdict
 from busbw.core.sizes import counted
 from busbw.ui.columns import Column, aligned, wrapped
 
-SHOWN = ("fail", "unknown", "warn", NO_DATA)
+SHOWN_GRADES = ("fail", "unknown", "warn", NO_DATA)
 NAGIOS = {
     Verdict.FAIL: NagiosExit.CRITICAL,
     Verdict.WARN: NagiosExit.WARNING,
     Verdict.UNKNOWN: NagiosExit.UNKNOWN,
     Verdict.PASS: NagiosExit.OK,
 }
-_MOST_EVIDENCE = 4
-_MOST_NAMED = 8
-_MOST_VALUES = 4
-_LONG = 5  # parts of a list
+_MAX_EVIDENCE_LINES = 4
+_MAX_NAMED_HOSTS = 8
+_MAX_VALUES = 4
+_LONG_LIST_PARTS = 5  # parts of a list
 
 
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
@@ -52,7 +52,7 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 
 def findings(shown: Sequence[Checked], *, everything: bool) -> str:
     """The findings, with lines of any length."""
-    grades = GRADES if everything else SHOWN
+    grades = GRADES if everything else SHOWN_GRADES
     groups = []
     for grade_name in grades:
         groups += [([""], group) for group in _group_by_check(shown, grade_name)]
@@ -136,8 +136,8 @@ def _group_text(group: Sequence[Checked]) -> str:
     lines = [f"{grade(first).upper():7} {_headline(first)}  [{first.id} {first.name}]"]
     if len(group) > 1:
         lines.append(f"        also: {_list_names([finding.subject for finding in group[1:]])}")
-    if grade(first) in SHOWN:
-        for evidence in first.evidence[:_MOST_EVIDENCE]:
+    if grade(first) in SHOWN_GRADES:
+        for evidence in first.evidence[:_MAX_EVIDENCE_LINES]:
             expected = f", expected {evidence.expected}" if evidence.expected else ""
             lines.append(f"        seen: {evidence.where}: {evidence.seen}{expected}")
         fixes = dict.fromkeys(finding.fix for finding in group if finding.fix)
@@ -162,7 +162,7 @@ def cluster_text(
     # A value that differs on every node points to no node.
     ordered = sorted(cluster.differences, key=partial(_differs_everywhere, len(cluster.nodes)))
     head += "".join(map(_difference_line, ordered))
-    groups = _group_across_nodes(cluster.nodes, GRADES if everything else SHOWN)
+    groups = _group_across_nodes(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     shared = "".join(
         _text_with_nodes(first, hosts, len(cluster.nodes)) + _others_line(others)
         for hosts, (first, *others) in _join_alike(groups)
@@ -213,9 +213,9 @@ def _oddest_line(differences: Sequence[Difference]) -> str:
                 count.update(hosts)
     named = [
         f"{host} ({counted(facts, 'fact') if at == 0 else facts})"
-        for at, (host, facts) in enumerate(count.most_common(_MOST_NAMED))
+        for at, (host, facts) in enumerate(count.most_common(_MAX_NAMED_HOSTS))
     ]
-    more = f" and {len(count) - _MOST_NAMED} more" if len(count) > _MOST_NAMED else ""
+    more = f" and {len(count) - _MAX_NAMED_HOSTS} more" if len(count) > _MAX_NAMED_HOSTS else ""
     return f"unlike the others: {', '.join(named)}{more}\n" if named else ""
 
 
@@ -231,14 +231,16 @@ def _difference_line(difference: Difference) -> str:
         f"{_difference_from_usual(value, difference.usual)} on {_list_names(hosts)}"
         for value, hosts in difference.odd.items()
     ]
-    more = f"; and {len(odd) - _MOST_VALUES} more values" if len(odd) > _MOST_VALUES else ""
-    return f"WARN    {difference.fact}: {'; '.join(odd[:_MOST_VALUES])}{more}{usual}\n"
+    more = f"; and {len(odd) - _MAX_VALUES} more values" if len(odd) > _MAX_VALUES else ""
+    return f"WARN    {difference.fact}: {'; '.join(odd[:_MAX_VALUES])}{more}{usual}\n"
 
 
 def _difference_from_usual(value: str, usual: str) -> str:
     """A long list as its differences from the usual one, if both have something in common."""
     values, usual_values = value.split(", "), usual.split(", ")
-    if min(len(values), len(usual_values)) < _LONG or not set(values) & set(usual_values):
+    if min(len(values), len(usual_values)) < _LONG_LIST_PARTS or not set(values) & set(
+        usual_values
+    ):
         return value
     missing = [part for part in usual_values if part not in values]
     added = [part for part in values if part not in usual_values]
@@ -248,8 +250,8 @@ def _difference_from_usual(value: str, usual: str) -> str:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{', '.join(names[:_MOST_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMED_HOSTS} more" if len(names) > _MAX_NAMED_HOSTS else ""
+    return f"{', '.join(names[:_MAX_NAMED_HOSTS])}{more}"
 
 
 def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, str]:
@@ -266,12 +268,12 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     for grade_name in grades:
         bad = [finding for finding in report.findings if grade(finding) == grade_name]
         names |= dict.fromkeys(f"{finding.name} {finding.subject}".strip() for finding in bad)
-    texts = list(names)[:_MOST_NAMED]
-    if len(names) > _MOST_NAMED:
-        texts.append(f"{len(names) - _MOST_NAMED} more")
+    texts = list(names)[:_MAX_NAMED_HOSTS]
+    if len(names) > _MAX_NAMED_HOSTS:
+        texts.append(f"{len(names) - _MAX_NAMED_HOSTS} more")
     if not texts:
         texts.append(f"{count['pass']} passed" if count["pass"] else "nothing was judged")
-    remaining = [name for name in SHOWN if count[name] and name not in grades]
+    remaining = [name for name in SHOWN_GRADES if count[name] and name not in grades]
     texts += [f"{count[name]} {name}" for name in remaining]
     figures = " ".join(f"{name.replace(' ', '_')}={count[name]}" for name in GRADES)
     figures += f" muted={len(report.muted)}" if report.muted else ""

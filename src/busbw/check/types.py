@@ -10,6 +10,11 @@ import msgspec
 from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
 
+SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
+NO_DATA = "no data"
+GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
+
 
 class Evidence(msgspec.Struct, frozen=True):
     """One value that was read: its place, the value, and the value expected there.
@@ -157,12 +162,6 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
     def failed(self) -> bool:
         """Whether a stage failed."""
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
-
-
-SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
-NO_DATA = "no data"
-GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
-AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 
 def grade(finding: Checked) -> str:

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from busbw.check import cluster, load, measuring
+from busbw.check import cluster, load
 from busbw.check import text as view
 from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
+from busbw.check.load import rdma_loopback as measuring
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, rates, trend

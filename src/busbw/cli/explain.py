@@ -19,7 +19,8 @@ from busbw.model.explain import Measured, explain
 from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
-from busbw.model.systems import MOST_HOSTS, System
+from busbw.model.systems import MAX_HOSTS as MOST_HOSTS
+from busbw.model.systems import System
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"

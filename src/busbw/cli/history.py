@@ -20,7 +20,8 @@ from busbw.history import text as view
 from busbw.history.store import baseline, opened
 from busbw.history.text import changes
 from busbw.report import results as result_json
-from busbw.stats.history import TOLERANCE, check
+from busbw.stats.history import DEFAULT_TOLERANCE as TOLERANCE
+from busbw.stats.history import check
 
 MAX_TOLERATED = 1.5  # the largest ratio of times for which a hint proposes --tolerance
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}

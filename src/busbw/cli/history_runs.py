@@ -8,7 +8,7 @@ import click
 from busbw.cli.options.history import HELP, db_option, filters, naming_run
 from busbw.cli.options.parameters import File
 from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
+from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
@@ -39,7 +39,7 @@ def show(id: int, format_name: str, db: Path) -> int:
         text = history.text(id)
     with naming_run(id):
         result = results.read(text.encode())
-    answer(render(result, format_name, f"run {id}", width()))
+    answer(render(result, format_name, f"run {id}", width(), colors=is_terminal()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 
 

@@ -11,7 +11,7 @@ from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
-from busbw.link.suspects import SLOW
+from busbw.link.suspects import SLOW_SHARE as SLOW
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 

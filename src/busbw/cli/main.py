@@ -36,10 +36,13 @@ class _Lazy(click.Group):
         if row is None:
             return None
         from busbw.cli.config.commands import add_config
+        from busbw.cli.terminal import add_wide
         from busbw.cli.verbose import add_verbose
 
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
         add_config(command, cmd_name)
+        if row.tables:
+            add_wide(command)
         add_verbose(command)
         if ctx.resilient_parsing:  # a shell asks for completions
             from busbw.cli.completion import add_completion

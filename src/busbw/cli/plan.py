@@ -32,7 +32,7 @@ from busbw.train import plan_text
 from busbw.train import transports as transport_table
 from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
-from busbw.train.names import known
+from busbw.train.names import require_model as known
 from busbw.train.plan_rounds import Planner, defaults
 from busbw.train.plan_types import PlanSpec
 from busbw.train.types import TrainSpec

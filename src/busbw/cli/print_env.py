@@ -8,7 +8,14 @@ import click
 
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
-from busbw.core.networks import BY_NAME, NETWORKS, THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.networks import (
+    BY_NAME,
+    NETWORKS,
+    THREADS_VARIABLE,
+    blocks,
+    channels,
+    is_network_chosen,
+)
 from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml
 from busbw.launch import interfaces
@@ -56,7 +63,11 @@ def _of_plugin(variables: dict[str, str]) -> dict[str, str]:
     if version != __version__:
         versions = f"busbw-native {version or 'of unknown version'}, this is busbw {__version__}"
         talk(f"note: {path} is from {versions}: install the same version of both")
-    count = 0 if chosen(os.environ) else channels(net_plugin.rate({**os.environ, **variables}))
+    count = (
+        0
+        if is_network_chosen(os.environ)
+        else channels(net_plugin.rate({**os.environ, **variables}))
+    )
     # The number of ranks of a future job is unknown.
     same = blocks(count, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
     if same:

@@ -21,7 +21,7 @@ from busbw.cli.options.shared import (
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.print_env import print_env, print_env_option
 from busbw.cli.streams import talk
-from busbw.cli.terminal import width
+from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD, OPTIONS, Option
@@ -314,7 +314,7 @@ def command(
         )
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
-    output_view = view("json" if to_stdout else format_name, width())
+    output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal())
     fields |= {
         "net": fields["net"] or "",
         "program": "busbw run",

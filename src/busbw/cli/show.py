@@ -12,7 +12,7 @@ from busbw.cli.options.parameters import COUNT, File, given, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
 from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.cli.terminal import is_terminal, width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
@@ -104,7 +104,8 @@ def command(
         _write(_document_text(content, format_name, name, output), output)
         return int(Exit.OK)
     columns = None if output else width()
-    _write(render(content, format_name, name, columns), output)
+    colors = output is None and is_terminal()
+    _write(render(content, format_name, name, columns, colors=colors), output)
     return exit_code(content, format_name)
 
 

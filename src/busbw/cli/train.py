@@ -19,7 +19,7 @@ from busbw.measure.target import Placement
 from busbw.train import text as train_text
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.methods import NONE, parse_all
-from busbw.train.names import known
+from busbw.train.names import require_model as known
 from busbw.train.types import TrainSpec
 
 

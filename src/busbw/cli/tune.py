@@ -36,7 +36,8 @@ from busbw.stats.judging import Limits
 from busbw.tune import table_file
 from busbw.tune import text as tune_text
 from busbw.tune.env_tuner import VariablesTuner
-from busbw.tune.job import CHANNELS, PAIRS
+from busbw.tune.job import CHANNELS
+from busbw.tune.job import SEARCHED_PAIRS as PAIRS
 from busbw.tune.jobs import Jobs
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.tuning import TableTuner

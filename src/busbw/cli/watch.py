@@ -16,14 +16,15 @@ import click
 from busbw.check.shell_words import word
 from busbw.cli.options.parameters import COUNT, File, Seconds, given
 from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
+from busbw.cli.terminal import is_terminal, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import WatchInterval
 from busbw.core.sizes import duration
 from busbw.watch import prometheus
 from busbw.watch import text as view
 from busbw.watch.exporter import Exporter, Page, address
-from busbw.watch.reader import Reader, Wanted
+from busbw.watch.reader import LinkSelection as Wanted
+from busbw.watch.reader import Reader
 from busbw.watch.watcher import Watcher, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
@@ -195,7 +196,7 @@ def _output(format_name: str) -> Show:
     """
     if format_name == JSON:
         return lambda watched: answer(view.line(watched))
-    if format_name == TABLE and width() is not None:
+    if format_name == TABLE and is_terminal():
         answer("\x1b[2J", controls=True)
         return lambda watched: answer(
             view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True
@@ -211,7 +212,7 @@ def _output(format_name: str) -> Show:
         if format_name == RDMA_MONITOR:
             answer(view.text(watched, first=first))
         else:
-            answer(view.table(watched) + "\n")
+            answer(view.table(watched, width()) + "\n")
         first = False
 
     return show

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 
 PLACEMENTS = ("out_of_place", "in_place")
 OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
@@ -39,7 +39,7 @@ class Figure:
     Views print its time, interval and n, and never compute them from samples.
     """
 
-    row: Row
+    row: ResultRow
     placement: str
     cell: Cell
 
@@ -74,7 +74,7 @@ class Figure:
         return self.cell.busbw if math.isfinite(self.cell.busbw) else 0.0
 
 
-def figures(row: Row) -> list[Figure]:
+def figures(row: ResultRow) -> list[Figure]:
     """The cells of a row, out of place first."""
     both = ((OUT_OF_PLACE, row.out_of_place), (IN_PLACE, row.in_place))
     return [Figure(row, placement, cell) for placement, cell in both if cell is not None]
@@ -127,7 +127,7 @@ def headline(result: Result) -> Figure | None:
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:
     """The cells of each repeat of the sweep; each repeat has its own communicators."""
-    rows_by_repeat: dict[int, list[Row]] = {}
+    rows_by_repeat: dict[int, list[ResultRow]] = {}
     for row in result.rows:
         rows_by_repeat.setdefault(row.repeat, []).append(row)
     return [

@@ -15,6 +15,8 @@ from busbw.core.errors import unknown
 from busbw.core.layouts import Buffers, InPlace, Layout, Move
 
 BusFactor = Callable[[int], Fraction]
+# The same bus factors as text.
+_DOUBLE_RING, _ALL_BUT_OWN, _ONE = "2(n-1)/n", "(n-1)/n", "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,6 @@ def _all_but_own(n: int) -> Fraction:
 def _one(_n: int) -> Fraction:
     return Fraction(1)
 
-
-# The same bus factors as text.
-_DOUBLE_RING, _ALL_BUT_OWN, _ONE = "2(n-1)/n", "(n-1)/n", "1"
 
 COLLECTIVES: tuple[Collective, ...] = (
     Collective(

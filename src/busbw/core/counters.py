@@ -10,8 +10,10 @@ Documentation/networking/snmp_counter.rst; nvml.h.
 from dataclasses import dataclass
 from enum import Enum
 
+NOTABLE_PER_BYTE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
 
-class Kind(Enum):
+
+class CounterKind(Enum):
     """What an increase of a counter means."""
 
     TRAFFIC = "traffic"  # data was transferred
@@ -42,7 +44,7 @@ class Counter:
     name: str
     owner: Owner
     source: str  # NVML's constant, the file in the port's directory, or the file in /proc
-    kind: Kind
+    kind: CounterKind
     meaning: str
     unit: str = "events"
     scale: int = 1
@@ -52,23 +54,22 @@ class Counter:
     notable_per_byte: float = 0.0
 
 
-SPARSE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
-
-
-def _gpu(name: str, constant: str, kind: Kind, meaning: str, unit: str = "events") -> Counter:
+def _gpu(
+    name: str, constant: str, kind: CounterKind, meaning: str, unit: str = "events"
+) -> Counter:
     return Counter(name, Owner.GPU, f"NVML_FI_DEV_{constant}", kind, meaning, unit)
 
 
-def _hw(name: str, kind: Kind, meaning: str, *, bits: int = 32) -> Counter:
+def _hw(name: str, kind: CounterKind, meaning: str, *, bits: int = 32) -> Counter:
     return Counter(name, Owner.RDMA, f"hw_counters/{name}", kind, meaning, bits=bits)
 
 
-def _port(name: str, kind: Kind, meaning: str, *, bits: int) -> Counter:
+def _port(name: str, kind: CounterKind, meaning: str, *, bits: int) -> Counter:
     return Counter(name, Owner.RDMA, f"counters/{name}", kind, meaning, bits=bits, saturates=True)
 
 
 def _tcp(
-    name: str, kind: Kind, meaning: str, *, file: str = "netstat", notable: int = 1
+    name: str, kind: CounterKind, meaning: str, *, file: str = "netstat", notable: int = 1
 ) -> Counter:
     return Counter(
         name,
@@ -77,7 +78,7 @@ def _tcp(
         kind,
         meaning,
         notable=notable,
-        notable_per_byte=SPARSE if notable > 1 else 0.0,
+        notable_per_byte=NOTABLE_PER_BYTE if notable > 1 else 0.0,
     )
 
 
@@ -87,80 +88,88 @@ _GPU = (
     _gpu(
         "power_policy",
         "PERF_POLICY_POWER",
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         "time with clocks reduced by the power limit",
         "ns",
     ),
     _gpu(
         "thermal_policy",
         "PERF_POLICY_THERMAL",
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         "time with clocks reduced by temperature",
         "ns",
     ),
     _gpu(
         "board_limit_policy",
         "PERF_POLICY_BOARD_LIMIT",
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         "time with clocks reduced by the board limit",
         "ns",
     ),
     _gpu(
         "reliability_policy",
         "PERF_POLICY_RELIABILITY",
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         "time with clocks reduced by voltage reliability",
         "ns",
     ),
     _gpu(
         "ecc_corrected",
         "ECC_SBE_VOL_TOTAL",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "memory errors corrected by ECC since the driver started",
     ),
     _gpu(
         "ecc_uncorrected",
         "ECC_DBE_VOL_TOTAL",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "memory errors that ECC could not correct since the driver started",
     ),
     _gpu(
         "rows_remapped_uncorrected",
         "REMAPPED_UNC",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "memory rows replaced after uncorrected errors",
     ),
     _gpu(
         "rows_remapped_pending",
         "REMAPPED_PENDING",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "memory rows will be replaced at the next GPU reset",
         "yes or no",
     ),
     _gpu(
         "rows_remap_failed",
         "REMAPPED_FAILURE",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "a memory row could not be replaced",
         "yes or no",
     ),
     _gpu(
         "nvlink_crc_flit",
         "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "NVLink flow control units with a checksum error, resent",
     ),
     _gpu(
         "nvlink_crc_data",
         "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "NVLink data with a checksum error, resent",
     ),
-    _gpu("nvlink_replay", "NVLINK_REPLAY_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink packets resent"),
     _gpu(
-        "nvlink_recovery", "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", Kind.FAULT, "NVLink was retrained"
+        "nvlink_replay",
+        "NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+        CounterKind.LOSS,
+        "NVLink packets resent",
     ),
-    _gpu("pcie_replay", "PCIE_REPLAY_COUNTER", Kind.LOSS, "PCIe packets resent"),
+    _gpu(
+        "nvlink_recovery",
+        "NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+        CounterKind.FAULT,
+        "NVLink was retrained",
+    ),
+    _gpu("pcie_replay", "PCIE_REPLAY_COUNTER", CounterKind.LOSS, "PCIe packets resent"),
 )
 
 _RDMA = (
@@ -168,7 +177,7 @@ _RDMA = (
         "port_xmit_data",
         Owner.RDMA,
         "counters/port_xmit_data",
-        Kind.TRAFFIC,
+        CounterKind.TRAFFIC,
         "data sent",
         "bytes",
         scale=4,
@@ -177,7 +186,7 @@ _RDMA = (
         "port_rcv_data",
         Owner.RDMA,
         "counters/port_rcv_data",
-        Kind.TRAFFIC,
+        CounterKind.TRAFFIC,
         "data received",
         "bytes",
         scale=4,
@@ -186,78 +195,97 @@ _RDMA = (
         "port_xmit_wait",
         Owner.RDMA,
         "counters/port_xmit_wait",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "data waited for credits: the other end of the link is congested",
         "ticks",
         bits=32,
         saturates=True,
         notable=1000,
     ),
-    _port("symbol_error", Kind.LOSS, "symbol errors: cable or optics", bits=16),
-    _port("link_error_recovery", Kind.FAULT, "the link recovered from errors", bits=8),
-    _port("link_downed", Kind.FAULT, "the link went down", bits=8),
-    _port("port_rcv_errors", Kind.LOSS, "packets received with errors", bits=16),
-    _port("port_xmit_discards", Kind.LOSS, "packets dropped before sending", bits=16),
-    _port("local_link_integrity_errors", Kind.LOSS, "too many errors on the local link", bits=4),
+    _port("symbol_error", CounterKind.LOSS, "symbol errors: cable or optics", bits=16),
+    _port("link_error_recovery", CounterKind.FAULT, "the link recovered from errors", bits=8),
+    _port("link_downed", CounterKind.FAULT, "the link went down", bits=8),
+    _port("port_rcv_errors", CounterKind.LOSS, "packets received with errors", bits=16),
+    _port("port_xmit_discards", CounterKind.LOSS, "packets dropped before sending", bits=16),
     _port(
-        "excessive_buffer_overrun_errors", Kind.LOSS, "the other end sent without credits", bits=4
+        "local_link_integrity_errors", CounterKind.LOSS, "too many errors on the local link", bits=4
+    ),
+    _port(
+        "excessive_buffer_overrun_errors",
+        CounterKind.LOSS,
+        "the other end sent without credits",
+        bits=4,
     ),
     _hw(
         "out_of_sequence",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets arrived out of order: one was lost, or they took different paths",
     ),
-    _hw("packet_seq_err", Kind.LOSS, "the receiver reported a missing packet"),
-    _hw("local_ack_timeout_err", Kind.LOSS, "acknowledgements timed out"),
-    _hw("implied_nak_seq_err", Kind.LOSS, "an acknowledgement implied a lost packet"),
-    _hw("roce_adp_retrans", Kind.LOSS, "adaptive retransmissions"),
-    _hw("roce_adp_retrans_to", Kind.LOSS, "adaptive retransmissions that reached their time limit"),
-    _hw("roce_slow_restart", Kind.LOSS, "slow restarts after loss"),
-    _hw("rnr_nak_retry_err", Kind.LOSS, "the receiver was not ready: no buffer was posted"),
-    _hw("out_of_buffer", Kind.LOSS, "packets dropped because no buffer was posted"),
-    _hw("rx_icrc_encapsulated", Kind.LOSS, "RoCE packets with a checksum error"),
-    _hw("req_transport_retries_exceeded", Kind.FAULT, "a sender gave up: NCCL fails with error 12"),
+    _hw("packet_seq_err", CounterKind.LOSS, "the receiver reported a missing packet"),
+    _hw("local_ack_timeout_err", CounterKind.LOSS, "acknowledgements timed out"),
+    _hw("implied_nak_seq_err", CounterKind.LOSS, "an acknowledgement implied a lost packet"),
+    _hw("roce_adp_retrans", CounterKind.LOSS, "adaptive retransmissions"),
+    _hw(
+        "roce_adp_retrans_to",
+        CounterKind.LOSS,
+        "adaptive retransmissions that reached their time limit",
+    ),
+    _hw("roce_slow_restart", CounterKind.LOSS, "slow restarts after loss"),
+    _hw("rnr_nak_retry_err", CounterKind.LOSS, "the receiver was not ready: no buffer was posted"),
+    _hw("out_of_buffer", CounterKind.LOSS, "packets dropped because no buffer was posted"),
+    _hw("rx_icrc_encapsulated", CounterKind.LOSS, "RoCE packets with a checksum error"),
+    _hw(
+        "req_transport_retries_exceeded",
+        CounterKind.FAULT,
+        "a sender gave up: NCCL fails with error 12",
+    ),
     _hw(
         "req_rnr_retries_exceeded",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "a sender gave up on a receiver that was never ready",
     ),
     _hw(
         "np_ecn_marked_roce_packets",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "packets arrived with a congestion mark from a switch",
         bits=64,
     ),
     _hw(
         "np_cnp_sent",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "congestion notifications sent to slow down remote senders",
         bits=64,
     ),
     _hw(
         "rp_cnp_handled",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "congestion notifications received: sending was slowed down",
         bits=64,
     ),
     _hw(
         "rp_cnp_ignored",
-        Kind.CONGESTION,
+        CounterKind.CONGESTION,
         "congestion notifications ignored: congestion control is off",
         bits=64,
     ),
 )
 
 _INTERFACE = (
-    Counter("rx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data received", "bytes"),
     Counter(
-        "rx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received with errors"
+        "rx_bytes", Owner.INTERFACE, "/proc/net/dev", CounterKind.TRAFFIC, "data received", "bytes"
+    ),
+    Counter(
+        "rx_errors",
+        Owner.INTERFACE,
+        "/proc/net/dev",
+        CounterKind.LOSS,
+        "packets received with errors",
     ),
     Counter(
         "rx_dropped",
         Owner.INTERFACE,
         "/proc/net/dev",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets received and dropped",
         notable=10,
     ),
@@ -265,42 +293,59 @@ _INTERFACE = (
         "rx_fifo_errors",
         Owner.INTERFACE,
         "/proc/net/dev",
-        Kind.LOSS,
+        CounterKind.LOSS,
         "packets lost because the host fetched them too late",
     ),
-    Counter("tx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data sent", "bytes"),
     Counter(
-        "tx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets that could not be sent"
+        "tx_bytes", Owner.INTERFACE, "/proc/net/dev", CounterKind.TRAFFIC, "data sent", "bytes"
     ),
     Counter(
-        "tx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets dropped before sending"
+        "tx_errors",
+        Owner.INTERFACE,
+        "/proc/net/dev",
+        CounterKind.LOSS,
+        "packets that could not be sent",
+    ),
+    Counter(
+        "tx_dropped",
+        Owner.INTERFACE,
+        "/proc/net/dev",
+        CounterKind.LOSS,
+        "packets dropped before sending",
     ),
     Counter(
         "carrier_down_count",
         Owner.INTERFACE,
         "/sys/class/net/*/carrier_down_count",
-        Kind.FAULT,
+        CounterKind.FAULT,
         "the link went down",
     ),
 )
 
 _TCP = (
-    _tcp("RetransSegs", Kind.LOSS, "segments retransmitted", file="snmp", notable=10),
-    _tcp("TCPTimeouts", Kind.LOSS, "retransmission timeouts: each at least 0.2 s by default"),
+    _tcp("RetransSegs", CounterKind.LOSS, "segments retransmitted", file="snmp", notable=10),
+    _tcp(
+        "TCPTimeouts", CounterKind.LOSS, "retransmission timeouts: each at least 0.2 s by default"
+    ),
     # A busy receiver also causes probes, so a few do not prove loss.
-    _tcp("TCPLossProbes", Kind.LOSS, "probes sent because acknowledgements were late", notable=100),
-    _tcp("TCPFastRetrans", Kind.LOSS, "fast retransmissions", notable=10),
-    _tcp("TCPSlowStartRetrans", Kind.LOSS, "retransmissions after a timeout", notable=10),
-    _tcp("TCPRcvQDrop", Kind.LOSS, "segments dropped because the receive buffer was full"),
-    _tcp("TCPBacklogDrop", Kind.LOSS, "segments dropped because the socket was busy"),
-    _tcp("ListenDrops", Kind.LOSS, "connections refused by a full queue"),
-    _tcp("TCPAbortOnTimeout", Kind.FAULT, "connections aborted after repeated timeouts"),
+    _tcp(
+        "TCPLossProbes",
+        CounterKind.LOSS,
+        "probes sent because acknowledgements were late",
+        notable=100,
+    ),
+    _tcp("TCPFastRetrans", CounterKind.LOSS, "fast retransmissions", notable=10),
+    _tcp("TCPSlowStartRetrans", CounterKind.LOSS, "retransmissions after a timeout", notable=10),
+    _tcp("TCPRcvQDrop", CounterKind.LOSS, "segments dropped because the receive buffer was full"),
+    _tcp("TCPBacklogDrop", CounterKind.LOSS, "segments dropped because the socket was busy"),
+    _tcp("ListenDrops", CounterKind.LOSS, "connections refused by a full queue"),
+    _tcp("TCPAbortOnTimeout", CounterKind.FAULT, "connections aborted after repeated timeouts"),
 )
 
 COUNTERS: tuple[Counter, ...] = _GPU + _RDMA + _INTERFACE + _TCP
 BY_NAME: dict[str, Counter] = {counter.name: counter for counter in COUNTERS}
 
 
-def at(owner: Owner) -> tuple[Counter, ...]:
+def counters_of(owner: Owner) -> tuple[Counter, ...]:
     """The counters of one owner, in the order of the table."""
     return tuple(counter for counter in COUNTERS if counter.owner is owner)

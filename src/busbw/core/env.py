@@ -11,6 +11,18 @@ from dataclasses import dataclass
 from busbw.core.masking import MASK, masked_value
 from busbw.core.settings import CONFIG_VARIABLE, FILE_NAME, SETTINGS
 
+# Excludes variables that launchers set for their own processes: addresses, directories and a key of
+# one run.
+_OPEN_MPI = (
+    r"OMPI_MCA_(?!initial_wdir|ess_|orte_"
+    r"(?:precondition|hnp|local_daemon|jobfam|top_session|tmpdir|app_num|ess|num_nodes|launch))"
+)
+_CARRIED = re.compile(
+    rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_"
+    rf"|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
+)
+_JOB_VARIABLE = "BUSBW_JOB"  # marks the processes of one run
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
@@ -121,18 +133,6 @@ VARIABLES: tuple[Variable, ...] = (
         "busbw",
     ),
 )
-
-# Excludes variables that launchers set for their own processes: addresses, directories and a key of
-# one run.
-_OPEN_MPI = (
-    r"OMPI_MCA_(?!initial_wdir|ess_|orte_"
-    r"(?:precondition|hnp|local_daemon|jobfam|top_session|tmpdir|app_num|ess|num_nodes|launch))"
-)
-_CARRIED = re.compile(
-    rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_"
-    rf"|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
-)
-_JOB_VARIABLE = "BUSBW_JOB"  # marks the processes of one run
 
 
 def shown(name: str, value: str) -> str:

@@ -22,6 +22,11 @@ from enum import IntEnum
 from errno import ENOMEM
 from typing import Self
 
+MEMORY_HINT = (
+    "smaller sizes or fewer ranks per host; the limits there: ulimit -v; free -g; cat"
+    " /sys/fs/cgroup/memory.max"
+)
+
 
 class _Code(IntEnum):
     meaning: str
@@ -141,12 +146,6 @@ class StartFailed(NoMeasurement):
 
 class CudaFailed(NoMeasurement):
     """A call of the CUDA driver failed."""
-
-
-MEMORY_HINT = (
-    "smaller sizes or fewer ranks per host; the limits there: ulimit -v; free -g; cat"
-    " /sys/fs/cgroup/memory.max"
-)
 
 
 def out_of_memory(error: BaseException) -> NoMeasurement | None:

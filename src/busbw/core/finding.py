@@ -4,6 +4,12 @@ from enum import Enum
 
 import msgspec
 
+# Findings that `busbw show` adds while it reads a log. Those of a run are the rules of
+# model/findings.py.
+LOG_ROWS, LOG_TABLES, LOG_COLLECTIVE = "log.rows", "log.tables", "log.collective"
+LOG_AVERAGE, LOG_RANKS = "log.average", "log.ranks"
+LOG_FIGURES, LOG_FAILED = "log.figures", "log.failed"
+
 
 class Verdict(Enum):
     """Missing evidence is unknown, never pass. Skip means that the question does not apply."""
@@ -15,11 +21,6 @@ class Verdict(Enum):
     UNKNOWN = "unknown"
 
 
-# Findings that `busbw show` adds while it reads a log. Those of a run are the rules of
-# model/findings.py.
-LOG_ROWS, LOG_TABLES, LOG_COLLECTIVE = "log.rows", "log.tables", "log.collective"
-LOG_AVERAGE, LOG_RANKS = "log.average", "log.ranks"
-LOG_FIGURES, LOG_FAILED = "log.figures", "log.failed"
 LOG_FINDINGS = {
     LOG_ROWS: (Verdict.WARN, "`busbw show` skipped lines of a log that it could not parse"),
     LOG_TABLES: (Verdict.WARN, "a log contains several tables; only the first was read"),

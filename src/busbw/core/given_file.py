@@ -13,9 +13,8 @@ LOG = logging.getLogger(__name__)
 
 # limit in bytes for measurements, logs and traces, which take several times as much memory
 MAX_FILE_BYTES = 1 << 30
-MAX_TEXT_BYTES = (
-    64 << 20
-)  # limit in bytes for what people write: lists of hosts, expectations, scripts
+# Limit in bytes for what people write: lists of hosts, expectations, scripts
+MAX_TEXT_BYTES = 64 << 20
 _PIECE = 1 << 20
 
 

@@ -11,21 +11,35 @@ import msgspec
 
 from busbw.core.errors import UsageError
 
-STEP = 128  # a width is a multiple of it
-HEAD = 128  # elements of a head; HEAD // 2 below WIDE
-WIDE = 2048
+WIDTH_STEP = 128  # a width is a multiple of it
+HEAD_ELEMENTS = 128  # elements of a head; HEAD_ELEMENTS // 2 below MIN_FULL_HEAD_WIDTH
+MIN_FULL_HEAD_WIDTH = 2048
 # The aim for width over layers, which GPT-3 has with 6.7e9 parameters and more (Brown et al. 2020,
 # table 2.1).
-DEPTH = 128
+WIDTH_PER_LAYER = 128
 LARGEST_WIDTH = 32_768
-# GPT-2's 50,257 rounded up to a multiple of 128; for models below LARGE
+# GPT-2's 50,257 rounded up to a multiple of 128; for models below LARGE_PARAMETERS
 VOCABULARY, SMALL_VOCABULARY = 50_304, 4096
-LARGE, SMALL = 100_000_000, 10_000_000
-TOLERANCE, SMALL_TOLERANCE = 0.02, 0.05  # below SMALL a layer is a large part of the model
+LARGE_PARAMETERS, SMALL_PARAMETERS = 100_000_000, 10_000_000
+TOLERANCE, SMALL_TOLERANCE = (
+    0.02,
+    0.05,
+)  # below SMALL_PARAMETERS a layer is a large part of the model
 # From this number of parameters on, activations are recomputed by default.
 RECOMPUTE_FROM = 1_000_000_000
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
+SLOT_BYTES = 2  # of a parameter, in bf16: its gradient to the host, then its new weight to the GPU
+HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host
+STAGING_BUFFERS = 3  # pieces of new weights: one is filled while others are copied
+# Bytes that the update of an element moves in host memory: bf16 gradient in, fp32 weight and
+# moments in and out, bf16 weight out.
+UPDATE_BYTES = 28
+# Elements updated together. Pieces of 1 << 24 are so many that updates fall behind backward
+# (benchmarks/offload_1xh100_202611).
+PIECE = 1 << 26
+HOST_RESERVE = 1 << 31  # bytes of host memory left to the rest of the process and the system
 
 
 class GptShape(msgspec.Struct, frozen=True):
@@ -77,11 +91,11 @@ def shape_of(parameters: int, sequence: int) -> GptShape:
     Raises:
         UsageError: there is none.
     """
-    vocabulary = VOCABULARY if parameters >= LARGE else SMALL_VOCABULARY
-    tolerance = TOLERANCE if parameters >= SMALL else SMALL_TOLERANCE
+    vocabulary = VOCABULARY if parameters >= LARGE_PARAMETERS else SMALL_VOCABULARY
+    tolerance = TOLERANCE if parameters >= SMALL_PARAMETERS else SMALL_TOLERANCE
     shapes = [
         _at_width(width, parameters, vocabulary, sequence)
-        for width in range(STEP, LARGEST_WIDTH + 1, STEP)
+        for width in range(WIDTH_STEP, LARGEST_WIDTH + 1, WIDTH_STEP)
     ]
     close = [
         shape for shape in shapes if abs(shape.parameters(sequence) / parameters - 1) <= tolerance
@@ -93,25 +107,12 @@ def shape_of(parameters: int, sequence: int) -> GptShape:
             f"--params {parameters}: no gpt has this number of parameters",
             f"the nearest has {nearest / 1e6:.1f} million",
         )
-    return min(close, key=lambda shape: abs(math.log(shape.width / shape.layers / DEPTH)))
+    return min(close, key=lambda shape: abs(math.log(shape.width / shape.layers / WIDTH_PER_LAYER)))
 
 
 def _at_width(width: int, parameters: int, vocabulary: int, sequence: int) -> GptShape:
     """The shape of this width whose number of layers comes nearest to the parameters."""
-    head = HEAD if width >= WIDE else HEAD // 2
+    head = HEAD_ELEMENTS if width >= MIN_FULL_HEAD_WIDTH else HEAD_ELEMENTS // 2
     empty = GptShape(0, width, width // head, vocabulary)
     layers = max(1, round((parameters - empty.root(sequence)) / empty.block))
     return msgspec.structs.replace(empty, layers=layers)
-
-
-STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
-SLOT_BYTES = 2  # of a parameter, in bf16: its gradient to the host, then its new weight to the GPU
-HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host
-STAGING_BUFFERS = 3  # pieces of new weights: one is filled while others are copied
-# Bytes that the update of an element moves in host memory: bf16 gradient in, fp32 weight and
-# moments in and out, bf16 weight out.
-UPDATE_BYTES = 28
-# Elements updated together. Pieces of 1 << 24 are so many that updates fall behind backward
-# (benchmarks/offload_1xh100_202611).
-PIECE = 1 << 26
-HOST_RESERVE = 1 << 31  # bytes of host memory left to the rest of the process and the system

@@ -10,7 +10,7 @@ from busbw.core.result import Result
 
 # The fewest runs to judge a new one by: with 2, a single degree of freedom, only changes by several
 # times would be found.
-EARLIEST = 3
+MIN_RUNS = 3
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+GRAIN_BYTES = 16  # nccl-tests rounds the parts of a buffer down to a multiple of this
+
 
 class InPlace(Enum):
     """How the two buffers share memory in an in-place call."""
@@ -54,9 +56,6 @@ class Move:
     def reduced(self) -> bool:
         """Whether elements of several ranks are reduced."""
         return len(self.sources) > 1
-
-
-GRAIN_BYTES = 16  # nccl-tests rounds the parts of a buffer down to a multiple of this
 
 
 def aligned_share(c: int, n: int, itemsize: int) -> int:

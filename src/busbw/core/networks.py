@@ -9,6 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LIBRARY_VARIABLE = "NCCL_NET_PLUGIN"
+# If one of these is set, the user has chosen channels.
+CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
+THREADS_VARIABLE = "NCCL_NTHREADS"
+# Rates in bytes per second, and the number of channels up to each. NCCL makes two for one network
+# device. A channel is a block of GPU threads that moves up to 5 GB/s to or from host memory, and
+# that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
+CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
+MAX_CHANNELS, CHANNELS_UNKNOWN = 16, 8
+# A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its
+# multiprocessor. Eight blocks of 256 threads are 2 to 10 % slower.
+NARROW_FROM, NARROW_THREADS = 8, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +63,6 @@ NETWORKS: tuple[Network, ...] = (
         {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", LIBRARY_VARIABLE: "none"},
     ),
 )
-# If one of these is set, the user has chosen channels.
-CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
-THREADS_VARIABLE = "NCCL_NTHREADS"
-# Rates in bytes per second, and the number of channels up to each. NCCL makes two for one network
-# device. A channel is a block of GPU threads that moves up to 5 GB/s to or from host memory, and
-# that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
-CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
-MAX_CHANNELS, CHANNELS_UNKNOWN = 16, 8
-# A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its
-# multiprocessor. Eight blocks of 256 threads are 2 to 10 % slower.
-NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
 
@@ -78,7 +78,7 @@ def channels(rate: float | None) -> int:
     return MAX_CHANNELS
 
 
-def chosen(environ: Mapping[str, str]) -> bool:
+def is_network_chosen(environ: Mapping[str, str]) -> bool:
     """Whether the user has chosen channels."""
     return any(environ.get(name) for name in CHANNEL_VARIABLES)
 

@@ -7,7 +7,10 @@ Letters, long names and defaults are those of nccl-tests 2.19.6.
 from dataclasses import dataclass
 from typing import Any, Literal
 
-LARGEST = {"int": (1 << 31) - 1, "size": (1 << 63) - 1}  # the range of nccl-tests' variables
+LARGEST_BY_KIND = {
+    "int": (1 << 31) - 1,
+    "size": (1 << 63) - 1,
+}  # the range of nccl-tests' variables
 MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
 
 
@@ -65,7 +68,7 @@ class Option:
             least = largest = None
         if least is not None and value < least:
             return False
-        return value <= (LARGEST[self.kind] if largest is None else largest)
+        return value <= (LARGEST_BY_KIND[self.kind] if largest is None else largest)
 
 
 OPTIONS: tuple[Option, ...] = (

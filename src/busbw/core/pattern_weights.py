@@ -19,7 +19,14 @@ from busbw.core.pattern import RECV, SEND, Comm, Pattern, PatternRow, algbw_byte
 from busbw.core.sizes import counted
 
 BYTES, COUNT = "bytes", "count"
-LEAST_PERIODS = 3
+MIN_PERIODS = 3
+POINT_TO_POINT = (SEND, RECV)
+MAX_KINDS = 4
+# Formats that state the calls of a typical rank
+FORMATS_OF_TYPICAL_RANKS = "pattern-csv", "simai"
+WAITS_NOTE = (
+    "one rank of each communicator was read: its times include its wait for the other ranks"
+)
 
 
 def ranks_of(pattern: Pattern) -> int:
@@ -81,7 +88,7 @@ def _scaled_row(row: PatternRow, recorded: int, ranks: int, rule: str) -> Patter
 
 
 @dataclass(frozen=True)
-class Step:
+class RepeatedStep:
     """The last `calls` calls are one step of a job, which came `times` times in a row; 0 calls if
     no step repeats.
     """
@@ -90,8 +97,8 @@ class Step:
     times: int = 0
 
 
-def step(rows: Sequence[int]) -> Step:
-    """The shortest period of the end of the sequence that comes LEAST_PERIODS times or more.
+def step(rows: Sequence[int]) -> RepeatedStep:
+    """The shortest period of the end of the sequence that comes MIN_PERIODS times or more.
 
     `rows` has the row of each call. The beginning may differ, because a job's first steps set up,
     but must be shorter than the repeated end.
@@ -99,19 +106,16 @@ def step(rows: Sequence[int]) -> Step:
     backward = rows[::-1]
     # the failure function of Knuth, Morris and Pratt: the longest border of each prefix
     borders = [0] * len(backward)
-    repeated, border = Step(), 0
+    repeated, border = RepeatedStep(), 0
     for end in range(1, len(backward)):
         while border and backward[end] != backward[border]:
             border = borders[border - 1]
         border += backward[end] == backward[border]
         borders[end] = border
         length, calls = end + 1, end + 1 - border
-        if calls <= length // LEAST_PERIODS and 2 * length > len(backward):
-            repeated = Step(calls, length // calls)
+        if calls <= length // MIN_PERIODS and 2 * length > len(backward):
+            repeated = RepeatedStep(calls, length // calls)
     return repeated
-
-
-POINT_TO_POINT = (SEND, RECV)
 
 
 def world_of(pattern: Pattern) -> int:
@@ -167,9 +171,6 @@ def weights(pattern: Pattern) -> list[float]:
     ]
 
 
-MAX_KINDS = 4
-TYPICAL = ("pattern-csv", "simai")  # formats that state the calls of a typical rank
-WAITS = "one rank of each communicator was read: its times include its wait for the other ranks"
 _Calls = Counter[tuple[str, int]]
 
 
@@ -180,7 +181,7 @@ def coverage(pattern: Pattern) -> list[str]:
     Empty if all ranks were read, or the record does not state which.
     """
     ranks, world = sorted(set(pattern.header.ranks)), world_of(pattern)
-    if pattern.header.source in TYPICAL:
+    if pattern.header.source in FORMATS_OF_TYPICAL_RANKS:
         if world == 1:
             return []
         return [f"the file states the calls of a typical rank: all {world} are taken to make them"]
@@ -191,13 +192,13 @@ def coverage(pattern: Pattern) -> list[str]:
         members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1
         for comm in pattern.comms
     ):
-        notes.append(WAITS)
+        notes.append(WAITS_NOTE)
     return notes
 
 
 def lacks_ranks(pattern: Pattern) -> bool:
     """Whether ranks of the job are known not to have been read."""
-    if not pattern.header.ranks or pattern.header.source in TYPICAL:
+    if not pattern.header.ranks or pattern.header.source in FORMATS_OF_TYPICAL_RANKS:
         return False
     return ranks_read(pattern) < world_of(pattern) or any(
         members_read(pattern, comm) < comm.ranks for comm in pattern.comms

@@ -112,7 +112,7 @@ def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]
     return [list(samples[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
-class Row(msgspec.Struct):
+class ResultRow(msgspec.Struct):
     """One row of the table. `op` is '' and `root` -1 if the collective has none.
 
     `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what
@@ -246,7 +246,7 @@ class Result(Outcome, tag="busbw.result/1"):
 
     spec: SweepSpec
     reduced_max_bytes: int | None = None
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
     links: list[Link] = []

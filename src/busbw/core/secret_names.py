@@ -69,30 +69,6 @@ _PATH = re.compile(
     r"[\w./@+~:-]*"
 )
 _ANY_PATH = re.compile(r"[~.$\w]*/[\w./@+~:-]*")
-
-
-def secret_name(name: str) -> bool:
-    """Whether the value of a variable, option or field of this name is a secret."""
-    if _SETTINGS.search(name) or name.strip("-").upper() in _DIRECTORIES:
-        return False
-    if _STRONG.search(name):
-        return True
-    return _LAST_WORD.search(name) is not None and not (
-        name.lower().endswith("key") and _HARMLESS_KEY.search(name)
-    )
-
-
-def harmless_value(name: str, value: str) -> bool:
-    """Whether a value under the name of a secret is no secret: a switch, a number of something, or
-    the path of a file with the secret.
-    """
-    if value.lower() in _WORDS or _PATH.fullmatch(value):
-        return True
-    if _OF_A_FILE.search(name) and (_ANY_PATH.fullmatch(value) or value == "FILE"):
-        return True
-    return _NUMBER.fullmatch(value) is not None and not _ALWAYS.search(name)
-
-
 # Values that show by their form that they are secrets.
 _FORMS = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -117,6 +93,28 @@ _BASIC = re.compile(r"\b(Basic\s+)([A-Za-z0-9+/_-]{4,}={0,2})", re.IGNORECASE)
 _LOGIN = re.compile(
     r"://(?:[^\s/@:\"'<>]{0,200}:(?!\d{1,5}/)[^\s\"'<>]{0,500}|[^\s/@:\"'<>]{20,500})@"
 )
+
+
+def secret_name(name: str) -> bool:
+    """Whether the value of a variable, option or field of this name is a secret."""
+    if _SETTINGS.search(name) or name.strip("-").upper() in _DIRECTORIES:
+        return False
+    if _STRONG.search(name):
+        return True
+    return _LAST_WORD.search(name) is not None and not (
+        name.lower().endswith("key") and _HARMLESS_KEY.search(name)
+    )
+
+
+def harmless_value(name: str, value: str) -> bool:
+    """Whether a value under the name of a secret is no secret: a switch, a number of something, or
+    the path of a file with the secret.
+    """
+    if value.lower() in _WORDS or _PATH.fullmatch(value):
+        return True
+    if _OF_A_FILE.search(name) and (_ANY_PATH.fullmatch(value) or value == "FILE"):
+        return True
+    return _NUMBER.fullmatch(value) is not None and not _ALWAYS.search(name)
 
 
 def masked_forms(text: str, mask: str) -> str:

@@ -27,6 +27,9 @@ _SIZE = re.compile(rf"\s*({_NUMBER})\s*(\S?)", re.ASCII)
 _FLOAT = re.compile(rf"\s*({_NUMBER}|[+-]?(?:inf|nan))", re.ASCII | re.IGNORECASE)
 _LONG = 1 << 63
 _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
+DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(text: str, option: str = "size") -> int:
@@ -97,11 +100,6 @@ def format_size(size_bytes: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.2f}".rstrip("0").rstrip(".") + f" {unit}"
-
-
-DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-_SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def duration(text: str, bare: float = math.nan) -> float:

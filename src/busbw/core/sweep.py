@@ -10,7 +10,7 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, LARGEST, MAX_OPERATIONS, Option
+from busbw.core.options import BY_FIELD, LARGEST_BY_KIND, MAX_OPERATIONS, Option
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
@@ -131,7 +131,7 @@ def _check_counts(spec: SweepSpec) -> None:
 def _refuse(option: Option, value: int, strict: bool) -> None:
     name = option.name(strict=strict)
     too_small = option.least is not None and value < option.least
-    allowed = f"at most {option.most or LARGEST[option.kind]}"
+    allowed = f"at most {option.most or LARGEST_BY_KIND[option.kind]}"
     if too_small or (option.choices and strict):
         allowed = option.allowed
     raise UsageError(f"{name} {value}: must be {allowed}", f"{name}: {option.help}")
@@ -152,7 +152,7 @@ def _check_sizes(spec: SweepSpec, strict: bool) -> None:
             f"{smallest} {low}: sizes from {low} bytes on would never grow",
             "start at 1 byte or more",
         )
-    if high > LARGEST["size"]:
+    if high > LARGEST_BY_KIND["size"]:
         raise UsageError(
             f"{largest} {high}: larger than any memory",
             f"set {largest} to what fits in the memory of a rank, such as 8G",

@@ -12,6 +12,11 @@ names, and the severity with which the driver reports them).
 from dataclasses import dataclass
 from enum import Enum
 
+_COOLING = "check fans, air flow and the temperature of the intake"
+FIX_OF: dict[int, str] = {10004: _COOLING, 28001: _COOLING}
+# a condition, and the SXid that reports its end
+ENDED_BY: dict[int, int] = {10004: 10005, 28001: 28002, 28003: 28004}
+
 
 class SwitchEffect(Enum):
     """What an SXid means for the host of the NVSwitch, in the words of the reference page."""
@@ -41,15 +46,11 @@ FIXES: dict[SwitchEffect, str] = {
     ),
     SwitchEffect.NOTE: "none",
 }
-_COOLING = "check fans, air flow and the temperature of the intake"
-FIX_OF: dict[int, str] = {10004: _COOLING, 28001: _COOLING}
 WORDS: dict[str, SwitchEffect] = {
     "Correctable": SwitchEffect.NOTE,
     "Non-fatal": SwitchEffect.WATCH,
     "Fatal": SwitchEffect.FATAL,
 }
-# a condition, and the SXid that reports its end
-ENDED_BY: dict[int, int] = {10004: 10005, 28001: 28002, 28003: 28004}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,16 @@ from enum import Enum
 
 import msgspec
 
-from busbw.core.counters import BY_NAME, Counter, Kind
+from busbw.core.counters import BY_NAME, Counter, CounterKind
+
+# At most so many of each are kept in a HostChange.
+PORTS_KEPT = 16  # those with the most traffic
+MOVED_KEPT = 40  # GPUs, TCP, then ports
+EVENTS_KEPT = 16
+UNREAD_KEPT = 6
+# Of the busiest port's bytes: a port with less carried none of the measured data
+MIN_USED_SHARE = 0.01
+TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
 class Severity(Enum):
@@ -76,15 +85,6 @@ def clock_reasons(bits: int) -> list[str]:
     names = [reason.name for reason in CLOCK_REASONS if bits & reason.bit]
     unnamed = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
     return names + [f"{1 << bit:#x}" for bit in range(unnamed.bit_length()) if unnamed >> bit & 1]
-
-
-# At most so many of each are kept in a HostChange.
-PORTS_KEPT = 16  # those with the most traffic
-MOVED_KEPT = 40  # GPUs, TCP, then ports
-EVENTS_KEPT = 16
-UNREAD_KEPT = 6
-USED = 0.01  # of the busiest port's bytes: a port with less carried none of the measured data
-TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
 class GpuReading(msgspec.Struct, frozen=True):
@@ -283,7 +283,7 @@ def _moved(increases: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def _is_event(name: str) -> bool:
-    return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
+    return BY_NAME[name].kind not in (CounterKind.TRAFFIC, CounterKind.THROTTLE)
 
 
 def _throttled(
@@ -295,7 +295,7 @@ def _throttled(
     policies: dict[str, float | None] = {
         name: by / 1e9
         for name, by in increases.items()
-        if by and BY_NAME[name].kind is Kind.THROTTLE
+        if by and BY_NAME[name].kind is CounterKind.THROTTLE
     }
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
     return policies | {

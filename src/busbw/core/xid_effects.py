@@ -7,6 +7,31 @@ the exceptions.
 from dataclasses import dataclass
 from enum import Enum
 
+# investigatory actions that begin with the program
+OF_PROGRAMS = ("CHECK_APP/CUDA", "WORKFLOW_XID_13", "WORKFLOW_XID_31")
+# The driver does not log a reset by nvidia-smi, so the command writes a line for this check.
+_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu} && echo '{gpu}: reset done' > /dev/kmsg"
+_RESET = (
+    f"drain the host first; {_RESET_GPU}; if it comes back, run dcgmi diag -r 3 and replace the GPU"
+)
+_LINKS = f"drain the host first; nvidia-smi nvlink -e -i {{gpu}}; {_RESET_GPU}"
+_APPLICATION = "look for the error in the application: compute-sanitizer"
+_POWER = "drain the host first; power it off and connect the auxiliary power of GPU {gpu}"
+FIX_OF: dict[int, str] = {
+    54: _POWER,
+    63: f"reset the GPU when it is idle: {_RESET_GPU}",
+    64: f"drain the host first; {_RESET_GPU}; if remapping fails again, replace the GPU",
+    74: _LINKS + "; check the fabric manager and the peer of the link",
+    78: "install matching versions of the vGPU manager and the guest driver",
+    79: (
+        "drain the host first; reboot it; if it comes back, reseat or replace the GPU, its power"
+        " cable or riser"
+    ),
+    136: _LINKS + "; if training fails again, check the link's cable, the switch and the peer",
+    151: "drain the host first; restart the virtual machine",
+    155: _LINKS,
+}
+
 
 class Effect(Enum):
     """What an Xid means for the node that logged it, in the words of the reference page."""
@@ -67,8 +92,6 @@ EFFECTS: dict[str, Effect] = {
     "WORKFLOW_XID_45": Effect.APPLICATION,
     "IGNORE": Effect.NOTE,
 }
-# investigatory actions that begin with the program
-OF_PROGRAMS = ("CHECK_APP/CUDA", "WORKFLOW_XID_13", "WORKFLOW_XID_31")
 EFFECTS_OF: dict[int, Effect] = {
     43: Effect.APPLICATION,  # the catalog: a program's channel was reset, the GPU is healthy
     57: Effect.RESET,
@@ -83,13 +106,6 @@ EFFECTS_OF: dict[int, Effect] = {
     172: Effect.RESET,  # more of Xid 48
 }
 
-# The driver does not log a reset by nvidia-smi, so the command writes a line for this check.
-_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu} && echo '{gpu}: reset done' > /dev/kmsg"
-_RESET = (
-    f"drain the host first; {_RESET_GPU}; if it comes back, run dcgmi diag -r 3 and replace the GPU"
-)
-_LINKS = f"drain the host first; nvidia-smi nvlink -e -i {{gpu}}; {_RESET_GPU}"
-_APPLICATION = "look for the error in the application: compute-sanitizer"
 FIXES: dict[Effect, str] = {
     Effect.REBOOT: (
         "drain the host first; reboot it; if it comes back, replace the GPU or reseat it"
@@ -102,19 +118,4 @@ FIXES: dict[Effect, str] = {
     Effect.WATCH: "look it up in NVIDIA's Xid catalog; if it recurs, dcgmi diag -r 3 -i {gpu}",
     Effect.APPLICATION: _APPLICATION,
     Effect.NOTE: "none; if it recurs, report it to the vendor",
-}
-_POWER = "drain the host first; power it off and connect the auxiliary power of GPU {gpu}"
-FIX_OF: dict[int, str] = {
-    54: _POWER,
-    63: f"reset the GPU when it is idle: {_RESET_GPU}",
-    64: f"drain the host first; {_RESET_GPU}; if remapping fails again, replace the GPU",
-    74: _LINKS + "; check the fabric manager and the peer of the link",
-    78: "install matching versions of the vGPU manager and the guest driver",
-    79: (
-        "drain the host first; reboot it; if it comes back, reseat or replace the GPU, its power"
-        " cable or riser"
-    ),
-    136: _LINKS + "; if training fails again, check the link's cable, the switch and the peer",
-    151: "drain the host first; restart the virtual machine",
-    155: _LINKS,
 }

@@ -8,6 +8,17 @@ actions are NVIDIA's.
 from busbw.core.xid_effects import Effect, XidRow
 
 __all__ = ["BY_NUMBER", "OLDER", "XIDS", "Effect", "XidRow", "xid"]
+# Not described in the catalog, but drivers of older GPUs log them, and Azure's node health checks
+# know them.
+OLDER: tuple[XidRow, ...] = (
+    XidRow(56, "DISPLAY_CHANNEL_EXCEPTION", "display engine error"),
+    XidRow(57, "FB_LINK_TRAINING_FAILURE_ERROR", "memory interface training failed"),
+    XidRow(58, "FB_MEMORY_ERROR", "error of the memory interface"),
+    XidRow(61, "PMU_BREAKPOINT", "internal microcontroller breakpoint"),
+    XidRow(65, "ROBUST_CHANNEL_NVENC1_ERROR", "video encoder 1 error"),
+    XidRow(73, "ROBUST_CHANNEL_NVENC2_ERROR", "video encoder 2 error"),
+    XidRow(81, "ROBUST_CHANNEL_VGA_SUBSYSTEM_ERROR", "VGA subsystem error"),
+)
 
 
 def _engine(number: int, engine: str, title: str) -> XidRow:
@@ -323,17 +334,6 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(170, "NVLINK_SECURE_OTHER", "NVLink interrupt in confidential mode", ""),
     XidRow(171, "UNCORRECTABLE_DRAM_ERROR", "uncorrectable DRAM error", ""),
     XidRow(172, "UNCORRECTABLE_SRAM_ERROR", "uncorrectable SRAM error", ""),
-)
-# Not described in the catalog, but drivers of older GPUs log them, and Azure's node health checks
-# know them.
-OLDER: tuple[XidRow, ...] = (
-    XidRow(56, "DISPLAY_CHANNEL_EXCEPTION", "display engine error"),
-    XidRow(57, "FB_LINK_TRAINING_FAILURE_ERROR", "memory interface training failed"),
-    XidRow(58, "FB_MEMORY_ERROR", "error of the memory interface"),
-    XidRow(61, "PMU_BREAKPOINT", "internal microcontroller breakpoint"),
-    XidRow(65, "ROBUST_CHANNEL_NVENC1_ERROR", "video encoder 1 error"),
-    XidRow(73, "ROBUST_CHANNEL_NVENC2_ERROR", "video encoder 2 error"),
-    XidRow(81, "ROBUST_CHANNEL_VGA_SUBSYSTEM_ERROR", "VGA subsystem error"),
 )
 BY_NUMBER: dict[int, XidRow] = {row.number: row for row in (*XIDS, *OLDER)}
 

@@ -25,6 +25,10 @@ from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, driver
 # nothing.
 SIZE = 128 << 20
 BATCH = 8  # copies that are enqueued together
+ENTRY = b"probe"
+KINDS = {"sent": 0, "reduced": 1, "untouched": 2}  # probe.cu's Kind
+DIGEST_BYTES = 32
+INSTALL = "pip install 'busbw[cuda13]', or leave the data unchecked with -c 0"
 
 
 class HostCopies:
@@ -74,10 +78,6 @@ class HostCopies:
 
 
 SOURCE = Path(__file__).with_name("probe.cu")
-ENTRY = b"probe"
-KINDS = {"sent": 0, "reduced": 1, "untouched": 2}  # probe.cu's Kind
-DIGEST_BYTES = 32
-INSTALL = "pip install 'busbw[cuda13]', or leave the data unchecked with -c 0"
 
 
 class RegionArgument(ctypes.Structure):

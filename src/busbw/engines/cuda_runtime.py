@@ -17,6 +17,9 @@ STREAM_NON_BLOCKING = 1
 EVENT_DISABLE_TIMING = 2
 THREADS_PER_BLOCK = 256
 BLOCKS_PER_MULTIPROCESSOR = 8
+PORTABLE, DEVICE_MAP = 1, 2  # CU_MEMHOSTALLOC_*
+AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
+NUMBERS = 1 << 30  # the comparison is cyclic over 2^32
 
 
 @lru_cache(maxsize=1)
@@ -321,11 +324,6 @@ class Events:
         for event in self._events:
             call("cuEventDestroy", event)
         self._events.clear()
-
-
-PORTABLE, DEVICE_MAP = 1, 2  # CU_MEMHOSTALLOC_*
-AT_LEAST = 0  # CU_STREAM_WAIT_VALUE_GEQ
-NUMBERS = 1 << 30  # the comparison is cyclic over 2^32
 
 
 class Gate:

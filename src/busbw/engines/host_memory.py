@@ -14,7 +14,7 @@ from busbw.engines.host_probe import Bits, Chunk, bits_type
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
 # Regions of up to so many elements are computed as they are; longer ones come in cached, aligned
 # chunks.
-SMALL = 1 << 12
+SMALL_ELEMENTS = 1 << 12
 CACHE_BYTES = 256 << 20  # a sweep asks for the same elements again at every size
 
 View = Callable[[Call, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
@@ -59,9 +59,9 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
     done = 0
     while done < region.length:
         index = region.first + done
-        within = index % CHUNK if region.length > SMALL else 0
+        within = index % CHUNK if region.length > SMALL_ELEMENTS else 0
         length = min(CHUNK - within, region.length - done)
-        if region.length > SMALL and region.kind != "untouched":
+        if region.length > SMALL_ELEMENTS and region.kind != "untouched":
             chunk = _cached_chunk(region.kind, probe, region.rank, index - within)
             values = chunk[within : within + length]
         else:

@@ -17,6 +17,8 @@ from busbw.engines.base import Call, Launch
 from busbw.engines.cuda_runtime import Graph, Stream
 from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
 
+HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
+
 
 def in_one_group(launches: Sequence[Launch]) -> Launch:
     """A thunk that runs all launches in one NCCL group."""
@@ -58,8 +60,6 @@ class Replay:
         with suppress(Exception):  # at interpreter exit the driver may be gone before it
             self.close()
 
-
-HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
 
 Groups = list[list[Launch]]
 

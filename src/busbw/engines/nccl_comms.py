@@ -22,6 +22,10 @@ SUCCESS, IN_PROGRESS = 0, 7  # ncclResult_t
 CTA_POLICY_SINCE = 22700
 NVLINK_CENTRIC_SINCE, COLLECTIVE_ALLTOALL_SINCE = 22800, 22800
 MAX_P2P_PEERS_SINCE = 23000
+MEM_ALLOC_SINCE = 21900
+REGISTER_SINCE, SYMMETRIC_SINCE = 21900, 22700
+LOCAL, SYMMETRIC = 1, 2  # SweepSpec.local_register
+SYMMETRIC_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC
 
 
 @lru_cache(maxsize=1)
@@ -174,12 +178,6 @@ def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasur
         last = nccl.get_last_error(comm if comm is not None else nccl.Comm(0)).strip()
     message = f"NCCL failed{where} on {platform.node()}: {error}" + (f"; {last}" if last else "")
     return NoMeasurement(message, "run again with NCCL_DEBUG=WARN to see NCCL's warnings")
-
-
-MEM_ALLOC_SINCE = 21900
-REGISTER_SINCE, SYMMETRIC_SINCE = 21900, 22700
-LOCAL, SYMMETRIC = 1, 2  # SweepSpec.local_register
-SYMMETRIC_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC
 
 
 class Buffers:

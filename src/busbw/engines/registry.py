@@ -19,6 +19,13 @@ from busbw.host import nvml
 from busbw.launch.control import Control
 
 LOG = logging.getLogger(__name__)
+# Devices of NVIDIA's driver on Linux, WSL and Jetson.
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
+ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
+NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
+NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
+AUTO = "auto"
+AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +62,6 @@ class EngineRow:
     in_process: bool = False  # all ranks live in one process: no launcher
     nccl: bool = False  # whether its data can move through NCCL
     ignores: tuple[str, ...] = ()
-
-
-# Devices of NVIDIA's driver on Linux, WSL and Jetson.
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
-ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
-NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 
 
 def _missing(**packages: str) -> str | None:
@@ -123,7 +124,6 @@ def _open_sim(opening: Opening) -> Engine:
     return SimEngine(opening.gpus, opening.simulation)
 
 
-NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 ENGINES: tuple[EngineRow, ...] = (
     EngineRow(
         "nccl",
@@ -161,8 +161,6 @@ ENGINES: tuple[EngineRow, ...] = (
     ),
 )
 BY_NAME = {row.name: row for row in ENGINES}
-AUTO = "auto"
-AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
 
 def engine(name: str) -> EngineRow:

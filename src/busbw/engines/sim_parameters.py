@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from busbw.core.errors import UsageError
 
-EXACT = 2.0**53  # whole numbers up to here are exact
+MAX_EXACT = 2.0**53  # whole numbers up to here are exact
 
 
 class Parameter(NamedTuple):
@@ -29,9 +29,9 @@ PARAMETERS: dict[str, Parameter] = {
     "alpha_us": Parameter(8.0, 0, 1e9, "microseconds that every operation takes, however small"),
     "gbps": Parameter(370.0, 1e-6, 1e9, "busbw of very large operations, in GB/s"),
     "noise": Parameter(0.01, 0, 10, "relative standard deviation of each operation's time"),
-    "seed": Parameter(1.0, 0, EXACT, "seed of the noise"),
+    "seed": Parameter(1.0, 0, MAX_EXACT, "seed of the noise"),
     "outlier": Parameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
-    "dip_bytes": Parameter(0.0, 0, EXACT, "a size that runs at half speed"),
+    "dip_bytes": Parameter(0.0, 0, MAX_EXACT, "a size that runs at half speed"),
     "ll": Parameter(
         1.0,
         0.01,
@@ -48,16 +48,16 @@ PARAMETERS: dict[str, Parameter] = {
         16.0, 1, 32, "channels that NCCL makes unless a variable asks for more; 16 fill the links"
     ),
     "dies_algo": Parameter(
-        -1.0, -1, EXACT, "NCCL's number of an algorithm of which a rank dies: 0 Tree, 1 Ring"
+        -1.0, -1, MAX_EXACT, "NCCL's number of an algorithm of which a rank dies: 0 Tree, 1 Ring"
     ),
-    "late_rank": Parameter(-1.0, -1, EXACT, "a rank that begins every operation late"),
+    "late_rank": Parameter(-1.0, -1, MAX_EXACT, "a rank that begins every operation late"),
     "late_us": Parameter(200.0, 0, 1e9, "by how many microseconds"),
-    "slow_rank": Parameter(-1.0, -1, EXACT, "a rank whose links are slow"),
+    "slow_rank": Parameter(-1.0, -1, MAX_EXACT, "a rank whose links are slow"),
     "slow_gbps": Parameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
     "corrupt_rank": Parameter(
-        -1.0, -1, EXACT, "a rank whose receive buffer gets one wrong element per operation"
+        -1.0, -1, MAX_EXACT, "a rank whose receive buffer gets one wrong element per operation"
     ),
-    "corrupt_offset": Parameter(0.0, 0, EXACT, "the offset of that element"),
+    "corrupt_offset": Parameter(0.0, 0, MAX_EXACT, "the offset of that element"),
 }
 
 
@@ -84,7 +84,7 @@ def parse_parameters(text: str) -> dict[str, float]:
                 f"--sim: '{item}' is out of range",
                 f"give {name} a number {parameter.allowed}: {parameter.meaning}",
             )
-        if parameter.largest == EXACT and not values[name].is_integer():
+        if parameter.largest == MAX_EXACT and not values[name].is_integer():
             raise UsageError(
                 f"--sim: '{item}' is not a whole number",
                 f"give {name} a whole number {parameter.allowed}: {parameter.meaning}",

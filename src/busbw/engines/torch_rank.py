@@ -25,6 +25,11 @@ from busbw.engines.base import Call, Launch, Steps
 from busbw.host.addresses import address
 from busbw.launch.control import Control
 
+SETUP_LIMIT = timedelta(seconds=120)
+CALLBACKS_S = 5.0
+# References to an object in a caller's variable, in a parameter and in that of getrefcount.
+CALLERS = 3
+
 
 @dataclass(slots=True)
 class Tensors:
@@ -163,10 +168,6 @@ CALLS: dict[str, Callable[[Tensors], Launch]] = {
     ),
     "hypercube": _hypercube,
 }
-SETUP_LIMIT = timedelta(seconds=120)
-CALLBACKS_S = 5.0
-# References to an object in a caller's variable, in a parameter and in that of getrefcount.
-CALLERS = 3
 
 
 class TorchRank:

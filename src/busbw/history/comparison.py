@@ -17,7 +17,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.markdown import plain, table_head, table_line
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import known, nccl_version_text, percent, time_text
+from busbw.ui.number_formats import nccl_version_text, percent, text_or_unknown, time_text
 
 METHODS = {
     "samples": "rank test of the samples",
@@ -66,8 +66,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="root", value=lambda cell: cell.key.root),
     Column(title="cycle", value=lambda cell: cell.key.cycle),
     Column(title="placement", value=lambda cell: placement(cell.key), left=True),
-    Column(title="time A", value=lambda cell: known(cell.a_s, time_text)),
-    Column(title="time B", value=lambda cell: known(cell.b_s, time_text)),
+    Column(title="time A", value=lambda cell: text_or_unknown(cell.a_s, time_text)),
+    Column(title="time B", value=lambda cell: text_or_unknown(cell.b_s, time_text)),
     Column(title="B / A", value=lambda cell: ratio_text(cell.ratio)),
     Column(title="interval", value=interval_text, left=True),
     Column(title="verdict", value=lambda cell: cell.verdict.value, left=True),

@@ -59,6 +59,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (f"PRAGMA application_id = {APPLICATION_ID}",),
     ("ALTER TABLE runs ADD COLUMN counts TEXT NOT NULL DEFAULT ''",),
 )
+ID_LIMIT = 1 << 63  # of SQLite
+WAIT_S = 10.0  # for another writer
+PAUSE_S = 0.02
+ADD = "busbw history add result.json"
+RUN = StoredRun.__struct_fields__
+CELL = CellKey.__struct_fields__
+NEWEST_FIRST = "start DESC, id DESC"
+AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
 def check(connection: sqlite3.Connection, name: str) -> int:
@@ -106,16 +114,6 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
     number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return number
-
-
-ID_LIMIT = 1 << 63  # of SQLite
-WAIT_S = 10.0  # for another writer
-PAUSE_S = 0.02
-ADD = "busbw history add result.json"
-RUN = StoredRun.__struct_fields__
-CELL = CellKey.__struct_fields__
-NEWEST_FIRST = "start DESC, id DESC"
-AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
 def default_path(environment: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
@@ -59,6 +59,8 @@ CELLS: tuple[Column, ...] = (
     Column(title="ratio", value=lambda cell: ratio_text(cell.ratio)),
     Column(title="p", value=lambda cell: f"{cell.p:.2g}"),
 )
+# other variables name processes and paths, which differ from run to run
+SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 
 
 def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
@@ -156,7 +158,7 @@ def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
     verb = "is" if count == 1 else "are"
     return (
         f"UNKNOWN  {counted(count, 'comparable run')} of this machine {verb} stored;"
-        f" {EARLIEST} show large changes, {check.needed} are needed for"
+        f" {MIN_RUNS} show large changes, {check.needed} are needed for"
         f" {percent(check.confidence)} confidence"
     )
 
@@ -202,10 +204,6 @@ def _basis(check: Check) -> str:
         f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a"
         f" normal distribution; from {check.needed} runs on that chance holds for any distribution"
     )
-
-
-# other variables name processes and paths, which differ from run to run
-SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 
 
 def changes(before: Outcome, after: Outcome) -> list[str]:

@@ -7,6 +7,31 @@ from busbw.accel.lightcc_env import Switch as Variable
 from busbw.accel.lightcc_env import parse_whole
 
 PREFIX = "HOROVOD_"
+LAUNCHER_VARIABLES = (
+    Variable(
+        "HOROVOD_ELASTIC_TIMEOUT",
+        "600",
+        "how long elastic jobs wait for slots or silent ranks",
+        "whole seconds",
+        partial(parse_whole, least=1),
+    ),
+)
+RANK_VARIABLES = (
+    Variable("HOROVOD_RANK", "", "this process's rank"),
+    Variable("HOROVOD_SIZE", "", "number of ranks"),
+    Variable("HOROVOD_LOCAL_RANK", "", "this process's index on its host"),
+    Variable("HOROVOD_LOCAL_SIZE", "", "ranks of this host"),
+    Variable("HOROVOD_CROSS_RANK", "", "this host's index among hosts with this local rank"),
+    Variable("HOROVOD_CROSS_SIZE", "", "number of those hosts"),
+    Variable("HOROVOD_HOSTNAME", "", "this host, as other ranks name it"),
+    Variable("HOROVOD_GLOO_RENDEZVOUS_ADDR", "", "where rank 0 listens, if MASTER_ADDR is not set"),
+    Variable("HOROVOD_GLOO_RENDEZVOUS_PORT", "", "its port"),
+    Variable(
+        "HOROVOD_GLOO_IFACE",
+        "",
+        "network interface of CPU operations, if GLOO_SOCKET_IFNAME is not set",
+    ),
+)
 
 
 def _flag(word: str) -> bool:
@@ -87,29 +112,4 @@ SETTINGS = (
     ),
     Variable("HOROVOD_TORUS_ALLREDUCE", "0", "as HOROVOD_HIERARCHICAL_ALLREDUCE", "0 or 1", _flag),
     Variable("HOROVOD_ELASTIC", "0", "reduce gradients even with a single rank", "0 or 1", _flag),
-)
-LAUNCHER_VARIABLES = (
-    Variable(
-        "HOROVOD_ELASTIC_TIMEOUT",
-        "600",
-        "how long elastic jobs wait for slots or silent ranks",
-        "whole seconds",
-        partial(parse_whole, least=1),
-    ),
-)
-RANK_VARIABLES = (
-    Variable("HOROVOD_RANK", "", "this process's rank"),
-    Variable("HOROVOD_SIZE", "", "number of ranks"),
-    Variable("HOROVOD_LOCAL_RANK", "", "this process's index on its host"),
-    Variable("HOROVOD_LOCAL_SIZE", "", "ranks of this host"),
-    Variable("HOROVOD_CROSS_RANK", "", "this host's index among hosts with this local rank"),
-    Variable("HOROVOD_CROSS_SIZE", "", "number of those hosts"),
-    Variable("HOROVOD_HOSTNAME", "", "this host, as other ranks name it"),
-    Variable("HOROVOD_GLOO_RENDEZVOUS_ADDR", "", "where rank 0 listens, if MASTER_ADDR is not set"),
-    Variable("HOROVOD_GLOO_RENDEZVOUS_PORT", "", "its port"),
-    Variable(
-        "HOROVOD_GLOO_IFACE",
-        "",
-        "network interface of CPU operations, if GLOO_SOCKET_IFNAME is not set",
-    ),
 )

@@ -1,7 +1,8 @@
 """The interfaces of this process's network namespace with their first IPv4 address.
 
 The kernel is asked by ioctl, because /sys/class/net shows the namespace that mounted it, which is
-another one in some containers.
+another one in some containers. `ip_addresses` reads all addresses through a `Source`, which a
+snapshot records.
 """
 
 import fcntl

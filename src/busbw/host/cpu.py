@@ -8,6 +8,8 @@ from busbw.host.source import Live, Source, Unavailable
 VIRTUAL = "cpu hypervisor bit"
 CPUINFO = Path("/proc/cpuinfo")  # long on hundreds of CPUs, so a snapshot holds only the bit
 LOAD_READINGS, LOAD_PAUSE_S = 10, 0.005
+# of control groups, version 2 and version 1
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
@@ -66,10 +68,6 @@ def numa_node(source: Source, device: str) -> int | None:
     """NUMA node of a device directory; None if it is unknown (the kernel writes -1)."""
     text = source.read(f"{device}/numa_node").text
     return int(text) if text is not None and text.isdecimal() else None
-
-
-# of control groups, version 2 and version 1
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def usable_bytes(source: Source | None = None) -> int:

@@ -8,23 +8,23 @@ from pathlib import Path
 from busbw.host.process import name, read_proc, stat_fields
 
 UNINTERRUPTIBLE = "D"
-KERNEL = 2  # kthreadd, the parent of all kernel threads
-LOOKS, APART_S = 12, 0.25
+KTHREADD_PID = 2  # kthreadd, the parent of all kernel threads
+MAX_READS, READ_INTERVAL_S = 12, 0.25
 Wait = tuple[int, str]  # pid, and how many times it has waited
 
 
 def stuck_processes() -> str:
     """JSON list of [pid, name, kernel function] of processes that stay in one wait in state D.
 
-    They are looked at LOOKS times, over 3 s, or until no such process is left. A process that reads
-    many files is in state D most times too, but its count of waits grows. The function is '' if the
-    kernel does not show it.
+    They are looked at MAX_READS times, over 3 s, or until no such process is left. A process that
+    reads many files is in state D most times too, but its count of waits grows. The function is ''
+    if the kernel does not show it.
     """
     waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
-    for _ in range(LOOKS - 1):
+    for _ in range(MAX_READS - 1):
         if not waits:
             break
-        time.sleep(APART_S)
+        time.sleep(READ_INTERVAL_S)
         waits = still_waiting(waits, _waiting([pid for pid, _ in waits]))
     return json.dumps([[pid, name(pid), _function(pid)] for pid, _ in waits])
 
@@ -44,7 +44,7 @@ def _waiting(pids: list[int]) -> list[Wait]:
     stuck = [
         pid
         for pid, fields in states
-        if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL
+        if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KTHREADD_PID
     ]
     return [(pid, waits_so_far(read_proc(pid, "status"))) for pid in stuck]
 

@@ -18,6 +18,24 @@ from busbw.host.source import Source, Unavailable
 HEADER, ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
 REQUEST, DUMP, ERROR, DONE = 0x1, 0x300, 2, 3  # NLM_F_REQUEST, NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE
 TYPE_BITS = 0x3FFF  # without the flags "nested" and "network byte order"
+PRIORITIES = 8
+_RTM_GETDCB = 78
+_IEEE_GET = 21  # DCB_CMD_IEEE_GET
+_IFNAME, _IEEE, _DCBX = 1, 13, 14
+_ETS, _PFC, _APPS, _TRUST = 1, 2, 3, 11
+_DSCP = 5  # IEEE_8021QAZ_APP_SEL_DSCP
+_SELECTORS = {
+    1: "ethertype",
+    2: "stream port",
+    3: "datagram port",
+    4: "any port",
+    _DSCP: "dscp",
+    255: "pcp",
+}
+_HOST = 0x01  # DCB_CAP_DCBX_HOST
+_MESSAGE = struct.Struct("=BBH")
+_LIMIT_S = 2.0
+_REPLY_BYTES = 1 << 16
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -38,26 +56,6 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
             return
         yield kind, data[HEADER.size : length]
         data = data[(length + 3) & ~3 :]
-
-
-PRIORITIES = 8
-_RTM_GETDCB = 78
-_IEEE_GET = 21  # DCB_CMD_IEEE_GET
-_IFNAME, _IEEE, _DCBX = 1, 13, 14
-_ETS, _PFC, _APPS, _TRUST = 1, 2, 3, 11
-_DSCP = 5  # IEEE_8021QAZ_APP_SEL_DSCP
-_SELECTORS = {
-    1: "ethertype",
-    2: "stream port",
-    3: "datagram port",
-    4: "any port",
-    _DSCP: "dscp",
-    255: "pcp",
-}
-_HOST = 0x01  # DCB_CAP_DCBX_HOST
-_MESSAGE = struct.Struct("=BBH")
-_LIMIT_S = 2.0
-_REPLY_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ _STATISTICS_LIMIT = 1 << 16  # of one interface
 # The kernel writes as many values as the driver has, whatever the request says; their number grows
 # with the queues, at any time.
 _SPARE = 4096
+_GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +143,6 @@ def driver(source: Source, interface: str) -> Driver | str:
     if reading.data is None:
         return reading.reason
     return msgspec.json.decode(reading.data, type=Driver)
-
-
-_GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
 
 
 @dataclass(frozen=True, slots=True)

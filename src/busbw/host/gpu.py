@@ -21,6 +21,13 @@ from busbw.host.source import Source, once
 SWITCH_CLASS = "0x0680"  # NVSwitch is a bridge without a more exact class
 # drivers that keep a device for a guest, besides those with vfio in their name
 STUBS = ("pci-stub", "pciback", "xen-pciback")
+# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5 and 5 GT/s with 8b/10b
+# coding, then 8 to 64 GT/s).
+PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
+# Nominal bytes per second of one NVLink in one direction, by NVML's link version (constants
+# NVML_NVLINK_VERSION_*). 3.1 is left out: it runs at different rates on different boards.
+NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
+SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 
 
 def for_guests(name: str) -> bool:
@@ -51,15 +58,6 @@ def switches_on_pci(source: Source) -> tuple[str, ...]:
         if pci_class.startswith(SWITCH_CLASS):
             switches.append(name)
     return tuple(switches)
-
-
-# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5 and 5 GT/s with 8b/10b
-# coding, then 8 to 64 GT/s).
-PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
-# Nominal bytes per second of one NVLink in one direction, by NVML's link version (constants
-# NVML_NVLINK_VERSION_*). 3.1 is left out: it runs at different rates on different boards.
-NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
-SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 
 
 @dataclass(frozen=True, slots=True)

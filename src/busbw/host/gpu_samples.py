@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from busbw.host.host_vitals import clock_reasons
 from busbw.host.nvml import ask, start
-from busbw.host.nvml_samples import clock_reasons
 
 INTERVAL_S = 0.025
 

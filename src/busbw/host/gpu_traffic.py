@@ -10,7 +10,7 @@ timestamps.
 import time
 from typing import Any
 
-from busbw.core.counters import Counter, Owner, at
+from busbw.core.counters import Counter, Owner, counters_of
 from busbw.core.watch_counters import BY_NVML
 from busbw.host.gpu import short_bus
 from busbw.host.nvml import ask, field_value, start
@@ -21,7 +21,7 @@ PCIE_RANGE = 1 << 32
 WINDOW_S = 0.01  # at least, between the two readings of PCIe's counters
 LONGEST_US = 30_000  # 16 lanes of generation 6, at 126 GB/s, do not wrap the counter in it
 ERRORS: tuple[Counter, ...] = tuple(
-    row for row in at(Owner.GPU) if row.name.startswith(("nvlink", "pcie"))
+    row for row in counters_of(Owner.GPU) if row.name.startswith(("nvlink", "pcie"))
 )
 
 # Seconds of the monotonic clock when it was read, and values by name.

@@ -1,4 +1,7 @@
-"""The network interfaces of a machine, from sysfs."""
+"""The network interfaces of a machine, from sysfs.
+
+`nic` lists RDMA ports too, and leaves out the interfaces over them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

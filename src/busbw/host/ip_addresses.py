@@ -1,5 +1,5 @@
 """IP addresses of the interfaces in this network namespace: the first IPv4 address of each, and
-all IPv6 addresses.
+all IPv6 addresses, through a `Source`, which a snapshot records. `addresses` asks for IPv4 alone.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, and processes that
 the kernel has killed because memory ran out.
 
-`KernelLog` follows the log from the moment it is opened.
+`KernelLog` follows the log from the moment it is opened; `kernel_log_past` reads what was logged
+before.
 """
 
 import contextlib
@@ -31,6 +32,9 @@ _XID = re.compile(
     r"(?!\d|, (?:Severity \d|Data \{|SOE HALT data))([^\n]*)",
     re.ASCII,
 )
+UNKNOWN = -1
+VMSTAT = Path("/proc/vmstat")
+_KILL_RECORDS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +116,6 @@ def records(descriptor: int, limit: int) -> Iterator[bytes]:
         if not record:
             return
         yield record
-
-
-UNKNOWN = -1
-VMSTAT = Path("/proc/vmstat")
-_KILL_RECORDS = 200_000
 
 
 def count() -> int:

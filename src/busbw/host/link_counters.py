@@ -2,9 +2,9 @@
 
 Descriptors stay open; ports that disappear are left out until they are back.
 
-traffic = Traffic(Live())      finds the links and opens their counters
-sample = traffic.read()        any number of times
-traffic.close()
+counters = LinkCounters(Live())    finds the links and opens their counters
+sample = counters.read()           any number of times
+counters.close()
 """
 
 import itertools
@@ -14,18 +14,18 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 
-from busbw.core.counters import Owner, at
+from busbw.core.counters import Owner, counters_of
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.link_samples import HOST, NVLINK, PCIE, Group, Link, Sample
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import BY_ETHTOOL
 from busbw.host import ethtool
-from busbw.host.counters import Follow, device_counters, follow, snmp
-from busbw.host.cpu_mem import System
+from busbw.host.cpu_usage import System
 from busbw.host.gpu_traffic import GpuTraffic
 from busbw.host.interfaces import NET, number
 from busbw.host.links import gpu_links, matches, network_links, same_namespace
 from busbw.host.nic import RDMA
+from busbw.host.port_counters import Follow, device_counters, follow, snmp
 from busbw.host.rdma_ports import PortFiles, queue_pairs
 from busbw.host.source import Live, Source, Unavailable
 
@@ -35,11 +35,11 @@ NVML, HOST_FILES = "NVML", "/proc and /sys"  # what is read besides links
 CARRIER = "carrier_down_count"
 # Other states, such as `unknown` of a tunnel, say nothing.
 OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}
-SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
+SEGMENTS = frozenset({"OutSegs", *(row.name for row in counters_of(Owner.TCP))})
 
 
-class Traffic:
-    """Reads the links of a host that match the names in `wanted`, all links by default.
+class LinkCounters:
+    """Reads the links of a host that match `names`, all links by default.
 
     With `gpus` it reads the links of GPUs too, with `system` also CPUs, memory and queue pairs.
     Links named in `without` are left out. Errors of GPUs are read again after `errors_every_s`.
@@ -52,7 +52,7 @@ class Traffic:
     def __init__(
         self,
         source: Source | None = None,
-        wanted: Collection[str] = (),
+        names: Collection[str] = (),
         *,
         gpus: bool = True,
         system: bool = False,
@@ -60,7 +60,7 @@ class Traffic:
         without: Collection[str] = (),
         note: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._source, self._names = source or Live(), tuple(wanted)
+        self._source, self._names = source or Live(), tuple(names)
         self._without, self._note = frozenset(without), note
         # The files of interfaces are opened again when links change, the others once.
         self._interface_files, self._host_files = ExitStack(), ExitStack()

@@ -34,7 +34,7 @@ VIRTUAL = (
 _IFREQ = struct.Struct("16sH22x")
 
 
-def linked(selected: Collection[str] = ()) -> frozenset[str]:
+def interfaces_with_link(selected: Collection[str] = ()) -> frozenset[str]:
     """Names of the interfaces, loopback included, that have a link and may carry a job's data.
 
     Those are the `selected` ones, and those with an IPv4 address whose name is not one of VIRTUAL.
@@ -47,7 +47,7 @@ def linked(selected: Collection[str] = ()) -> frozenset[str]:
         )
 
 
-def lost(before: Collection[str], selected: Collection[str] = ()) -> list[str]:
+def lost_links(before: Collection[str], selected: Collection[str] = ()) -> list[str]:
     """Interfaces that were linked `before` and have no link now, sorted by name.
 
     A deleted interface counts if it is `selected`.

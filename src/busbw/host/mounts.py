@@ -16,7 +16,7 @@ from busbw.host.source import Reading, Source, once
 MOUNTINFO = "/proc/self/mountinfo"
 # File systems without a block device that hold data: of a network or cluster, or with their own
 # volumes.
-SHARED = frozenset(
+NETWORK_FILE_SYSTEMS = frozenset(
     (
         "9p",
         "afs",
@@ -45,6 +45,10 @@ SHARED = frozenset(
     )
 )
 _OCTAL = re.compile(r"\\([0-7]{3})")
+CALL = "file systems"
+LIMIT_S = 5.0
+NO_ANSWER = f"no answer in {LIMIT_S:g} s"
+PATHS = ("/", "/tmp", "/var", "/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Mounted:
 
         Others are the kernel's, in memory, or a container's.
         """
-        return self.on_disk or self.kind in SHARED
+        return self.on_disk or self.kind in NETWORK_FILE_SYSTEMS
 
 
 def read_mounts(source: Source) -> dict[str, Mounted] | str:
@@ -119,12 +123,6 @@ def _unescape(text: str) -> str:
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-CALL = "file systems"
-LIMIT_S = 5.0
-SILENT = f"no answer in {LIMIT_S:g} s"
-PATHS = ("/", "/tmp", "/var", "/dev/shm")
-
-
 @once
 def read_file_systems(source: Source) -> dict[str, dict[str, int | str]] | None:
     """What `file_systems` says by path, live or recorded; None if a snapshot has none."""
@@ -150,7 +148,7 @@ def file_systems(paths: tuple[str, ...]) -> str:
     for thread in threads:
         thread.join(LIMIT_S)
     in_time = dict(results)  # threads that are late may still write
-    spaces = {path: in_time.get(path, {"error": SILENT}) for path in paths}
+    spaces = {path: in_time.get(path, {"error": NO_ANSWER}) for path in paths}
     return json.dumps({path: values for path, values in spaces.items() if values})
 
 

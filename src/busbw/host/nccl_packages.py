@@ -12,6 +12,8 @@ from importlib import metadata
 SYSTEM = "/etc/nccl.conf"
 USER = ".nccl.conf"  # in the home directory
 FILE_VARIABLE = "NCCL_CONF_FILE"  # a file that is read in place of the user's, since NCCL 2.23
+CALL = "nccl_packages"
+_NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,6 @@ def parse(text: str) -> tuple[Assignment, ...]:
 def user_file(environment_value: str, home: str) -> str:
     """Path of the file that is read before /etc/nccl.conf; '' without a home directory."""
     return environment_value or (f"{home.rstrip('/')}/{USER}" if home else "")
-
-
-CALL = "nccl_packages"
-_NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
 
 def read_packages() -> str:

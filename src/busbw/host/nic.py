@@ -16,6 +16,10 @@ from busbw.host.source import Source
 
 V2 = "RoCE v2"
 _GAP = 16  # as many empty entries end the search; tables have up to 256, filled from the start
+RDMA = "/sys/class/infiniband"
+GBIT = 1e9 / 8
+KINDS = {"InfiniBand": "ib", "Ethernet": "roce"}
+_RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,6 @@ def _address(text: str | None) -> IPv6Address | None:
     except ValueError:
         return None
     return address if int(address) else None
-
-
-RDMA = "/sys/class/infiniband"
-GBIT = 1e9 / 8
-KINDS = {"InfiniBand": "ib", "Ethernet": "roce"}
-_RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 def read_nics(source: Source) -> list[Nic]:

@@ -19,6 +19,19 @@ from typing import Any, TypeVar
 
 LIMIT_S = 1.0
 Result = TypeVar("Result")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+GONE = ""
+ENDED = frozenset({GONE, "Z", "X", "x"})
+STOPPED = frozenset({"T", "t"})
+STATES = {
+    "T": "stopped",
+    "t": "stopped by a debugger",
+    "Z": "dead",
+    "X": "dead",
+    "x": "dead",
+    GONE: "gone",
+    "D": "waiting for a device",
+}
 
 
 class _Reader:
@@ -78,21 +91,6 @@ def answer(subject: str, read: Callable[[], Result]) -> Result:
             _idle.append(reader)
         else:
             _silent[subject] = future
-
-
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
-GONE = ""
-ENDED = frozenset({GONE, "Z", "X", "x"})
-STOPPED = frozenset({"T", "t"})
-STATES = {
-    "T": "stopped",
-    "t": "stopped by a debugger",
-    "Z": "dead",
-    "X": "dead",
-    "x": "dead",
-    GONE: "gone",
-    "D": "waiting for a device",
-}
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:

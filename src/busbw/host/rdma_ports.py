@@ -13,14 +13,20 @@ from contextlib import ExitStack
 
 from busbw.core.link_samples import Group
 from busbw.core.watch_counters import ON_PORT
-from busbw.host.counters import Follow, follow
 from busbw.host.dcb import DONE, DUMP, ERROR, HEADER, REQUEST, attributes, messages
 from busbw.host.interfaces import number
+from busbw.host.port_counters import Follow, follow
 from busbw.host.source import Source, Unavailable
 
 HARDWARE = "hw_counters"
 STATES = ("state", "phys_state")  # with content like `4: ACTIVE`
 _Files = list[tuple[str, Follow]]  # name of the counter, and its file
+NETLINK_RDMA = 20
+RESOURCES = 5 << 10 | 9  # RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET)
+# RDMA_NLDEV_ATTR_DEV_NAME, _RES_SUMMARY, _RES_SUMMARY_ENTRY_NAME, _CURR
+DEVICE, SUMMARY, NAME, COUNT = 2, 15, 17, 18
+LIMIT_S = 1.0  # for the whole answer
+REPLY_BYTES = 1 << 16
 
 
 class PortFiles:
@@ -102,14 +108,6 @@ def _integer(data: bytes | None) -> int | None:
         return int(data) if data else None
     except ValueError:
         return None
-
-
-NETLINK_RDMA = 20
-RESOURCES = 5 << 10 | 9  # RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET)
-# RDMA_NLDEV_ATTR_DEV_NAME, _RES_SUMMARY, _RES_SUMMARY_ENTRY_NAME, _CURR
-DEVICE, SUMMARY, NAME, COUNT = 2, 15, 17, 18
-LIMIT_S = 1.0  # for the whole answer
-REPLY_BYTES = 1 << 16
 
 
 def queue_pairs() -> dict[str, int]:

@@ -24,6 +24,47 @@ from busbw.host.source import Source
 CONFIGFS = "/sys/kernel/config/rdma_cm"
 _GLOBAL = re.compile(r"Global tclass=(\d+)")
 ECN_BITS = {0: "no ECN", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
+CALL = "files that set RoCE at the start"
+UNITS = ("etc/systemd/system", "usr/lib/systemd/system")
+FILES = (
+    "etc/udev/rules.d",
+    "usr/lib/udev/rules.d",
+    "etc/network/interfaces",
+    "etc/network/interfaces.d",
+    "etc/netplan",
+    "etc/systemd/network",
+    "etc/NetworkManager/system-connections",
+    "etc/sysconfig/network-scripts",
+    "etc/infiniband",
+    "etc/crontab",
+    "etc/cron.d",
+    "var/lib/lldpad/lldpad.conf",
+)
+# The system runs these only if they are executable.
+SCRIPTS = (
+    "etc/NetworkManager/dispatcher.d",
+    "etc/network/if-pre-up.d",
+    "etc/network/if-up.d",
+    "etc/networkd-dispatcher",
+    "etc/rc.local",
+    "etc/rc.d/rc.local",
+    "sbin/ifup-local",
+)
+WORDS = re.compile(
+    r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|\bdcb (?:-\S+"
+    r" )*(?:pfc|app|apptrust|ets)\b"
+    r"|dcbtool|lldptool|tlvid0080c20b|priority-flow-control|bnxt_setupcc|niccli|nicctl"
+    r"|rdma_qos_init"
+)
+_COMMENT = re.compile(r"^\s*[#;].*$", re.MULTILINE)
+_STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULTILINE)
+# Paths of programs in a rule, a file of the network or cron.
+_RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")
+_WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
+_INSTANCE = re.compile(r"@[^.]+\.")
+_STARTERS = (".timer", ".path", ".socket")  # units that start the service of their name
+_READ_BYTES = 1 << 16  # of each file
+_FILE_LIMIT = 4000  # files that are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,49 +152,6 @@ def rdma_cm_path(device: str, port: str, name: str) -> str:
 def decoded(traffic_class: int) -> str:
     """A traffic class with its DSCP and ECN bits: `106 (DSCP 26, ECT(0))`."""
     return f"{traffic_class} (DSCP {traffic_class >> 2}, {ECN_BITS[traffic_class & 3]})"
-
-
-CALL = "files that set RoCE at the start"
-UNITS = ("etc/systemd/system", "usr/lib/systemd/system")
-FILES = (
-    "etc/udev/rules.d",
-    "usr/lib/udev/rules.d",
-    "etc/network/interfaces",
-    "etc/network/interfaces.d",
-    "etc/netplan",
-    "etc/systemd/network",
-    "etc/NetworkManager/system-connections",
-    "etc/sysconfig/network-scripts",
-    "etc/infiniband",
-    "etc/crontab",
-    "etc/cron.d",
-    "var/lib/lldpad/lldpad.conf",
-)
-# The system runs these only if they are executable.
-SCRIPTS = (
-    "etc/NetworkManager/dispatcher.d",
-    "etc/network/if-pre-up.d",
-    "etc/network/if-up.d",
-    "etc/networkd-dispatcher",
-    "etc/rc.local",
-    "etc/rc.d/rc.local",
-    "sbin/ifup-local",
-)
-WORDS = re.compile(
-    r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|\bdcb (?:-\S+"
-    r" )*(?:pfc|app|apptrust|ets)\b"
-    r"|dcbtool|lldptool|tlvid0080c20b|priority-flow-control|bnxt_setupcc|niccli|nicctl"
-    r"|rdma_qos_init"
-)
-_COMMENT = re.compile(r"^\s*[#;].*$", re.MULTILINE)
-_STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULTILINE)
-# Paths of programs in a rule, a file of the network or cron.
-_RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")
-_WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
-_INSTANCE = re.compile(r"@[^.]+\.")
-_STARTERS = (".timer", ".path", ".socket")  # units that start the service of their name
-_READ_BYTES = 1 << 16  # of each file
-_FILE_LIMIT = 4000  # files that are read
 
 
 class Setter(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ import re
 from busbw.host.interfaces import number
 
 UNLIMITED = "unlimited"
-MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
+MAX_CPUS = 1 << 16  # far above the 8192 that Linux allows
 
 
 def soft_limit(text: str, name: str) -> str | None:
@@ -53,7 +53,7 @@ def cpu_set(text: str) -> set[int]:
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal()) or int(last) >= MOST_CPUS:
+        if not (first.isdecimal() and last.isdecimal()) or int(last) >= MAX_CPUS:
             return set()
         cpus |= set(range(int(first), int(last) + 1))
     return cpus

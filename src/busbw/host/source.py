@@ -11,6 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+_LINK_LIMIT = 40  # in one path, as in Linux
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -52,9 +54,6 @@ class Source(Protocol):
 
         It comes from `live()`, which may raise Unavailable, or from a recording under `name`.
         """
-
-
-_LINK_LIMIT = 40  # in one path, as in Linux
 
 
 class Live:

@@ -14,6 +14,14 @@ from pathlib import Path
 from busbw.core.rank_messages import Connection
 from busbw.host.addresses import local
 
+MAX_RESENT_SHARE = 0.02  # of the segments sent; a healthy network of a cluster loses none
+MIN_RESENT = 2  # resent segments that are no coincidence
+_INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
+# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
+# 4.1), tcpi_data_segs_out (4.6).
+_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
+_BYTES = 232
+
 
 def has_data(connection: socket.socket) -> bool:
     """Whether something waits to be read, or the other end was closed."""
@@ -26,19 +34,11 @@ def has_data(connection: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
-FEWEST = 2  # resent segments that are no coincidence
-_INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
-
-# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
-# 4.1), tcpi_data_segs_out (4.6).
-_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
-_BYTES = 232
 Ends = tuple[str, int, str, int]  # local address and port, the peer's address and port
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ConnectionCounts:
     """Timeouts in a row of one connection, and how many segments it has resent and sent in all."""
 
     timeouts: int
@@ -46,7 +46,7 @@ class Counts:
     sent: int
 
 
-def read() -> dict[Ends, Counts]:
+def read() -> dict[Ends, ConnectionCounts]:
     """All connections of this process."""
     connections = {}
     for entry in Path("/proc/self/fd").iterdir():
@@ -67,13 +67,13 @@ def _ends(connection: socket.socket) -> Ends:
     return address.removeprefix("::ffff:"), port, peer.removeprefix("::ffff:"), peer_port
 
 
-def counts(info: bytes) -> Counts:
+def counts(info: bytes) -> ConnectionCounts:
     """The counts in a struct tcp_info, 0 for those that the kernel lacks."""
     resent, sent = (
         struct.unpack_from("=I", info, offset)[0] if len(info) >= offset + 4 else 0
         for offset in (_RESENT, _SENT)
     )
-    return Counts(info[_TIMEOUTS], resent, sent)
+    return ConnectionCounts(info[_TIMEOUTS], resent, sent)
 
 
 def received(connection: socket.socket) -> int:
@@ -85,17 +85,18 @@ def received(connection: socket.socket) -> int:
     return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
 
 
-def lossy(before: Mapping[Ends, Counts]) -> list[Connection]:
+def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[Connection]:
     """The connections that wait after a timeout, or have lost packets since `before`.
 
-    Packets are lost if more than LOSSY of the segments, and at least FEWEST, were resent.
+    Packets are lost if more than MAX_RESENT_SHARE of the segments, and at least MIN_RESENT, were
+    resent.
     """
     interfaces = {str(address.ip): name for name, address in local().items() if address}
     connections = []
     for ends, now in read().items():
-        then = before.get(ends, Counts(0, 0, 0))
+        then = before.get(ends, ConnectionCounts(0, 0, 0))
         resent, sent = now.resent - then.resent, now.sent - then.sent
-        if now.timeouts or (resent >= FEWEST and resent > LOSSY * sent):
+        if now.timeouts or (resent >= MIN_RESENT and resent > MAX_RESENT_SHARE * sent):
             address, _, peer, _ = ends
             interface = interfaces.get(address, "")
             connections.append(Connection(address, peer, interface, now.timeouts, resent, sent))

@@ -15,14 +15,14 @@ from busbw.core.link_samples import LinkFinding
 from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
-from busbw.job.ras_report import LEFT
-from busbw.job.types import CommSeen, HostSeen, JobReport, RankSeen, RasSeen
+from busbw.job.ras_report import LEFT_PROBLEM
+from busbw.job.types import CommStatus, HostStatus, JobReport, RankStatus, RasReport
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
-MOVES = "the job makes progress"
+PROGRESS_MESSAGE = "the job makes progress"
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ class JobData:
     """
 
     seconds: float
-    before: RasSeen
-    after: RasSeen
+    before: RasReport
+    after: RasReport
     outstanding: Sequence[Outstanding] = ()
-    hosts: dict[str, HostSeen] = field(default_factory=dict)
+    hosts: dict[str, HostStatus] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
     no_ras: str = ""  # why RAS has no report
     unread: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class JobData:
                 return name
         return address
 
-    def state(self, rank: RankSeen) -> str:
+    def state(self, rank: RankStatus) -> str:
         """The state letter of its process; 'R' if its host did not report it."""
         host = self.hosts.get(self.host(rank.host))
         return host.states.get(rank.pid, "R") if host else "R"
@@ -66,7 +66,7 @@ class JobData:
         return False if after else None
 
 
-def _counts_by_rank(report: RasSeen) -> dict[tuple[str, int], dict[str, int]]:
+def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
     """The counts of collectives, by communicator and rank."""
     return {
         (comm.name, rank.rank): rank.counts
@@ -82,7 +82,7 @@ class Stall:
     whose ports are suspect.
     """
 
-    culprits: Sequence[RankSeen]
+    culprits: Sequence[RankStatus]
     addresses: Sequence[str]
     message: str
 
@@ -100,7 +100,7 @@ def conclude(job: JobData, report: JobReport) -> None:
         report.fix = _fix(job, stall)
     elif job.has_moved():
         report.verdict = Verdict.PASS
-        report.message = f"{MOVES}: ranks launched collectives within {job.seconds:g} s"
+        report.message = f"{PROGRESS_MESSAGE}: ranks launched collectives within {job.seconds:g} s"
     else:
         report.verdict = Verdict.UNKNOWN
         report.message = _why_unknown(job)
@@ -114,7 +114,7 @@ def conclude(job: JobData, report: JobReport) -> None:
 def _broken(job: JobData) -> Stall | None:
     """Ranks that NCCL does not reach, whose process is stopped or gone, or that report an error."""
     for comm in job.after.comms:
-        ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT]
+        ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT_PROBLEM]
         if not ranks:
             continue
         message = f"{_named(job, ranks)} {ranks[0].problem}"
@@ -134,7 +134,7 @@ def _behind(job: JobData) -> Stall | None:
     """
     if job.has_moved():
         return None
-    late: dict[tuple[str, int, int], tuple[RankSeen, CommSeen, str]] = {}
+    late: dict[tuple[str, int, int], tuple[RankStatus, CommStatus, str]] = {}
     ahead = set[tuple[str, int, int]]()
     for comm in job.after.comms:
         for function, ranks in comm.behind().items():
@@ -185,7 +185,7 @@ def _absent(job: JobData) -> Stall | None:
     return None
 
 
-def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -> list[RankSeen]:
+def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -> list[RankStatus]:
     """What RAS says of these ranks, in communicators of the size of the call's group."""
     size = len({*call.waiting, *call.absent, *call.silent})
     comms = [comm for comm in job.after.comms if comm.size == size]
@@ -218,7 +218,7 @@ def _all_wait(job: JobData) -> Stall | None:
     return None
 
 
-def _named(job: JobData, ranks: Sequence[RankSeen]) -> str:
+def _named(job: JobData, ranks: Sequence[RankStatus]) -> str:
     """`rank 1 (pid 77, h2, GPU 1)`, or several."""
     names = []
     for rank in ranks[:MAX_NAMED]:
@@ -230,7 +230,7 @@ def _named(job: JobData, ranks: Sequence[RankSeen]) -> str:
     return ", ".join(names) + more
 
 
-def _counts(comm: CommSeen) -> str:
+def _counts(comm: CommStatus) -> str:
     counts = [f"{name} {count}" for name, count in comm.most.items() if count]
     return ", ".join(counts) or "no collective"
 
@@ -263,7 +263,7 @@ def _port(job: JobData, addresses: Iterable[str]) -> str:
     return ""
 
 
-def _port_findings(host: HostSeen) -> Sequence[LinkFinding]:
+def _port_findings(host: HostStatus) -> Sequence[LinkFinding]:
     return host.watched.said if host.watched else ()
 
 
@@ -334,7 +334,7 @@ def _joined(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _evidence_of_host(job: JobData, name: str, host: HostSeen) -> Iterable[str]:
+def _evidence_of_host(job: JobData, name: str, host: HostStatus) -> Iterable[str]:
     # Hosts report on all pids of the job, but a pid belongs only to its own host.
     ranks = job.before.processes()
     own_pids = {rank.pid for rank in ranks if job.host(rank.host) == name}

@@ -9,7 +9,7 @@ import msgspec
 from busbw.job import host as host_data
 from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import Ask, HostSeen, JobReport, RasSeen
+from busbw.job.types import HostRequest, HostStatus, JobReport, RasReport
 from busbw.launch import remote
 from busbw.pattern.pending_collective import Outstanding
 
@@ -37,7 +37,8 @@ def examine(
             names.append(asked)
     pids = [rank.pid for rank in before.processes() if rank.pid > 0]
     asks = {
-        name: Ask(seconds=seconds, pids=pids, ras=ras if name == asked else None) for name in names
+        name: HostRequest(seconds=seconds, pids=pids, ras=ras if name == asked else None)
+        for name in names
     }
     answers, silent = _ask(asks, seconds)
     text, lost = _second_report(answers, asked, ras if before.nccl else "")
@@ -67,7 +68,7 @@ def examine(
     return report
 
 
-def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[str]]:
+def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasReport, str, list[str]]:
     """The first report, the host that gave it ('' if it was asked from here), and why there is
     none.
     """
@@ -75,7 +76,7 @@ def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[st
         text, why = host_data.report(ras)
         report = parse(text)
         return report, "", [] if report.nccl else [why or f"NCCL RAS at {ras}: unknown report"]
-    answers, _ = _ask(dict.fromkeys(hosts or [LOCAL], Ask(ras="")), 0)
+    answers, _ = _ask(dict.fromkeys(hosts or [LOCAL], HostRequest(ras="")), 0)
     for name, host in answers.items():
         report = parse(host.ras)
         if report.nccl:
@@ -83,25 +84,27 @@ def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[st
     reasons = [
         f"{name}: {host.no_ras or 'unknown report of NCCL RAS'}" for name, host in answers.items()
     ]
-    return RasSeen(), "", reasons
+    return RasReport(), "", reasons
 
 
-def _second_report(answers: dict[str, HostSeen], asked: str, ras: str) -> tuple[str, str]:
+def _second_report(answers: dict[str, HostStatus], asked: str, ras: str) -> tuple[str, str]:
     """The text of the second report, and why there is none."""
     if ras:
         return host_data.report(ras)
     return (answers[asked].ras, answers[asked].no_ras) if asked in answers else ("", "")
 
 
-def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dict[str, str]]:
+def _ask(
+    asks: dict[str, HostRequest], seconds: float
+) -> tuple[dict[str, HostStatus], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
     words = [sys.executable, "-m", host_data.__name__]
     stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     limit_s = seconds + host_data.RAS_S + STARTS_S
-    answers, silent = dict[str, HostSeen](), dict[str, str]()
+    answers, silent = dict[str, HostStatus](), dict[str, str]()
     for done in remote.run_each(dict.fromkeys(asks, words), limit_s, stdins):
         try:
-            answers[done.host] = done.answer(HostSeen)
+            answers[done.host] = done.answer(HostStatus)
         except ValueError as error:
             silent[done.host] = done.problem or f"unexpected answer: {error}"
     return answers, silent

@@ -14,18 +14,18 @@ from busbw.core.errors import BusbwError
 from busbw.core.link_samples import WatchInterval
 from busbw.host import gpu, process, ras
 from busbw.host.addresses import local
-from busbw.host.link_counters import Traffic
+from busbw.host.link_counters import LinkCounters
 from busbw.host.source import Unavailable
-from busbw.job.types import Ask, HostSeen
+from busbw.job.types import HostRequest, HostStatus
 from busbw.watch.watcher import Watcher
 
 RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks
 
 
-def read_host(ask: Ask) -> HostSeen:
+def read_host(ask: HostRequest) -> HostStatus:
     """The answer, after `ask.seconds` and at most RAS_S more."""
     addresses = [str(interface.ip) for interface in local().values() if interface]
-    host = HostSeen(node=platform.node(), addresses=addresses)
+    host = HostStatus(node=platform.node(), addresses=addresses)
     if ask.seconds:
         host.watched = _watched(ask.seconds, host.unread)
         try:
@@ -50,7 +50,7 @@ def report(at: str) -> tuple[str, str]:
 
 def _watched(seconds: float, unread: list[str]) -> WatchInterval | None:
     try:
-        traffic = Traffic()
+        traffic = LinkCounters()
     except BusbwError as error:
         unread.append(error.message)
         time.sleep(seconds)
@@ -64,5 +64,5 @@ def _watched(seconds: float, unread: list[str]) -> WatchInterval | None:
 
 
 if __name__ == "__main__":
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=HostRequest)
     sys.stdout.write(msgspec.json.encode(read_host(request)).decode())

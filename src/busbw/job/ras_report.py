@@ -8,10 +8,10 @@ import json
 import re
 from typing import Any
 
-from busbw.job.types import CommSeen, RankSeen, RasSeen
+from busbw.job.types import CommStatus, RankStatus, RasReport
 
-SILENT, DEAD = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
-LEFT = "has left the communicator"
+SILENT_PROBLEM, DEAD_PROBLEM = "does not answer NCCL's RAS", "is considered dead by NCCL's RAS"
+LEFT_PROBLEM = "has left the communicator"
 ERRORS = {
     1: "unhandled CUDA error",
     2: "system error",
@@ -37,15 +37,15 @@ _RANK = re.compile(rf"Rank (\d+) (?:{_STATE})?{_WHERE}")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+) managing")
 
 
-def parse(text: str) -> RasSeen:
+def parse(text: str) -> RasReport:
     """The report; without communicators if the text has none, or is not a report."""
     return _json(text) if text.lstrip().startswith("{") else _text(text)
 
 
-def _json(text: str) -> RasSeen:
+def _json(text: str) -> RasReport:
     try:
         document = json.loads(_NO_COMMA.sub(r"\1,\2", text))
-        return RasSeen(
+        return RasReport(
             nccl=str(document["nccl_version"]),
             complete=True,
             comms=[_comm(comm) for comm in document["communicators"]],
@@ -58,21 +58,21 @@ def _json(text: str) -> RasSeen:
         OverflowError,
         RecursionError,
     ):  # cut off, or of a version to come
-        return RasSeen()
+        return RasReport()
 
 
-def _comm(comm: dict[str, Any]) -> CommSeen:
+def _comm(comm: dict[str, Any]) -> CommStatus:
     ranks = [_rank(rank) for rank in (*comm["ranks"], *comm["missing_ranks"])]
     largest: dict[str, int] = {}
     for rank in ranks:
         for function, count in rank.counts.items():
             largest[function] = max(count, largest.get(function, count))
-    return CommSeen(name=str(comm["hash"]), size=int(comm["size"]), ranks=ranks, most=largest)
+    return CommStatus(name=str(comm["hash"]), size=int(comm["size"]), ranks=ranks, most=largest)
 
 
-def _rank(rank: dict[str, Any]) -> RankSeen:
+def _rank(rank: dict[str, Any]) -> RankStatus:
     counts = rank.get("collective_counts", {})
-    return RankSeen(
+    return RankStatus(
         rank=int(rank["rank"]),
         host=str(rank["host"]),
         pid=int(rank["pid"]),
@@ -87,8 +87,8 @@ def _problem(status: dict[str, Any]) -> str:
     """What NCCL says is wrong with a rank, '' if nothing is."""
     if "considered_dead" in status:  # a missing rank
         if status["considered_dead"]:
-            return DEAD
-        return SILENT if status["unresponsive"] else LEFT
+            return DEAD_PROBLEM
+        return SILENT_PROBLEM if status["unresponsive"] else LEFT_PROBLEM
     for key in ("init_state", "async_error"):
         code = status.get(key, 0)
         if code in ERRORS:
@@ -96,20 +96,20 @@ def _problem(status: dict[str, Any]) -> str:
     return ""
 
 
-def _text(text: str) -> RasSeen:
+def _text(text: str) -> RasReport:
     version = _VERSION.search(text)
     reader = _Text()
     for line in text.splitlines():
         reader.line(line.strip())
-    return RasSeen(nccl=version[1] if version else "", comms=list(reader.comms.values()))
+    return RasReport(nccl=version[1] if version else "", comms=list(reader.comms.values()))
 
 
 class _Text:
     """The sections of a report in text, line by line."""
 
     def __init__(self) -> None:
-        self.comms: dict[str, CommSeen] = {}
-        self._comm: CommSeen | None = None
+        self.comms: dict[str, CommStatus] = {}
+        self._comm: CommStatus | None = None
         self._kind, self._function, self._count = "", "", 0
         self._dead: set[tuple[str, int]] = set()
 
@@ -119,7 +119,7 @@ class _Text:
             self._kind, self._comm = line, None
         elif match := _SECTION.match(line):
             name = f"0x{match[1].lstrip('0')}"
-            self._comm = self.comms.setdefault(match[1], CommSeen(name=name))
+            self._comm = self.comms.setdefault(match[1], CommStatus(name=name))
             self._kind, self._function = match[2], ""
         elif match := _DIFFERENT.match(line):
             self._function = match[1]
@@ -136,18 +136,18 @@ class _Text:
         if self._comm and self._function:
             self._comm.most[self._function] = max(count, self._comm.most.get(self._function, 0))
 
-    def _rank(self, comm: CommSeen, match: re.Match[str]) -> None:
+    def _rank(self, comm: CommStatus, match: re.Match[str]) -> None:
         number, (gpu, nvml, pid, host) = int(match[1]), match.groups()[-4:]
         rank = next((rank for rank in comm.ranks if rank.rank == number), None)
         if rank is None:
-            rank = RankSeen(
+            rank = RankStatus(
                 rank=number, host=host, pid=int(pid), gpu=int(gpu), nvml=int(nvml or gpu)
             )
             comm.ranks.append(rank)
         if match["error"]:
             rank.problem = f"reported: {match['error']}"
         elif self._kind == "INCOMPLETE":
-            rank.problem = DEAD if (host, int(pid)) in self._dead else SILENT
+            rank.problem = DEAD_PROBLEM if (host, int(pid)) in self._dead else SILENT_PROBLEM
         elif self._function:
             if match["count"] or match["none"]:
                 self._launched(int(match["count"] or 0))

@@ -12,7 +12,7 @@ from busbw.pattern.pending_collective import Outstanding
 from busbw.ui.columns import wrapped
 
 
-class RankSeen(msgspec.Struct, kw_only=True):
+class RankStatus(msgspec.Struct, kw_only=True):
     """One rank of a communicator.
 
     `counts` are the collectives it launched, by function; `problem` what NCCL says is wrong with
@@ -33,7 +33,7 @@ class RankSeen(msgspec.Struct, kw_only=True):
         return self.host, self.pid, self.gpu
 
 
-class CommSeen(msgspec.Struct, kw_only=True):
+class CommStatus(msgspec.Struct, kw_only=True):
     """One communicator.
 
     `most` are the largest counts by function; text lists only ranks that differ from the others.
@@ -41,12 +41,12 @@ class CommSeen(msgspec.Struct, kw_only=True):
 
     name: str
     size: int = 0
-    ranks: list[RankSeen] = []
+    ranks: list[RankStatus] = []
     most: dict[str, int] = {}
 
-    def behind(self) -> dict[str, list[RankSeen]]:
+    def behind(self) -> dict[str, list[RankStatus]]:
         """By function, the ranks that launched fewer than others."""
-        late: dict[str, list[RankSeen]] = {}
+        late: dict[str, list[RankStatus]] = {}
         for function, largest in self.most.items():
             for rank in self.ranks:
                 if rank.counts.get(function, largest) < largest:
@@ -54,19 +54,19 @@ class CommSeen(msgspec.Struct, kw_only=True):
         return late
 
 
-class RasSeen(msgspec.Struct, kw_only=True):
+class RasReport(msgspec.Struct, kw_only=True):
     """One report of NCCL's RAS. Only JSON has the counts of all ranks."""
 
     nccl: str = ""
     complete: bool = False
-    comms: list[CommSeen] = []
+    comms: list[CommStatus] = []
 
-    def processes(self) -> list[RankSeen]:
+    def processes(self) -> list[RankStatus]:
         """Each process once."""
         return list({rank.process: rank for comm in self.comms for rank in comm.ranks}.values())
 
 
-class Ask(msgspec.Struct, kw_only=True, omit_defaults=True):
+class HostRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a host is asked.
 
     Without `seconds` it reads no counters. `ras` is the HOST:PORT of its RAS service, None if that
@@ -78,7 +78,7 @@ class Ask(msgspec.Struct, kw_only=True, omit_defaults=True):
     pids: list[int] = []
 
 
-class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
+class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one host says.
 
     `states` are letters of proc(5) by pid, '' for a process that does not exist.
@@ -106,9 +106,9 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
     message: str = ""
     evidence: list[str] = []
     fix: str = ""
-    ras: RasSeen | None = None
+    ras: RasReport | None = None
     outstanding: list[Outstanding] = []
-    hosts: dict[str, HostSeen] = {}
+    hosts: dict[str, HostStatus] = {}
     silent: dict[str, str] = {}  # hosts that did not answer, with the reason
 
 

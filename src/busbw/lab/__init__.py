@@ -2,6 +2,6 @@
 given rate, delay and loss.
 """
 
-from busbw.lab.building import all_labs, down, find, made, status, up
+from busbw.lab.building import all_labs, down, find, status, temporary_lab, up
 
-__all__ = ["all_labs", "down", "find", "made", "status", "up"]
+__all__ = ["all_labs", "down", "find", "status", "temporary_lab", "up"]

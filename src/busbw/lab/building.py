@@ -75,7 +75,7 @@ def _keep(lab: Lab) -> None:
 
 
 @contextlib.contextmanager
-def made(spec: LabSpec) -> Iterator[Lab]:
+def temporary_lab(spec: LabSpec) -> Iterator[Lab]:
     """A lab that is removed at the end; if this process is killed, the next `up` or `down` removes
     it. Errors as `up`.
     """

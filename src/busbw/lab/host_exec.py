@@ -34,6 +34,11 @@ _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in whi
 YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 # A machine may forbid Open MPI to start anything on other hosts; a lab's hosts are its own.
 _DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
+SIGNAL_EXIT_BASE = 128  # and the number of the signal: the exit code that a shell gives
+GRACE_S = 5.0  # after Ctrl-C
+LAST_LINES_S = 2.0  # after a command has ended: what it left running may hold its output open
+_POLL_S = 0.1
+_CHUNK = 1 << 16
 
 
 def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
@@ -139,11 +144,6 @@ def write_agent(lab: Lab) -> Path:
     return path
 
 
-SIGNALLED = 128  # and the number of the signal: the exit code that a shell gives
-GRACE_S = 5.0  # after Ctrl-C
-LAST_LINES_S = 2.0  # after a command has ended: what it left running may hold its output open
-_POLL_S = 0.1
-_CHUNK = 1 << 16
 Write = Callable[[str], None]
 
 
@@ -199,7 +199,7 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
             _copy(selector, running, GRACE_S)
             raise
         codes = [process.wait() for process in running]
-        return max(SIGNALLED - code if code < 0 else code for code in codes)
+        return max(SIGNAL_EXIT_BASE - code if code < 0 else code for code in codes)
 
 
 def _outputs(

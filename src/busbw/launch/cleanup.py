@@ -37,6 +37,9 @@ DAEMONS = ("prted", "orted")
 # /tmp/prted.PID
 FOLDER = "PMIX_SERVER_TMPDIR"
 _FOLDER = re.compile(r"(?:ompi|prte|prted|prterun|pid)\.\d+|ompi\.[^/]+\.\d+")
+LAUNCHER_S = 5.0  # for the launcher to end its ranks
+_POLL_S = 0.05
+_CHUNK = 1 << 12
 
 
 def new_mark() -> str:
@@ -221,11 +224,6 @@ def _segments(pid: int) -> Iterator[str]:
         path = line[line.find("/") :] if "/" in line else ""
         if path.startswith(_SEGMENTS) and not path.endswith(_DELETED):
             yield path
-
-
-LAUNCHER_S = 5.0  # for the launcher to end its ranks
-_POLL_S = 0.05
-_CHUNK = 1 << 12
 
 
 class Guard:

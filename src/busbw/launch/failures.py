@@ -9,6 +9,22 @@ from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
+MPIRUN_RANK_DEATH = (
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
+    r" (?P<signal>\d+)"
+)
+KILLED, ABORTED = "Killed", "Aborted"
+SRUN_RANK_DEATH = (
+    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
+    r" error|Aborted|Illegal instruction)"
+)
+_PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
+DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
+SHARED_HINT = (
+    "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left"
+    " over)"
+)
+_REMOTE_HOST = re.compile(r"Remote host: (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +42,6 @@ class Failure:
     transient: bool = False
     kills: bool = False
 
-
-DIED = (
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
-    r" (?P<signal>\d+)"
-)
-KILLED, ABORTED = "Killed", "Aborted"
-TASK_DIED = (
-    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
-    r" error|Aborted|Illegal instruction)"
-)
-_PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
-
-DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
-SHARED_HINT = (
-    "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left"
-    " over)"
-)
 
 # The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from
 # them.
@@ -93,7 +92,7 @@ FAILURES: tuple[Failure, ...] = (
         transient=True,
     ),
     Failure(
-        TASK_DIED,
+        SRUN_RANK_DEATH,
         "{ranks} on host {host} died ({why}){or_others}",
         "Killed: sacct -j JOB -o State,MaxRSS (OUT_OF_MEMORY?); Bus error: srun -w {host} df -h"
         " /dev/shm",
@@ -207,7 +206,9 @@ FAILURES: tuple[Failure, ...] = (
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",
     ),
     Failure(
-        DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"
+        MPIRUN_RANK_DEATH,
+        "rank {rank} on host {host} died of signal {signal} ({signal_name})",
+        "{signal_hint}",
     ),
     Failure(
         r"(?P<path>/\S+): Permission denied",
@@ -234,15 +235,13 @@ FAILURES: tuple[Failure, ...] = (
     ),
 )
 
-_REMOTE_HOST = re.compile(r"Remote host: (\S+)")
 
-
-def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
+def launcher_error(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
     """The error for a launcher that exited with `status` (-N if signal N killed it).
 
     `stderr_tail` is the end of its stderr, `hosts` are those that it used.
     """
-    error = known(stderr_tail, hosts)
+    error = known_error(stderr_tail, hosts)
     if error:
         return error
     stripped = [line.strip() for line in stderr_tail.replace("\0", "").splitlines()]
@@ -261,7 +260,9 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
 
 
-def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -> BusbwError | None:
+def known_error(
+    stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False
+) -> BusbwError | None:
     """The error for a known failure in the launcher's stderr; None if there is none.
 
     With `kills` only failures that explain a death count.
@@ -281,24 +282,24 @@ def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -
     return None
 
 
-def died(stderr: str) -> bool:
+def reports_rank_death(stderr: str) -> bool:
     """Whether a signal killed a rank, which breaks connections, according to the launcher."""
     text = _one_line(stderr)
-    return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
+    return any(re.search(pattern, text) for pattern in (MPIRUN_RANK_DEATH, SRUN_RANK_DEATH))
 
 
 def killed_rank(stderr: str) -> int | None:
     """The rank that SIGKILL ended, according to the launcher."""
     text = _one_line(stderr)
-    by_mpirun = re.search(DIED, text)
+    by_mpirun = re.search(MPIRUN_RANK_DEATH, text)
     if by_mpirun:
         killed = int(by_mpirun["signal"]) == signal.SIGKILL
         return int(by_mpirun["rank"]) if killed else None
-    by_srun = re.search(TASK_DIED, text)
+    by_srun = re.search(SRUN_RANK_DEATH, text)
     return min(_ranks(by_srun["rank"])) if by_srun and by_srun["why"] == KILLED else None
 
 
-def in_order(stderr: str, gone: Sequence[int]) -> str:
+def put_cause_first(stderr: str, gone: Sequence[int]) -> str:
     """The launcher's stderr, with srun's report of the rank that died first moved to the front.
 
     When a rank dies, Slurm kills the others of the step; some abort on their own. srun may report
@@ -306,14 +307,14 @@ def in_order(stderr: str, gone: Sequence[int]) -> str:
     others saw first (`gone`). The other reports are dropped if srun also reported the host of the
     cause first.
     """
-    reports = list(re.finditer(TASK_DIED, stderr))
+    reports = list(re.finditer(SRUN_RANK_DEATH, stderr))
     faults = [report for report in reports if report["why"] not in (KILLED, ABORTED)]
     cause = (faults[0], faults[0]["rank"]) if faults else _first_reported(reports, gone)
     if cause is None:
         return stderr
     first, rank = cause
     certain = bool(faults) or first["host"] == reports[0]["host"]
-    remainder = re.sub(TASK_DIED, "", stderr) if certain else stderr
+    remainder = re.sub(SRUN_RANK_DEATH, "", stderr) if certain else stderr
     return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{remainder}"
 
 
@@ -347,7 +348,7 @@ def _or_others(match: re.Match[str], text: str) -> str:
     """The ranks of other hosts that may have died first instead."""
     others = {
         report["host"]: report["rank"]
-        for report in re.finditer(TASK_DIED, text)
+        for report in re.finditer(SRUN_RANK_DEATH, text)
         if report["host"] != match.groupdict().get("host")
     }
     if not others:

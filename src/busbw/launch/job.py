@@ -18,9 +18,9 @@ from types import FrameType
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, Guard, new_mark
-from busbw.launch.failures import DRY_RUN_HINT, explain
+from busbw.launch.failures import DRY_RUN_HINT, launcher_error
 
-__all__ = ["explain", "run", "signals_ignored", "terminable"]
+__all__ = ["launcher_error", "run", "signals_ignored", "terminable"]
 
 TERM_LIMIT_S = 5.0  # for a launcher to end the ranks of other hosts, if only it can do that
 # The part of TERM_LIMIT_S that a second Ctrl-C does not skip. mpirun takes 0.1 to 0.3 s if its

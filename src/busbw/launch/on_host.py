@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -21,11 +22,11 @@ from busbw.launch.environment import detect
 from busbw.launch.remote_ps import SSH_FAILED
 
 RANK_PROGRAM = "busbw.measure.rank"
-LEAST_FREE = 1 << 20  # bytes; with less, a file system is full
-LEAST_SHARED = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
+MIN_FREE_BYTES = 1 << 20  # bytes; with less, a file system is full
+MIN_SHARED_BYTES = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
 
 
-class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
+class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request about the job with `marker`, whose mpirun is process `launcher` on `node`.
 
     `pids` are ranks whose state is asked for too. With `end` the job's processes are killed, and
@@ -41,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     limit_s: int = 10
 
 
-class Running(msgspec.Struct, frozen=True):
+class JobProcess(msgspec.Struct, frozen=True):
     """A process of the job: its name and state letter, and its rank (-1 if it is no rank)."""
 
     pid: int
@@ -50,7 +51,7 @@ class Running(msgspec.Struct, frozen=True):
     rank: int = -1
 
 
-class HostAnswer(msgspec.Struct, omit_defaults=True):
+class HostJobState(msgspec.Struct, omit_defaults=True):
     """The answer of a host called `node`.
 
     `states` has the state letters of the requested pids, `full` the file systems without room.
@@ -59,19 +60,21 @@ class HostAnswer(msgspec.Struct, omit_defaults=True):
     """
 
     node: str
-    running: list[Running] = []
+    running: list[JobProcess] = []
     states: dict[int, str] = {}
     full: list[str] = []
     oom_kills: int = kernel_log.UNKNOWN
     killed: list[int] = []
 
 
-def examine(request: Ask) -> HostAnswer:
+def examine(request: JobRequest) -> HostJobState:
     """The answer of this host. The job is ended if the request asks for that."""
     job = Cleanup(request.marker, request.launcher, request.node)
-    answer = HostAnswer(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
+    answer = HostJobState(
+        os.uname().nodename, oom_kills=kernel_log.count(), full=list_full_file_systems()
+    )
     answer.running = [
-        Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
+        JobProcess(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
     ]
     answer.states = {pid: process.state(pid) for pid in request.pids}
     ended = [pid for pid, state in answer.states.items() if state in process.ENDED]
@@ -83,10 +86,10 @@ def examine(request: Ask) -> HostAnswer:
     return answer
 
 
-def full() -> list[str]:
+def list_full_file_systems() -> list[str]:
     """A sentence on each file system that ranks need and that has no room."""
     messages = []
-    for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
+    for folder, needed in ((SHARED, MIN_SHARED_BYTES), (temporary(), MIN_FREE_BYTES)):
         try:
             space = process.answer(str(folder), partial(free_space, str(folder)))
         except OSError:
@@ -110,24 +113,33 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, HostAnswer | None]:
-    """The answers of hosts by name, all within `limit_s` seconds.
+@dataclass(frozen=True, slots=True)
+class HostAnswers:
+    """What several hosts answered, by the names under which they were asked.
 
-    None for a host that does not answer or that ssh cannot reach. A host that answers something
-    else is left out.
+    `unreachable` are hosts that did not answer, or that ssh cannot reach. A host that answered
+    anything but a `HostJobState` is in neither.
     """
+
+    states: dict[str, HostJobState]
+    unreachable: frozenset[str] = frozenset()
+
+
+def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> HostAnswers:
+    """The answers of all hosts within `limit_s` seconds."""
     words = [sys.executable, "-m", "busbw.launch.on_host"]
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
-    answers: dict[str, HostAnswer | None] = {}
+    states: dict[str, HostJobState] = {}
+    unreachable: set[str] = set()
     for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
         if done.code in (None, SSH_FAILED):
-            answers[done.host] = None
+            unreachable.add(done.host)
             continue
         try:
-            answers[done.host] = done.answer(HostAnswer)
+            states[done.host] = done.answer(HostJobState)
         except ValueError:
             continue
-    return answers
+    return HostAnswers(states, frozenset(unreachable))
 
 
 def remote_hosts(hosts: Sequence[str]) -> list[str]:
@@ -137,7 +149,7 @@ def remote_hosts(hosts: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """Answer the request on stdin."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=JobRequest)
     signal.alarm(request.limit_s)  # the agent may be gone without this process
     sys.stdout.write(msgspec.json.encode(examine(request)).decode() + "\n")
 

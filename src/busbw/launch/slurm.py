@@ -50,7 +50,7 @@ _BETWEEN_HOSTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_c
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JobStep:
     """The requested job step.
 
     Slurm or the allocation decides about a number that is None. `arguments` are extra arguments of
@@ -126,7 +126,7 @@ def _is_option(word: str, names: Sequence[str]) -> bool:
     return word.partition("=")[0] in names or (is_short and word[:2] in names)
 
 
-def with_defaults(step: Step, env: Mapping[str, str]) -> Step:
+def with_defaults(step: JobStep, env: Mapping[str, str]) -> JobStep:
     """The step with all numbers set.
 
     Missing numbers follow from the GPUs and from the allocation in `env`: one rank per GPU, and the
@@ -158,7 +158,7 @@ def with_defaults(step: Step, env: Mapping[str, str]) -> Step:
 
 
 def _default_ranks(
-    step: Step, nodes: int | None, env: Mapping[str, str]
+    step: JobStep, nodes: int | None, env: Mapping[str, str]
 ) -> tuple[int | None, int | None]:
     """Ranks in total, or else ranks per node, of a step that requests neither."""
     if step.gpus_per_node is not None:
@@ -233,7 +233,7 @@ def pmix(listing: str) -> str:
 
 
 def command(
-    srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]
+    srun: Srun, program: Sequence[str], step: JobStep, ifname: str, env: Mapping[str, str]
 ) -> list[str]:
     """The command line that runs `program` as the ranks of `step`, which `settle` has completed.
 
@@ -258,7 +258,7 @@ def command(
     return [*words, *program]
 
 
-def _variables(step: Step, ifname: str, env: Mapping[str, str]) -> dict[str, str]:
+def _variables(step: JobStep, ifname: str, env: Mapping[str, str]) -> dict[str, str]:
     variables = {}
     if step.nodes != 1:
         variables = {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}

@@ -11,7 +11,7 @@ from busbw.host import process
 from busbw.launch import on_host
 from busbw.launch.cleanup import DAEMONS, Cleanup
 from busbw.launch.diagnosis import Helper
-from busbw.launch.on_host import Ask, HostAnswer
+from busbw.launch.on_host import HostJobState, JobRequest
 
 MAX_ASKED = 256  # hosts; one agent process each
 _SHOWN = {"prterun": "mpirun"}  # the name of the program that the user knows
@@ -51,17 +51,14 @@ def survey(
     pids: dict[str, list[int]] = {name: [] for name in names}
     for rank, name in host_of.items():
         pids[name].append(here[rank].pid)
-    answers = on_host.ask({name: _request(job, pids[name]) for name in names}, limit_s)
-    result = Survey(
-        unreachable=frozenset(name for name, answer in answers.items() if answer is None)
-    )
-    for answer in (this_host, *answers.values()):
-        if answer is not None:
-            _add(result, answer, here)
+    answers = on_host.ask_hosts({name: _request(job, pids[name]) for name in names}, limit_s)
+    result = Survey(unreachable=answers.unreachable)
+    for state in (this_host, *answers.states.values()):
+        _add(result, state, here)
     for rank, pid in local.items():
         result.states[rank] = this_host.states[pid]
     for rank, name in host_of.items():
-        answer = answers.get(name)
+        answer = answers.states.get(name)
         if answer is not None and here[rank].pid in answer.states:
             result.states[rank] = answer.states[here[rank].pid]
     return result
@@ -88,11 +85,11 @@ def begin(
     return future
 
 
-def _request(job: Cleanup, pids: Iterable[int]) -> Ask:
-    return Ask(job.marker, job.launcher, job.node, list(pids))
+def _request(job: Cleanup, pids: Iterable[int]) -> JobRequest:
+    return JobRequest(job.marker, job.launcher, job.node, list(pids))
 
 
-def _add(result: Survey, answer: HostAnswer, here: Mapping[int, Here]) -> None:
+def _add(result: Survey, answer: HostJobState, here: Mapping[int, Here]) -> None:
     """Add the answer of a host to `result`; `here` are the ranks that reported their start."""
     for running in answer.running:
         rank, pid = running.rank, running.pid
@@ -123,10 +120,10 @@ def end(
         if rank < len(hosts) and hosts[rank] in folders and report.folder:
             folders[hosts[rank]].add(report.folder)
     requests = {
-        name: Ask(job.marker, job.launcher, job.node, end=True, folders=sorted(of_host))
+        name: JobRequest(job.marker, job.launcher, job.node, end=True, folders=sorted(of_host))
         for name, of_host in folders.items()
     }
-    on_host.ask(requests, limit_s)
+    on_host.ask_hosts(requests, limit_s)
 
 
 def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
@@ -134,11 +131,11 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
 
     `host` is the user's name of its host.
     """
-    request = Ask(marker="none", pids=[rank.pid])
+    request = JobRequest(marker="none", pids=[rank.pid])
     if rank.host == os.uname().nodename:
-        answer: HostAnswer | None = on_host.examine(request)
+        answer: HostJobState | None = on_host.examine(request)
     else:
-        answer = on_host.ask({host: request}, limit_s).get(host) if host else None
+        answer = on_host.ask_hosts({host: request}, limit_s).states.get(host) if host else None
     if answer is None:
         return False
     more_kills = rank.oom_kills >= 0 and answer.oom_kills > rank.oom_kills

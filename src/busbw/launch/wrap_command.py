@@ -20,8 +20,24 @@ NAME = "gloo"
 GLOO = ("pt_gloo", "gloo_")  # pt_gloo_runloop of PyTorch, gloo_tcp_loop of Gloo
 NCCL = "pt_nccl"  # pt_nccl_watchdg; a job may use both: Gloo for its control
 # So many checks a second apart, then one a minute: most jobs join in their first minute.
-OFTEN, OFTEN_S, SELDOM_S = 60, 1.0, 60.0
-SEEN = 2  # checks in a row, as a rank that uses both may create Gloo's threads first
+FREQUENT_CHECKS, FREQUENT_PAUSE_S, SELDOM_PAUSE_S = 60, 1.0, 60.0
+CONFIRMING_CHECKS = 2  # checks in a row, as a rank that uses both may create Gloo's threads first
+OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
+# Programs that start the command which follows them.
+STARTERS = (
+    "env",
+    "timeout",
+    "numactl",
+    "taskset",
+    "nice",
+    "ionice",
+    "chrt",
+    "setsid",
+    "stdbuf",
+    "time",
+)
+PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+PASS_ON_S = 0.5
 
 
 def named(words: Sequence[str]) -> str:
@@ -59,12 +75,14 @@ class Watch:
     def _run(self) -> None:
         times_in_row = 0
         for check in itertools.count():
-            pause_s = OFTEN_S if check < OFTEN or times_in_row else SELDOM_S
+            pause_s = (
+                FREQUENT_PAUSE_S if check < FREQUENT_CHECKS or times_in_row else SELDOM_PAUSE_S
+            )
             if self._end.wait(pause_s) or self._recorded():
                 return
             gloo_rank = find_gloo_process(self._pid)
             times_in_row = times_in_row + 1 if gloo_rank else 0
-            if times_in_row == SEEN:
+            if times_in_row == CONFIRMING_CHECKS:
                 self.rank = gloo_rank
                 self._on_gloo(gloo_rank)
                 return
@@ -89,24 +107,6 @@ def _descendants(pid: int) -> Iterator[int]:
     for child in process.children(pid):
         yield child
         yield from _descendants(child)
-
-
-OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
-# Programs that start the command which follows them.
-STARTERS = (
-    "env",
-    "timeout",
-    "numactl",
-    "taskset",
-    "nice",
-    "ionice",
-    "chrt",
-    "setsid",
-    "stdbuf",
-    "time",
-)
-PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-PASS_ON_S = 0.5
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:

@@ -27,10 +27,10 @@ from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Warn = Callable[[str], None]
-MOST_STARTING = remote.MAX_AGENTS
-HOPELESS = 3  # pairs, each in both directions
+MAX_STARTING = remote.MAX_AGENTS
+MAX_FAILED_PAIRS = 3  # pairs, each in both directions
 WRITING_SHARE = 0.1
-REPEATED = 32  # slow pairs that are measured once more
+MAX_REPEATED_PAIRS = 32  # slow pairs that are measured once more
 
 
 def now() -> str:
@@ -134,7 +134,7 @@ class Tournament:
                 self._lose(at, error)
                 return None
 
-        answers = _map_threads(start, range(len(self.report.hosts)), MOST_STARTING)
+        answers = _map_threads(start, range(len(self.report.hosts)), MAX_STARTING)
         descriptions = {at: answer for at, answer in enumerate(answers) if answer is not None}
         for at, description in descriptions.items():
             host = self.report.hosts[at]
@@ -182,8 +182,8 @@ class Tournament:
         _map_threads(lambda pair: self._measure(rail, pair, again), pairs, len(pairs))
 
     def _excluded(self, rail: int) -> list[int]:
-        """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a
-        single success.
+        """Hosts that were lost, have no port on the rail, or failed in MAX_FAILED_PAIRS pairs
+        without a single success.
         """
         endpoints = self.report.rails[rail].endpoints
         failed, fine = Counter[int](), set[int]()
@@ -192,7 +192,9 @@ class Tournament:
                 failed.update((flow.sender, flow.receiver))
             elif flow.rail == rail:
                 fine.update((flow.sender, flow.receiver))
-        hopeless = {at for at, count in failed.items() if count >= 2 * HOPELESS and at not in fine}
+        hopeless = {
+            at for at, count in failed.items() if count >= 2 * MAX_FAILED_PAIRS and at not in fine
+        }
         return [
             at
             for at, host in enumerate(self.report.hosts)
@@ -238,7 +240,7 @@ class Tournament:
         pairs = [
             (min(flow.sender, flow.receiver), max(flow.sender, flow.receiver)) for flow in flows
         ]
-        return list(dict.fromkeys(pairs))[:REPEATED]
+        return list(dict.fromkeys(pairs))[:MAX_REPEATED_PAIRS]
 
     def _replace(self, flows: Sequence[Flow]) -> None:
         """Put each flow in the place of the earlier one if its rate is higher."""

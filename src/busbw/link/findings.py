@@ -6,17 +6,23 @@ The increases of counters during the transfers are evidence for the cause of a l
 
 from collections.abc import Collection, Iterable, Sequence
 
-from busbw.core.counters import BY_NAME, Kind
+from busbw.core.counters import BY_NAME, CounterKind
 from busbw.core.finding import Finding, Verdict
 from busbw.link import schedule
 from busbw.link.slow_endpoints import End, Measured, Solution, solve
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
 
 Key = tuple[str, str, str]  # host, port or "tcp", counter
-SHOWN = 6
+MAX_SHOWN = 6
+HOST = "link.host"  # the finding of a host that was not measured
+MAX_NAMED = 6  # of a list in a message
+FIX = (
+    "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
+    " -S {port}`, `busbw check`"
+)
 
 
-def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
+def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int]:
     """The increases of counters of these kinds, added up over all flows."""
     increases: dict[Key, int] = {}
     for flow in flows:
@@ -32,23 +38,15 @@ def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
 
 def evidence(flows: Iterable[Flow]) -> str:
     """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
-    increases = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
+    increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
     times = {key: increase / BY_NAME[key[2]].notable for key, increase in increases.items()}
     notable = [key for key in times if times[key] >= 1]
     if not notable:
         return ""
-    largest = sorted(notable, key=lambda key: -times[key])[:SHOWN]
+    largest = sorted(notable, key=lambda key: -times[key])[:MAX_SHOWN]
     return "meanwhile " + ", ".join(
         f"{host} {port} {name} +{increases[host, port, name]}" for host, port, name in largest
     )
-
-
-HOST = "link.host"  # the finding of a host that was not measured
-NAMED = 6  # of a list in a message
-FIX = (
-    "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
-    " -S {port}`, `busbw check`"
-)
 
 
 def findings(report: LinkReport) -> list[Finding]:
@@ -215,7 +213,7 @@ class _Rail:
                 f"{host} {port} during the test on {self.name}: {name} +{increase}"
                 f" ({BY_NAME[name].meaning})",
             )
-            for (host, port, name), increase in sums(self.flows, {Kind.FAULT}).items()
+            for (host, port, name), increase in sums(self.flows, {CounterKind.FAULT}).items()
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
@@ -328,5 +326,5 @@ def _when(together: bool) -> str:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    text = ", ".join(names[:NAMED])
-    return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text
+    text = ", ".join(names[:MAX_NAMED])
+    return f"{text} and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else text

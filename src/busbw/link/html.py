@@ -19,12 +19,13 @@ from busbw.link.text import (
 )
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
 from busbw.ui.html.element import findings, framed, section, tag
-from busbw.ui.number_formats import known, local_time, time_text
+from busbw.ui.number_formats import local_time, text_or_unknown, time_text
 
-CELL = 20  # units of the drawing
-LARGEST = 32  # pixels of a cell on the page
-NARROW = 640  # pixels of a map with many hosts, unless its cells would be smaller than SMALLEST
-SMALLEST = 8
+CELL_UNITS = 20  # units of the drawing
+MAX_CELL_PX = 32  # pixels of a cell on the page
+# Pixels of a map with many hosts, unless its cells would be smaller than MIN_CELL_PX
+MIN_MAP_PX = 640
+MIN_CELL_PX = 8
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # hosts from one number to the next
 STYLE = """
 .map { display: block; width: 100%; height: auto; margin: 12px 0; }
@@ -80,9 +81,9 @@ def _maps(report: LinkReport, rail: int) -> list[Element]:
 def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
     """The heat map. Numbers grow with the drawing, so that they stay legible on a narrow page."""
     count = len(rows)
-    font = max(11.0, CELL * count / 38)
+    font = max(11.0, CELL_UNITS * count / 38)
     margin = 2.2 * font
-    side = margin + CELL * count
+    side = margin + CELL_UNITS * count
     drawing = tag(
         "svg",
         viewBox=f"0 0 {side:g} {side:g}",
@@ -90,18 +91,18 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
         role="img",
         aria_label="rates between hosts",
     )
-    widest = min(LARGEST * side / CELL, max(NARROW, SMALLEST * count))
+    widest = min(MAX_CELL_PX * side / CELL_UNITS, max(MIN_MAP_PX, MIN_CELL_PX * count))
     drawing.set("style", f"max-width: {widest:.0f}px")
-    step = next((step for step in STEPS if step * CELL >= 1.6 * font), count)
+    step = next((step for step in STEPS if step * CELL_UNITS >= 1.6 * font), count)
     for sender in range(count):
         if sender % step == 0:
-            middle = margin + CELL * (sender + 0.5)
+            middle = margin + CELL_UNITS * (sender + 0.5)
             drawing.append(tag("text", str(sender + 1), x=middle, y=margin / 2, font_size=font))
             drawing.append(tag("text", str(sender + 1), x=margin / 2, y=middle, font_size=font))
         for receiver, flow in enumerate(rows[sender]):
             if receiver != sender:
                 pair = f"{report.hosts[sender].name} to {report.hosts[receiver].name}"
-                x, y = margin + CELL * receiver, margin + CELL * sender
+                x, y = margin + CELL_UNITS * receiver, margin + CELL_UNITS * sender
                 drawing.append(_cell(pair, flow, full, x, y))
     return drawing
 
@@ -111,7 +112,9 @@ def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Elem
 
     Cross and dot are legible without color.
     """
-    description = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
+    description = (
+        "not measured" if flow is None else flow.error or text_or_unknown(flow.rate, bits_text)
+    )
     cell = tag("g", tag("title", f"{pair}: {description}"), transform=f"translate({x:g} {y:g})")
     part = share(flow, full) if flow else None
     if flow is None:
@@ -124,17 +127,23 @@ def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Elem
 
 
 def _square(value: Color) -> Element:
-    return tag("rect", width=CELL - 1, height=CELL - 1, fill=_hex(value))
+    return tag("rect", width=CELL_UNITS - 1, height=CELL_UNITS - 1, fill=_hex(value))
 
 
 def _failed() -> Element:
-    side = CELL - 3
+    side = CELL_UNITS - 3
     path = f"M1 1h{side}v{side}h-{side}zl{side} {side}m0 -{side}l-{side} {side}"
     return tag("path", d=path, class_="failed")
 
 
 def _absent() -> Element:
-    return tag("circle", cx=(CELL - 1) / 2, cy=(CELL - 1) / 2, r=CELL / 8, class_="absent")
+    return tag(
+        "circle",
+        cx=(CELL_UNITS - 1) / 2,
+        cy=(CELL_UNITS - 1) / 2,
+        r=CELL_UNITS / 8,
+        class_="absent",
+    )
 
 
 def _keys(full: float) -> Element:
@@ -147,7 +156,7 @@ def _keys(full: float) -> Element:
 
 
 def _sample(symbol: Element) -> Element:
-    return tag("svg", symbol, viewBox=f"0 0 {CELL - 1} {CELL - 1}", aria_hidden="true")
+    return tag("svg", symbol, viewBox=f"0 0 {CELL_UNITS - 1} {CELL_UNITS - 1}", aria_hidden="true")
 
 
 def _titles(report: LinkReport) -> list[str]:
@@ -174,10 +183,10 @@ def _line(line: PortLine, titles: Sequence[str]) -> Element:
     texts = [
         line.host,
         line.port,
-        *(known(rate, bits_text) for rate in medians),
-        known(min(line.sent + line.received, default=None), bits_text),
+        *(text_or_unknown(rate, bits_text) for rate in medians),
+        text_or_unknown(min(line.sent + line.received, default=None), bits_text),
     ]
-    texts += [known(line.median_s, time_text), known(line.resent, str)]
+    texts += [text_or_unknown(line.median_s, time_text), text_or_unknown(line.resent, str)]
     cells = (
         tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False)
     )

@@ -27,6 +27,10 @@ _DIGEST = "sha256"
 _PROOF_BYTES = 32
 _LISTENER, _CONNECTOR = b"listener", b"connector"
 LIMIT_S = 5.0
+_PENDING_LIMIT = 32  # connections that have not proved themselves
+_BACKLOG = 128  # connections that wait to be accepted
+_POLL_S = 0.1
+CONNECT_S = 5.0
 
 
 class Refused(ConnectionError):
@@ -95,12 +99,6 @@ def _receive(connection: socket.socket, count: int, deadline: float) -> bytes:
             raise Refused("the other end closed the connection before it proved itself")
         data += part
     return data
-
-
-_PENDING_LIMIT = 32  # connections that have not proved themselves
-_BACKLOG = 128  # connections that wait to be accepted
-_POLL_S = 0.1
-CONNECT_S = 5.0
 
 
 class Listener:

@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.telemetry import change
 from busbw.core.version import __version__
 from busbw.host.endpoints import endpoints
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 from busbw.host.source import Live
 from busbw.link import pair as m
 from busbw.link import perftest, tcp
@@ -61,7 +61,7 @@ class Service:
         self._listeners[ticket] = listener
         return m.Listening(ticket, listener.port)
 
-    def _with_counters(self, work: Callable[[], m.Taken]) -> m.Taken:
+    def _with_counters(self, work: Callable[[], m.TransferEnd]) -> m.TransferEnd:
         """Do one end of a transfer; the result has the increases of the counters meanwhile."""
         with self._lock:
             before = self._vitals.read()
@@ -71,20 +71,20 @@ class Service:
                 transfer, moved=change(before, self._vitals.read()).moved
             )
 
-    def _receive(self, request: m.Receive) -> m.Taken:
+    def _receive(self, request: m.Receive) -> m.TransferEnd:
         listener = self._listeners.pop(request.ticket)
 
-        def work() -> m.Taken:
+        def work() -> m.TransferEnd:
             received = tcp.receive(listener, request.streams, request.seconds, request.limit_s)
             rate = received.bytes / received.seconds
-            return m.Taken(received.load.cores, received.load.bound, rate)
+            return m.TransferEnd(received.load.cores, received.load.bound, rate)
 
         return self._with_counters(work)
 
-    def _send(self, request: m.Send) -> m.Taken:
+    def _send(self, request: m.Send) -> m.TransferEnd:
         duration_s = request.seconds + tcp.WARM_UP_S + MARGIN_S
 
-        def work() -> m.Taken:
+        def work() -> m.TransferEnd:
             load = tcp.send(
                 request.source,
                 request.address,
@@ -94,7 +94,7 @@ class Service:
                 request.limit_s,
                 duration_s,
             )
-            return m.Taken(load.cores, load.bound)
+            return m.TransferEnd(load.cores, load.bound)
 
         return self._with_counters(work)
 
@@ -113,27 +113,27 @@ class Service:
         self._servers[ticket] = server
         return m.Listening(ticket, port)
 
-    def _finish(self, request: m.Finish) -> m.Taken:
+    def _finish(self, request: m.Finish) -> m.TransferEnd:
         server = self._servers.pop(request.ticket)
 
-        def work() -> m.Taken:
+        def work() -> m.TransferEnd:
             with suppress(subprocess.TimeoutExpired):
                 server.process.wait(request.limit_s)
             server.end()
-            return m.Taken()
+            return m.TransferEnd()
 
         return self._with_counters(work)
 
-    def _client(self, request: m.Client) -> m.Taken | m.Trips:
+    def _client(self, request: m.Client) -> m.TransferEnd | m.Trips:
         def run() -> str:
             return perftest.client(request.test, request.address, request.port, request.limit_s)
 
-        def measure_bandwidth() -> m.Taken:
+        def measure_bandwidth() -> m.TransferEnd:
             output = run()
             bandwidth = perftest.bandwidth(output, request.test.size)
             if bandwidth is None:
                 raise perftest.unreadable(output)
-            return m.Taken(rate=bandwidth.rate, mtu=bandwidth.mtu)
+            return m.TransferEnd(rate=bandwidth.rate, mtu=bandwidth.mtu)
 
         if request.test.program == perftest.BANDWIDTH:
             return self._with_counters(measure_bandwidth)

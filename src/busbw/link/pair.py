@@ -51,7 +51,7 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 class Receive(msgspec.Struct, frozen=True, tag=True):
-    """Count what arrives at a listener. Answer: Taken."""
+    """Count what arrives at a listener. Answer: TransferEnd."""
 
     ticket: int
     streams: int
@@ -62,7 +62,7 @@ class Receive(msgspec.Struct, frozen=True, tag=True):
 class Send(msgspec.Struct, frozen=True, tag=True):
     """Send to a listener until it closes, from an interface and its address.
 
-    Answer: Taken, without a rate.
+    Answer: TransferEnd, without a rate.
     """
 
     source: tuple[str, str]
@@ -74,7 +74,7 @@ class Send(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
-class Taken(msgspec.Struct, frozen=True):
+class TransferEnd(msgspec.Struct, frozen=True):
     """One end of a transfer. `moved` has the increases of loss, congestion and fault counters."""
 
     cores: float | None = None
@@ -121,14 +121,14 @@ class Serve(msgspec.Struct, frozen=True, tag=True):
 
 
 class Finish(msgspec.Struct, frozen=True, tag=True):
-    """Wait for a server of perftest to end, and kill it if it does not. Answer: Taken."""
+    """Wait for a server of perftest to end, and kill it if it does not. Answer: TransferEnd."""
 
     ticket: int
     limit_s: float
 
 
 class Client(msgspec.Struct, frozen=True, tag=True):
-    """Run a client of perftest. Answer: Taken for a bandwidth, Trips for a latency."""
+    """Run a client of perftest. Answer: TransferEnd for a bandwidth, Trips for a latency."""
 
     test: Test
     address: str
@@ -240,8 +240,8 @@ class PairTest:
         """
         limit_s = measured_s + 2 * self.spec.limit_s
         (sender, sender_answer), (receiver, receiver_answer) = sending, receiving
-        sent = sender.node.result(sender_answer, Taken, limit_s)
-        received = receiver.node.result(receiver_answer, Taken, limit_s)
+        sent = sender.node.result(sender_answer, TransferEnd, limit_s)
+        received = receiver.node.result(receiver_answer, TransferEnd, limit_s)
         flow.rate = received.rate if received.rate is not None else sent.rate
         flow.mtu = sent.mtu
         if sent.cores is not None and received.cores is not None:
@@ -275,7 +275,7 @@ class PairTest:
             wait_s = limit_s
         finally:
             ending = b.node.begin(Finish(port.ticket, wait_s))
-        b.node.result(ending, Taken, 2 * limit_s)
+        b.node.result(ending, TransferEnd, 2 * limit_s)
         return trips
 
     def _test(self, program: str, port: Endpoint) -> perftest.Test:

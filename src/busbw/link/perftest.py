@@ -39,6 +39,18 @@ _MTU = re.compile(r"Mtu\s*:\s*(\d+)\s*\[B\]")
 _VERSION = re.compile(r"Version:\s*(\S+)")
 _GPU_OPTION = "--use_cuda"
 US = 1e-6
+BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
+ITERATIONS = 1000  # of latency
+LATENCY_BYTES = 2
+MARGIN_S = 1  # at each end of a timed test; perftest demands more than twice the margin
+_DETECT_S = 10.0
+_BIND = "--bind_source_ip"
+_POLL_S = 0.02
+_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
+BUILD = (
+    "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h &&"
+    " make"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +122,6 @@ def complaint(text: str) -> str:
         if line and not line.startswith("WARNING") and not set(line) <= set("-*= ")
     )
     return next(candidates, "")
-
-
-BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
-ITERATIONS = 1000  # of latency
-LATENCY_BYTES = 2
-MARGIN_S = 1  # at each end of a timed test; perftest demands more than twice the margin
-_DETECT_S = 10.0
-_BIND = "--bind_source_ip"
-_POLL_S = 0.02
-_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
-BUILD = (
-    "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h &&"
-    " make"
-)
 
 
 class Test(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,15 @@ from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
 from busbw.link.types import Rail
 
 Pair = tuple[int, int]
+ALL = "all"
+_ETHERNET_BYTES = 14 + 4 + 20
+_TCP_HEADERS = 20 + 20 + 12  # inside the MTU
+# Inside the interface's MTU, with the extended header of the first packet of a write.
+_ROCE_HEADERS = 20 + 8 + 12 + 16 + 4
+_ROCE_BYTES = _ETHERNET_BYTES + 20 + 8 + 12 + 4
+_IB_BYTES = 26
+RDMA_MTUS = (4096, 2048, 1024, 512, 256)
+HOST_MARK, GPU_MARK = 0.95, 0.90  # of the payload limit, from host and from GPU memory
 
 
 def rounds(count: int, limit: int = 0, seed: int = 0) -> list[list[Pair]]:
@@ -64,7 +73,6 @@ def without(pairs: Sequence[Pair], lost: Iterable[int]) -> list[Pair]:
     return [pair for pair in pairs if not gone & set(pair)]
 
 
-ALL = "all"
 Ports = Sequence[Sequence[Endpoint]]  # of each host; empty for a host that did not answer
 
 
@@ -172,16 +180,6 @@ def _port_names(ports: Ports) -> str:
 
 def _flatten(ports: Ports) -> Iterable[Endpoint]:
     return itertools.chain.from_iterable(ports)
-
-
-_ETHERNET_BYTES = 14 + 4 + 20
-_TCP_HEADERS = 20 + 20 + 12  # inside the MTU
-# Inside the interface's MTU, with the extended header of the first packet of a write.
-_ROCE_HEADERS = 20 + 8 + 12 + 16 + 4
-_ROCE_BYTES = _ETHERNET_BYTES + 20 + 8 + 12 + 4
-_IB_BYTES = 26
-RDMA_MTUS = (4096, 2048, 1024, 512, 256)
-HOST_MARK, GPU_MARK = 0.95, 0.90  # of the payload limit, from host and from GPU memory
 
 
 def share(kind: str, mtu: int) -> float:

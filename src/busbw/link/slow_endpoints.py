@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from busbw.stats.intervals import nearest_rank
 
-LEAST_GAP = 0.10  # of the usual rate: less is normal variation between hosts
+MIN_GAP = 0.10  # of the usual rate: less is normal variation between hosts
 PAIR_GAP = 0.20  # a pair has one measurement, an end has several
 DEVIATIONS = 6.0  # of healthy ends, and of healthy pairs
-MOST_GAP = 0.50  # whatever the deviation is
+MAX_GAP = 0.50  # whatever the deviation is
 UPPER_MAD_TO_SIGMA = 2.506  # of the upper half of a normal distribution
-LEAST_PEERS = 2  # with one, a slow end and a slow pair look alike
+MIN_PEERS = 2  # with one, a slow end and a slow pair look alike
 
 
 class Measured(NamedTuple):
@@ -67,15 +67,15 @@ def solve(flows: Sequence[Measured]) -> Solution:
         return Solution()
     accused: set[End] = set()
     levels = _levels(flows, accused)
-    if all(level.pairs < LEAST_PEERS for level in levels.values()):
+    if all(level.pairs < MIN_PEERS for level in levels.values()):
         return Solution()
     while True:
         healthy = [level.rate for end, level in levels.items() if end not in accused]
-        usual, least = _band(healthy, LEAST_GAP)
+        usual, least = _band(healthy, MIN_GAP)
         slow = [
             end
             for end, level in levels.items()
-            if end not in accused and level.rate < least and level.pairs >= LEAST_PEERS
+            if end not in accused and level.rate < least and level.pairs >= MIN_PEERS
         ]
         if not slow:
             break
@@ -114,7 +114,7 @@ def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
     upper = sorted(values)[len(values) // 2 :]
     usual = statistics.median(upper)
     spread = UPPER_MAD_TO_SIGMA * statistics.median(abs(value - usual) for value in upper)
-    return usual, usual - max(gap * usual, min(DEVIATIONS * spread, MOST_GAP * usual))
+    return usual, usual - max(gap * usual, min(DEVIATIONS * spread, MAX_GAP * usual))
 
 
 def _slow_pairs(

@@ -24,18 +24,19 @@ from busbw.stats.rank_tests import p_higher
 
 # Runs a collective over these hosts and returns its rate; None if it failed.
 RunOver = Callable[[Sequence[int]], float | None]
-SLOW = 0.85  # of the usual rate: hosts below that are slow
-REPEATS = 3  # runs of each of the groups whose spread is judged
+SLOW_SHARE = 0.85  # of the usual rate: hosts below that are slow
+RUNS_PER_GROUP = 3  # runs of each of the groups whose spread is judged
 # After so many runs of either side a comparison ends if they show no difference, or if all runs of
 # the suspects failed, which takes long.
-EARLY = 3
+FIRST_RUNS = 3
 # After so many runs of either side a difference is tested: that 6 runs are all slower than 6 others
 # has a chance of 1 in 924.
-LOOKS = (6, 9)
-CHANCE = 0.01  # that any of several equal suspects is called slow at one test
-# The largest typical difference between two runs over the same hosts: above it, a host at SLOW
-# would not be noticed.
-SPREAD = (1 - SLOW) / 2
+LATER_RUNS = (6, 9)
+FALSE_ALARM_CHANCE = 0.01  # that any of several equal suspects is called slow at one test
+# The largest typical difference between two runs over the same hosts: above it, a host at
+# SLOW_SHARE would not be noticed.
+MAX_SPREAD = (1 - SLOW_SHARE) / 2
+MAX_GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +61,28 @@ def compare(
     or clearly do not.
 
     `suspects` and `others` return the hosts of the next run. `suspect_count` is the number of
-    suspects that are compared; CHANCE is divided by it, so that it holds for all of them together
-    (Bonferroni).
+    suspects that are compared; FALSE_ALARM_CHANCE is divided by it, so that it holds for all of
+    them together (Bonferroni).
     """
     slower: list[float] = []
     usual: list[float] = []
     share = 1.0
-    for runs in (EARLY, *LOOKS):
+    for runs in (FIRST_RUNS, *LATER_RUNS):
         while len(slower) < runs:
             slower.append(run(suspects()) or 0.0)
             usual.append(run(others()) or 0.0)
         reference = statistics.median(usual)
         share = statistics.median(slower) / reference if reference else 1.0
-        if runs == EARLY and all(usual) and not any(slower):
+        if runs == FIRST_RUNS and all(usual) and not any(slower):
             return Comparison(0.0, slow=True)
-        if share > (1 + SLOW) / 2:
+        if share > (1 + SLOW_SHARE) / 2:
             return Comparison(share, slow=False)
-        if share < SLOW and p_higher(sorted(slower), sorted(usual)) <= CHANCE / suspect_count:
+        if (
+            share < SLOW_SHARE
+            and p_higher(sorted(slower), sorted(usual)) <= FALSE_ALARM_CHANCE / suspect_count
+        ):
             return Comparison(share, slow=True)
-    return Comparison(share, slow=None if share < SLOW else False)
+    return Comparison(share, slow=None if share < SLOW_SHARE else False)
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
@@ -90,11 +94,8 @@ def spread(groups: Sequence[Sequence[float]]) -> float | None:
     return statistics.median(differences) if differences else None
 
 
-GROUPS = 8  # of the first step, and pairs whose spread is measured
-
-
 @dataclass(frozen=True, slots=True)
-class Found:
+class SlowHosts:
     """A slow host, or two that are slow only together.
 
     `share` is their share of the usual rate; None if their runs failed.
@@ -105,8 +106,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """Hosts that were slow in some runs, but not beyond chance. `share` is as in `Found`."""
+class UndecidedHosts:
+    """Hosts that were slow in some runs, but not beyond chance. `share` is as in
+    `SlowHosts`.
+    """
 
     hosts: tuple[int, ...]
     share: float
@@ -121,15 +124,15 @@ class Outcome:
     one; None if unknown.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[SlowHosts, ...]
     usual: float | None
-    left_open: tuple[Open, ...] = ()
+    left_open: tuple[UndecidedHosts, ...] = ()
     spread: float | None = None
 
     @property
     def noisy(self) -> bool:
         """Whether the runs differ so much that a slow host may have been missed."""
-        return self.spread is None or self.spread > SPREAD
+        return self.spread is None or self.spread > MAX_SPREAD
 
 
 @dataclass
@@ -141,8 +144,8 @@ class _Search:
     size: int = 2
     usual: float = 0.0
     fast: list[int] = field(default_factory=list)
-    confirmed: list[Found] = field(default_factory=list)
-    left_open: list[Open] = field(default_factory=list)
+    confirmed: list[SlowHosts] = field(default_factory=list)
+    left_open: list[UndecidedHosts] = field(default_factory=list)
 
     def filled(self, group: Sequence[int], without: Sequence[int] = ()) -> list[int]:
         """The group, filled up to the common size with fast hosts other than those in `without`."""
@@ -172,9 +175,9 @@ class _Search:
             suspect_count,
         )
         if comparison.slow:
-            self.confirmed.append(Found(hosts, comparison.share or None))
+            self.confirmed.append(SlowHosts(hosts, comparison.share or None))
         elif comparison.slow is None:
-            self.left_open.append(Open(hosts, comparison.share))
+            self.left_open.append(UndecidedHosts(hosts, comparison.share))
 
     def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
         """The outcome, with the spread of groups that were run repeatedly.
@@ -186,7 +189,7 @@ class _Search:
         left_open = list(self.left_open)
         for slow in self.confirmed:
             if slow.share is not None and typical is not None and 1 - slow.share <= typical:
-                left_open.append(Open(slow.hosts, slow.share))
+                left_open.append(UndecidedHosts(slow.hosts, slow.share))
             else:
                 confirmed.append(slow)
         return Outcome(tuple(confirmed), self.usual, tuple(left_open), typical)
@@ -203,7 +206,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     search = _Search(run, random.Random(seed))
     order = list(range(count))
     search.draw.shuffle(order)
-    group_count = max(2, min(GROUPS, count // 2))
+    group_count = max(2, min(MAX_GROUPS, count // 2))
     groups = [tuple(order[at::group_count]) for at in range(group_count)]
     search.size = max(map(len, groups))
     rates = _run_in_turn(search, groups)
@@ -212,9 +215,9 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     if not search.usual:
         return Outcome((), None)
     search.fast = [
-        host for group in groups if medians[group] >= SLOW * search.usual for host in group
+        host for group in groups if medians[group] >= SLOW_SHARE * search.usual for host in group
     ]
-    slow = [group for group in groups if medians[group] < SLOW * search.usual]
+    slow = [group for group in groups if medians[group] < SLOW_SHARE * search.usual]
     suspects = [suspect for group in slow for suspect in _find_suspects(search, group)]
     for suspect in suspects:
         search.decide(suspect, len(suspects))
@@ -224,12 +227,12 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
 def _run_in_turn(
     search: _Search, groups: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], list[float]]:
-    """The rates of REPEATS runs over each group, in a new order each time.
+    """The rates of RUNS_PER_GROUP runs over each group, in a new order each time.
 
     A failed run, with rate 0, is the group's last.
     """
     rates: dict[tuple[int, ...], list[float]] = {group: [] for group in groups}
-    for _ in range(REPEATS):
+    for _ in range(RUNS_PER_GROUP):
         for group in search.draw.sample(list(groups), len(groups)):
             if all(rates[group]):
                 rates[group].append(search.run(group) or 0.0)
@@ -243,7 +246,7 @@ def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
     if len(group) == 1:
         return [list(group)]
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
-    slow = [part for part in parts if search.share(part) < SLOW]
+    slow = [part for part in parts if search.share(part) < SLOW_SHARE]
     if slow:
         suspects = [suspect for part in slow for suspect in _find_suspects(search, part)]
         for part in parts:
@@ -258,7 +261,7 @@ def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> lis
     for part, other in ((first, second), (second, first)):
         while len(part) > 1:
             half = part[: len(part) // 2]
-            keep = half if search.share([*half, *other]) < SLOW else part[len(part) // 2 :]
+            keep = half if search.share([*half, *other]) < SLOW_SHARE else part[len(part) // 2 :]
             part[:] = keep
     return sorted(first + second)
 
@@ -279,13 +282,13 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
     solved = solve(measured)
     failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
-        return Outcome(tuple(Found(pair, None) for pair in failed), None)
+        return Outcome(tuple(SlowHosts(pair, None) for pair in failed), None)
     search.usual = solved.usual
     accused = list(dict.fromkeys(level.end.host for level in solved.ends))
     search.fast = [host for host in range(count) if host not in accused]
-    repeated = all_rounds[0][:GROUPS]
+    repeated = all_rounds[0][:MAX_GROUPS]
     repeated_rates = {pair: [rates[pair] or 0.0] for pair in repeated}
-    for _ in range(REPEATS - 1):
+    for _ in range(RUNS_PER_GROUP - 1):
         for pair in search.draw.sample(repeated, len(repeated)):
             repeated_rates[pair].append(run(pair) or 0.0)
     slow_pairs = dict.fromkeys((min(pair[:2]), max(pair[:2])) for pair in solved.pairs)
@@ -294,5 +297,5 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
         search.decide([host], suspect_count)
     for pair in slow_pairs:
         search.decide(pair, suspect_count)
-    search.confirmed += [Found(pair, None) for pair in failed]
+    search.confirmed += [SlowHosts(pair, None) for pair in failed]
     return search.outcome(list(repeated_rates.values()))

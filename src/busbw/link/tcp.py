@@ -23,11 +23,11 @@ from busbw.link.listening import Listener, connect
 from busbw.stats.intervals import nearest_rank
 
 PIECE = 1 << 20
-PROMPT_S, TRIES = 1e-3, 20  # the count and its time belong together
+PROMPT_S, MAX_TRIES = 1e-3, 20  # the count and its time belong together
 WARM_UP_S = 0.5  # TCP's rate grows during the first round trips
 MESSAGE = b"\0" * 64
-PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
-BUSY = 0.9  # of the CPU time that the threads could use
+MAX_PINGS, PING_WARM_UP, PING_S = 2000, 100, 1.0  # stops at whichever comes first
+BUSY_SHARE = 0.9  # of the CPU time that the threads could use
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Meter:
         seconds = max(time.monotonic() - self._start_s, 1e-9)
         running = sum(running for running, _ in self._times)
         waiting = sum(waiting for _, waiting in self._times)
-        bound = (running + waiting) / seconds >= BUSY * self._usable_cores
+        bound = (running + waiting) / seconds >= BUSY_SHARE * self._usable_cores
         return Load(round(running / seconds, 3), bound)
 
 
@@ -128,7 +128,7 @@ def _arrived(connections: Sequence[socket.socket], counts: Sequence[int]) -> tup
     `counts` has the bytes that each thread has read, for kernels that do not count them. Count and
     time are taken again if this thread was interrupted between the two.
     """
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         start_s = time.monotonic()
         total = sum(map(tcp_connections.received, connections)) or sum(counts)
         end_s = time.monotonic()
@@ -217,7 +217,7 @@ def ping(
         _send_at_once(connection, limit_s)
         trips: list[float] = []
         end_s = time.monotonic() + PING_S
-        while len(trips) < PINGS + PING_WARM_UP:
+        while len(trips) < MAX_PINGS + PING_WARM_UP:
             if len(trips) > PING_WARM_UP and time.monotonic() >= end_s:
                 break
             trips.append(_time_round_trip(connection))

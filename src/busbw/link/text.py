@@ -12,7 +12,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import BARS, finding_text, known, time_text
+from busbw.ui.number_formats import BARS, finding_text, text_or_unknown, time_text
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
@@ -24,6 +24,10 @@ SCALE: tuple[tuple[float, Color], ...] = (
     (0.85, (247, 183, 100)),
     (1.0, (226, 242, 233)),
 )
+DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
+FAILED, SELF, ABSENT = "x", ".", " "
+QUIETER_HINT = "run it while nothing else uses the hosts, or with a larger --size"
+LABEL = 5  # characters before a row of the matrix
 
 
 def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
@@ -76,12 +80,6 @@ def shade(part: float) -> Color:
             return red, green, blue
         below = above
     return SCALE[-1][1]
-
-
-DROP_ORDER = ("port", "99 %", "resent", "least", "latency")
-FAILED, SELF, ABSENT = "x", ".", " "
-QUIETER = "run it while nothing else uses the hosts, or with a larger --size"
-LABEL = 5  # characters before a row of the matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +212,23 @@ def _columns(report: LinkReport) -> list[Column]:
         Column(title="receives", value=lambda line: _median_text(line.received)),
         Column(
             title="least",
-            value=lambda line: known(min(line.sent + line.received, default=None), bits_text),
+            value=lambda line: text_or_unknown(
+                min(line.sent + line.received, default=None), bits_text
+            ),
         ),
-        Column(title=latency_title(report), value=lambda line: known(line.median_s, time_text)),
-        Column(title="99 %", value=lambda line: known(line.p99_s, time_text)),
+        Column(
+            title=latency_title(report),
+            value=lambda line: text_or_unknown(line.median_s, time_text),
+        ),
+        Column(title="99 %", value=lambda line: text_or_unknown(line.p99_s, time_text)),
     ]
     if report.spec.method == TCP:
-        columns.append(Column(title="resent", value=lambda line: known(line.resent, str)))
+        columns.append(Column(title="resent", value=lambda line: text_or_unknown(line.resent, str)))
     return columns
 
 
 def _median_text(rates: Sequence[float]) -> str:
-    return known(statistics.median(rates) if rates else None, bits_text)
+    return text_or_unknown(statistics.median(rates) if rates else None, bits_text)
 
 
 def render_suspects(report: SuspectReport, width: int | None = None) -> str:
@@ -234,12 +237,12 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     head = f"# {report.collective}, {format_size(report.size_bytes)}: {runs}\n"
     columns = [
         Column(title="hosts", value=lambda run: ",".join(run.hosts), left=True),
-        Column(title="busbw", value=lambda run: known(run.rate, bits_text)),
+        Column(title="busbw", value=lambda run: text_or_unknown(run.rate, bits_text)),
         Column(title="", value=lambda run: run.error, left=True),
     ]
     result = "".join(_suspect_line(suspect) for suspect in report.suspects)
     result += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
-    result += f"\nhint: {QUIETER}\n" if report.doubts else ""
+    result += f"\nhint: {QUIETER_HINT}\n" if report.doubts else ""
     if not result:
         result = "too few runs succeeded to judge\n"
         if report.usual:

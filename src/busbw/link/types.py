@@ -14,7 +14,7 @@ from busbw.host.endpoints import Endpoint
 
 TCP, PERFTEST = "tcp", "perftest"
 METHODS = (TCP, PERFTEST)
-BAD = (Verdict.FAIL, Verdict.WARN)
+BAD_VERDICTS = (Verdict.FAIL, Verdict.WARN)
 
 
 def bits_text(rate: float) -> str:
@@ -158,7 +158,7 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
 
     def bad(self) -> bool:
         """Whether an endpoint or a pair is below what it should be."""
-        return any(finding.verdict in BAD for finding in self.findings)
+        return any(finding.verdict in BAD_VERDICTS for finding in self.findings)
 
     def measured(self) -> list[Flow]:
         """The flows with a rate."""

@@ -17,7 +17,13 @@ from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Rates
 from busbw.stats.intervals import nearest_rank, quantile_interval
-from busbw.stats.sampling import TAIL, THROTTLED_TAKES, Decision, next_step, reported_interval
+from busbw.stats.sampling import (
+    TAIL_QUANTILE,
+    THROTTLED_TAKES,
+    Decision,
+    next_step,
+    reported_interval,
+)
 
 # A rank's lateness is this percentile, the lower quartile: it is high for a rank that is always
 # late, and low for one that the scheduler delayed now and then.
@@ -26,7 +32,7 @@ UNFINISHED = "interrupted"  # the run ended before the last visit
 # The expected time of an operation is this percentile of the samples: time slots that fit delayed
 # operations let ranks sleep, and so delay them again.
 UNDISTURBED_PERCENT = 25
-DIGITS = 10  # of a stored time: 0.1 ns
+TIME_DIGITS = 10  # of a stored time: 0.1 ns
 SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
 
@@ -146,7 +152,7 @@ def cell(
     interval = reported_interval(kept_visits, sampling.confidence, measured.tick_s)
     cell.low_s, cell.high_s = _pair_per_operation(interval, operations) or (None, None)
     cell.modes_s = _pair_per_operation(decision.modes_s, operations)
-    cell.tick_s = round(measured.tick_s / operations, DIGITS) or None
+    cell.tick_s = round(measured.tick_s / operations, TIME_DIGITS) or None
     cell.launches_s = [_per_operation(cost, operations) for cost in measured.launches_s] or None
     cell.launch_s = max(cell.launches_s) if cell.launches_s else None
     if synchronizes:
@@ -154,22 +160,24 @@ def cell(
     if synchronizes or host_timed:
         kept_late = [late[dropped:] for late in measured.late_s]
         latest_starts = [max(late) for late in zip(*kept_late, strict=True)]
-        cell.skew_s = round(median(latest_starts), DIGITS)
+        cell.skew_s = round(median(latest_starts), TIME_DIGITS)
         cell.late_s = [
-            round(nearest_rank(sorted(late), LATE_PERCENT), DIGITS) for late in kept_late
+            round(nearest_rank(sorted(late), LATE_PERCENT), TIME_DIGITS) for late in kept_late
         ]
     if uneven:
         kept_ends = [ends[dropped:] for ends in measured.ends_s]
         cell.ends_s = [_per_operation(median(ends), operations) for ends in kept_ends]
     if sampling.tail:
-        cell.p99_s = _per_operation(nearest_rank(sorted(kept), round(100 * TAIL)), operations)
-        bounds = quantile_interval(kept, TAIL, sampling.confidence)
+        cell.p99_s = _per_operation(
+            nearest_rank(sorted(kept), round(100 * TAIL_QUANTILE)), operations
+        )
+        bounds = quantile_interval(kept, TAIL_QUANTILE, sampling.confidence)
         cell.p99_low_s, cell.p99_high_s = _pair_per_operation(bounds, operations) or (None, None)
     return cell
 
 
 def _per_operation(seconds: float, operations: int) -> float:
-    return max(round(seconds / operations, DIGITS), SMALLEST_TIME_S)
+    return max(round(seconds / operations, TIME_DIGITS), SMALLEST_TIME_S)
 
 
 def _pair_per_operation(
@@ -202,10 +210,10 @@ def _add(
     late_s: list[list[float]] = []
     for group_id, durations, late in batch:
         late_s += late or [_differences(longest[group_id], times) for times in durations]
-    samples = [round(value, DIGITS) for value in _largest(longest.values())]
+    samples = [round(value, TIME_DIGITS) for value in _largest(longest.values())]
     measured.longest_s += samples
     measured.visits.append(len(samples))
-    measured.shortest_s += [round(value, DIGITS) for value in _largest(shortest)]
+    measured.shortest_s += [round(value, TIME_DIGITS) for value in _largest(shortest)]
     measured.late_s = _extended(measured.late_s, late_s)
     measured.ends_s = _extended(measured.ends_s, ends_s)
 

@@ -34,6 +34,7 @@ BUCKETS = 64
 DIGITS = 9  # rounding errors, which differ between C libraries, must not change the bytes of a pair
 
 Weight = Callable[[float], float]
+LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
 
 def loads(spec: Zipf, ranks: int) -> list[float]:
@@ -123,8 +124,6 @@ def _popular_rows(spec: Zipf) -> list[int]:
         chosen[int(rng.random() * spec.rows)] = None
     return list(chosen)
 
-
-LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
 Matrix = list[list[int]]
 

@@ -11,7 +11,7 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.launch.slurm import Step
+from busbw.launch.slurm import JobStep
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
@@ -27,7 +27,7 @@ class Options(TypedDict, total=False):
     hosts: str  # "h1:8,h2:8"
     hostfile: Path | None
     ifname: str  # network interface for MPI, PMIx and NCCL
-    step: Step | None  # a job step of Slurm
+    step: JobStep | None  # a job step of Slurm
     engine: str  # "auto", "nccl", "torch", "mpi" or "sim"
     net: str  # network that NCCL must use: "busbw", "socket" or "ib"
     simulation: str  # parameters of the sim engine

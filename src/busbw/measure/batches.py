@@ -25,6 +25,22 @@ from busbw.launch.control import Control
 from busbw.measure.progress import Progress
 
 ROUND_TRIPS = 20
+BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
+SHORTEST_S = 1e-9
+# Operations enqueued before the first runs. A GPU queue holds about a thousand entries.
+MAX_HELD = 32
+# Untimed operations that put caches and links into the state of a long series.
+LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8
+ENQUEUE_S = 30e-6  # an operation with its fence and marks
+# Untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower.
+TRAILING_OPERATIONS = 8
+TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
+TICK_SAMPLES = 64  # empty intervals from which the clock's resolution is read
+FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
+SLOT_DURATIONS = 1.5  # length of a slot of the common clock, in typical durations
+SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
+# Untimed slots at the head of a batch, as caches hold the data of another size.
+WARM_S, MAX_WARM = 1e-3, 8
 
 
 @lru_cache(maxsize=1)
@@ -86,26 +102,8 @@ def _learn_offset_s(pair: Control, known_s: float) -> float:
     return known_s if pair.process == 0 else float(offset)
 
 
-BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
-SHORTEST_S = 1e-9
-# Operations enqueued before the first runs. A GPU queue holds about a thousand entries.
-MAX_HELD = 32
-# Untimed operations that put caches and links into the state of a long series.
-LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8
-ENQUEUE_S = 30e-6  # an operation with its fence and marks
-# Untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower.
-TRAIL = 8
-TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
-TICKS = 64  # empty intervals from which the clock's resolution is read
-FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
-SLACK = 1.5  # length of a slot of the common clock, in typical durations
-SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
-# Untimed slots at the head of a batch, as caches hold the data of another size.
-WARM_S, MAX_WARM = 1e-3, 8
-
-
 @dataclass(slots=True)
-class Taken:
+class BatchTimes:
     """One batch in seconds.
 
     `durations_s[k][i]`: operation i on local rank k. `late_s[k][i]`: its start after that of the
@@ -135,7 +133,7 @@ class Batches(Protocol):
     def untimed(self, estimate_s: float) -> int:
         """How many operations of this duration a batch runs before the timed ones."""
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """Run and time the launches in step with all processes.
 
         `estimate_s` is the expected duration of one, the same on all processes.
@@ -152,7 +150,9 @@ class HeldBatches:
     """
 
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
-        blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
+        blocking = [
+            name for name in BLOCKING_VARIABLES if os.environ.get(name, "0") not in ("", "0")
+        ]
         if blocking:
             message = (
                 f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue,"
@@ -171,12 +171,12 @@ class HeldBatches:
 
     def _tick(self) -> float:
         """The smallest difference between empty intervals: 32 ns on a GPU."""
-        for number in range(TICKS):
+        for number in range(TICK_SAMPLES):
             self._engine.mark(2 * number)
             self._engine.mark(2 * number + 1)
         self._engine.synchronize(self._limit_s)
         intervals: list[float] = []
-        for number in range(TICKS):
+        for number in range(TICK_SAMPLES):
             intervals += self._engine.elapsed_s(2 * number, 2 * number + 1)
         intervals.sort()
         differences = [after - before for before, after in itertools.pairwise(intervals)]
@@ -190,14 +190,14 @@ class HeldBatches:
         """See Batches."""
         return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """See Batches. At most MAX_HELD operations, or one group, are held at a time."""
-        taken = Taken([[] for _ in self._engine.ranks])
+        taken = BatchTimes([[] for _ in self._engine.ranks])
         for start in range(0, len(launches), self._max_held):
             self._take_held(launches[start : start + self._max_held], estimate_s, taken)
         return taken
 
-    def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: Taken) -> None:
+    def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: BatchTimes) -> None:
         engine, clock, fence = self._engine, time.perf_counter, self._fence
         lead_in = self.untimed(estimate_s)
         with engine.held():
@@ -213,7 +213,7 @@ class HeldBatches:
                 if self._costs:
                     taken.launch_s.append(clock() - start)
                 engine.mark(2 * number + 1)
-            for _ in range(TRAIL if estimate_s < TRAIL_UP_TO_S else 0):
+            for _ in range(TRAILING_OPERATIONS if estimate_s < TRAIL_UP_TO_S else 0):
                 fence()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
@@ -240,13 +240,13 @@ class HostClockBatches:
 
     def each_s(self, estimate_s: float) -> float:
         """See Batches: a time slot."""
-        return SLACK * estimate_s + SLOT_MARGIN_S
+        return SLOT_DURATIONS * estimate_s + SLOT_MARGIN_S
 
     def untimed(self, estimate_s: float) -> int:
         """See Batches."""
         return min(int(WARM_S / self.each_s(estimate_s)), MAX_WARM)
 
-    def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
+    def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
         """See Batches. Each operation has its own time slot."""
         clock = time.perf_counter
         ahead = self._clocks.offset_s()
@@ -275,7 +275,7 @@ class HostClockBatches:
         common_starts = [start + ahead for start in starts[warm:]]
         earliest = self._control.reduce_all(common_starts, "min")
         late = [start - first for start, first in zip(common_starts, earliest, strict=True)]
-        return Taken([durations], [late])
+        return BatchTimes([durations], [late])
 
 
 def _until(moment: float) -> None:

@@ -22,10 +22,10 @@ from busbw.stats.sampling import first
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
-POSITIONS = 8  # with precise timing
-UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
+PRECISE_POSITIONS = 8  # with precise timing
+UNTIMED_OPERATIONS = 3  # operations before the first visit: the shortest tells how long one takes
 # visits after which an operation is run untimed even if it seems long: they may have been disturbed
-RETRIED = 2
+MAX_RETRIED_VISITS = 2
 # a longer operation is not affected by the one before it: a GPU's caches are filled again in 20 us
 LONG_S = 5e-3
 
@@ -71,7 +71,7 @@ class Setup:
         them.
         """
         sampling = self.spec.sampling
-        return min(sampling.fixed or POSITIONS, MAX_HELD) if sampling else self.spec.iters
+        return min(sampling.fixed or PRECISE_POSITIONS, MAX_HELD) if sampling else self.spec.iters
 
     @property
     def awaited_together(self) -> int:
@@ -131,7 +131,7 @@ class CellRun:
         sampling = self.setup.spec.sampling
         if sampling:
             checked_s = self.setup.largest(checked_s)
-            shortest_s = min(self._untimed_s(checked_s) for _ in range(UNTIMED))
+            shortest_s = min(self._untimed_s(checked_s) for _ in range(UNTIMED_OPERATIONS))
             self.operation_s = self.setup.largest(shortest_s)
             self._visiting = self._prepare_visits(sampling)
 
@@ -238,7 +238,7 @@ class CellRun:
 
         Not for the first visits, whose estimate may be of disturbed samples.
         """
-        return state.visited > RETRIED and (
+        return state.visited > MAX_RETRIED_VISITS and (
             state.estimate_s > LONG_S or batches.untimed(state.estimate_s) > 0
         )
 

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from busbw.core import json_codec, rank_messages
-from busbw.core.result import Link, Outcome, Result, Row
+from busbw.core.result import Link, Outcome, Result, ResultRow
 from busbw.measure.progress import Progress
 
 FAILED_PREFIX = "busbw-failed: "
@@ -42,7 +42,7 @@ class RowDone(Event, tag="row"):
     A row that is not `final` will be visited again, and comes again then.
     """
 
-    row: Row
+    row: ResultRow
     out_of_bounds: int = 0
     number: int = -1  # the next
     final: bool = True

@@ -21,11 +21,12 @@ from busbw.core.telemetry import (
     XidEvent,
     change,
 )
-from busbw.host.nvml_samples import Vitals
+from busbw.host.host_vitals import Vitals
 from busbw.measure.link_sampler import LinkSampler
 
 Number = TypeVar("Number", int, float)
 NAMES = ("name", "kind")  # of a link; its other fields are counts
+GPU_SHARE = 0.05  # of the time of a sweep
 
 
 def add_changes(parts: Sequence[HostChange]) -> HostChange:
@@ -104,9 +105,6 @@ def _sum_if_known(values: Sequence[Number | None]) -> Number | None:
     """None if one of the values is unknown."""
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
-
-
-GPU_SHARE = 0.05  # of the time of a sweep
 
 
 class HostSampler:

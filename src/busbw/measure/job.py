@@ -16,6 +16,15 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import AUTO
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
 
+# The tag of a job, and the module and name of its kind. A rank imports only its own.
+KINDS = {
+    "sweep": ("busbw.measure.job", "SWEEP"),
+    "tune": ("busbw.tune.types", "TUNE"),
+    "train": ("busbw.train.kinds", "TRAIN"),
+    "plan": ("busbw.train.kinds", "PLAN"),
+    "replay": ("busbw.pattern.replay.kind", "REPLAY"),
+}
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """The fields of all jobs.
@@ -68,18 +77,8 @@ def encode(job: Job) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-# The tag of a job, and the module and name of its kind. A rank imports only its own.
-KINDS = {
-    "sweep": ("busbw.measure.job", "SWEEP"),
-    "tune": ("busbw.tune.types", "TUNE"),
-    "train": ("busbw.train.kinds", "TRAIN"),
-    "plan": ("busbw.train.kinds", "PLAN"),
-    "replay": ("busbw.pattern.replay.kind", "REPLAY"),
-}
-
-
 @dataclass(frozen=True)
-class Kind:
+class RunKind:
     """One kind of run.
 
     `perform` is the module and function of a rank's part; `events` are those that other kinds do
@@ -108,10 +107,10 @@ class Kind:
         return getattr(import_module(module), function)
 
 
-SWEEP = Kind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
+SWEEP = RunKind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
 
 
-def kind_of(job: Job) -> Kind:
+def kind_of(job: Job) -> RunKind:
     """The kind of a job."""
     return _kind_by_tag(str(job.__struct_config__.tag))
 
@@ -122,7 +121,7 @@ def decode_job(text: str) -> Job:
     return msgspec.json.decode(text, type=_kind_by_tag(tag).job)
 
 
-def _kind_by_tag(tag: str) -> Kind:
+def _kind_by_tag(tag: str) -> RunKind:
     module, name = KINDS[tag]
-    kind: Kind = getattr(import_module(module), name)
+    kind: RunKind = getattr(import_module(module), name)
     return kind

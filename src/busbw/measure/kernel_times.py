@@ -14,10 +14,10 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import RECV, SEND
 from busbw.host import net_plugin
 from busbw.measure import profiler_file
-from busbw.measure.profiler_calls import Called, calls_of
+from busbw.measure.profiler_calls import ProfiledCall, read_calls
 
 # The first NCCL that also reports the calls of the application, which distinguishes groups.
-SINCE = 22800
+KERNEL_TIMES_SINCE = 22800
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class KernelTimes:
         file = profiler_file.read(files[0])
         if file.dropped:
             return []
-        by_comm: dict[int, list[Called]] = {
+        by_comm: dict[int, list[ProfiledCall]] = {
             record.comm: [] for record, _ in profiler_file.names(file)
         }
-        for called in calls_of(file).made:
-            by_comm[called.comm].append(called)
+        for call in read_calls(file).calls:
+            by_comm[call.comm].append(call)
         return [list(_operations(by_comm[comm])) for comm in sorted(by_comm) if by_comm[comm]]
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class KernelTimes:
         self._stack.close()
 
 
-def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
+def _operations(calls: Sequence[ProfiledCall]) -> Iterator[Kernel]:
     """The kernels of each operation: a call, or the sends and receives of one group."""
     end = 0
     while end < len(calls):
@@ -97,14 +97,14 @@ def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
         yield _kernel(calls[first:end])
 
 
-def _one_operation(first: Called, other: Called) -> bool:
+def _one_operation(first: ProfiledCall, other: ProfiledCall) -> bool:
     """Whether both are sends or receives of the same group."""
     functions = {first.function, other.function}
     return functions <= {SEND, RECV} and first.group is not None and other.group == first.group
 
 
-def _kernel(calls: Sequence[Called]) -> Kernel:
-    spans = [called.gpu_ns for called in calls if called.gpu_ns]
+def _kernel(calls: Sequence[ProfiledCall]) -> Kernel:
+    spans = [call.gpu_ns for call in calls if call.gpu_ns]
     time_us = None
     if len(spans) == len(calls):
         time_us = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000

@@ -108,7 +108,7 @@ def _slots_per_host(row: EngineRow | None) -> int:
     return gpu_count() if may_be_nccl and engine("nccl").availability() is None else 1
 
 
-def _by_slurm(job: Job, where: Placement, requested: slurm.Step) -> LauncherCommand:
+def _by_slurm(job: Job, where: Placement, requested: slurm.JobStep) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:

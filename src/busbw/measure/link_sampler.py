@@ -9,10 +9,10 @@ from busbw.core.errors import BusbwError
 from busbw.core.link_samples import PCIE, Flow, Sample
 from busbw.core.result import Device
 from busbw.core.telemetry import TCP, Carried
-from busbw.host.link_counters import Traffic
+from busbw.host.link_counters import LinkCounters
 from busbw.model.rates import flow, increases
 
-KEPT = 32  # links of a host: 16 ports and the NVLink and PCIe of 8 GPUs
+MAX_LINKS = 32  # links of a host: 16 ports and the NVLink and PCIe of 8 GPUs
 
 
 class LinkSampler:
@@ -23,10 +23,10 @@ class LinkSampler:
 
     def __init__(self, devices: Sequence[Device]) -> None:
         self._buses = {device.bus for device in devices if device.bus}
-        self._traffic: Traffic | None = None
+        self._traffic: LinkCounters | None = None
         self.reason = ""
         try:
-            self._traffic = Traffic(gpus=bool(self._buses), errors_every_s=0.0)
+            self._traffic = LinkCounters(gpus=bool(self._buses), errors_every_s=0.0)
         except BusbwError as error:
             self.reason = error.message
         self._before = self._traffic.read() if self._traffic else Sample(0.0, (), {})
@@ -41,7 +41,7 @@ class LinkSampler:
         self._before = now
         counted, seconds = increases(before, now), now.at_s - before.at_s
         links = [link for link in now.links if not link.bus or link.bus in self._buses]
-        carried = [_carried(flow(link, counted, seconds=seconds)) for link in links][:KEPT]
+        carried = [_carried(flow(link, counted, seconds=seconds)) for link in links][:MAX_LINKS]
         resent = counted.of(TCP).get("RetransSegs")
         return carried, None if resent is None else int(resent)
 

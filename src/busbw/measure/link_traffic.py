@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from busbw.core.link_samples import NVLINK, PCIE
-from busbw.core.result import Result, Row
-from busbw.core.telemetry import USED, Carried
+from busbw.core.result import Result, ResultRow
+from busbw.core.telemetry import MIN_USED_SHARE, Carried
 
 NETWORK = "network"
 
@@ -19,7 +19,7 @@ NETWORK = "network"
 PER_RANK = ("alltoall",)
 
 # Collectives whose data leaves a host once for all of its ranks.
-SHARED = ("all_reduce", "all_gather", "reduce_scatter")
+SHARED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
 SUMMED = ("sent", "received", "cnp_in", "cnp_out", "ecn", "lost", "dropped")
 PAUSES = ("pause_in_s", "pause_out_s")
 TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
@@ -34,7 +34,7 @@ class Load(msgspec.Struct, frozen=True):
     packets, pauses or notifications.
     """
 
-    row: Row
+    row: ResultRow
     host: str
     kind: str
     links: int
@@ -53,7 +53,7 @@ def loads(result: Result) -> list[Load]:
     return every_load
 
 
-def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
+def least_sent(result: Result, row: ResultRow, kind: str = NETWORK) -> int | None:
     """Bytes that the operations of a row must send over links of a kind, without reduction in the
     network: of NETWORK from each host, of NVLINK from all GPUs of one host.
 
@@ -64,7 +64,10 @@ def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
     hosts, collective = len(ranks_by_host), result.spec.row
     if result.world.groups > 1 or not row.operations:
         return None
-    if len(set(ranks_by_host.values())) != 1 or collective.name not in (*SHARED, *PER_RANK):
+    if len(set(ranks_by_host.values())) != 1 or collective.name not in (
+        *SHARED_COLLECTIVES,
+        *PER_RANK,
+    ):
         return None
     ranks_per_host = next(iter(ranks_by_host.values()))
     if kind == NVLINK and hosts == 1:
@@ -91,7 +94,7 @@ def _used_links(result: Result) -> set[tuple[str, str]]:
     for (host, kind), bytes_by_link in moved.items():
         if one_host and kind == NETWORK:
             continue
-        least_bytes = USED * max(bytes_by_link.values())
+        least_bytes = MIN_USED_SHARE * max(bytes_by_link.values())
         used |= {
             (host, name)
             for name, moved_bytes in bytes_by_link.items()
@@ -104,7 +107,7 @@ def _kind(link: Carried) -> str:
     return link.kind if link.kind in (NVLINK, PCIE) else NETWORK
 
 
-def _row_loads(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Load]:
+def _row_loads(result: Result, row: ResultRow, used: set[tuple[str, str]]) -> Iterator[Load]:
     """The loads of one row; `used` has host and name of the links."""
     for change in row.machine or []:
         groups: dict[str, list[Carried]] = {}

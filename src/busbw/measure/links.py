@@ -17,7 +17,7 @@ from busbw.measure.batches import Batches
 from busbw.measure.events import EnterPhase
 
 BYTES = 1 << 22  # in each direction
-LEAST_BYTES = 1 << 16  # below, a pair's time is latency
+MIN_BYTES = 1 << 16  # below, a pair's time is latency
 SAMPLES = 7
 MAX_PAIRS = 300
 ITEM = "float"
@@ -55,7 +55,7 @@ def measure(
     """
     chosen, size = pairs(devices), min(BYTES, room_bytes)
     row, item = BY_NAME["alltoallv"], dtype(ITEM)
-    if len(chosen) < 3 or size < LEAST_BYTES or engine.unsupported(row, item, None):
+    if len(chosen) < 3 or size < MIN_BYTES or engine.unsupported(row, item, None):
         return []
     links = []
     for a, b in chosen:

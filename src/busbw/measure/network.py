@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, chosen
+from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, is_network_chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
 from busbw.engines.registry import engine, refuse_network
@@ -56,7 +56,7 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 
     They suit the fastest network of any host. Collective.
     """
-    local = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
+    local = None if is_network_chosen(os.environ) else channels(net_plugin.rate(os.environ))
     by_process = control.allgather(
         (local, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE))
     )

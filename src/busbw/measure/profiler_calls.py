@@ -1,6 +1,6 @@
 """The calls in a process's file, joined with what NCCL made of them and how long the GPU took.
 
-`calls_of` reads the calls from a file of the profiler plugin.
+`read_calls` reads the calls from a file of the profiler plugin.
 
 Not every kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
 GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
@@ -27,10 +27,28 @@ from busbw.measure.profiler_file import (
 )
 
 # The first NCCL that counts sends to the own rank, as the GPU does (ncclProfilerPostPlanWork).
-SELF_COUNTED = 23100
+SELF_SENDS_COUNTED_SINCE = 23100
+FUNCTIONS = (
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "sendrecv",
+    SEND,
+    RECV,
+    "alltoall",
+    "scatter",
+    "gather",
+)
+ROOTED_FUNCTIONS = ("broadcast", "reduce", "scatter", "gather")
+CAPTURED_FLAG = 1
+ALL_GATHERV_SINCE = 22900  # the first NCCL in which a broadcast may run without a task
+# Functions whose elements NCCL counts as bytes once they are enqueued.
+UNTYPED_FUNCTIONS = ("all_gather", "broadcast")
 
 
-class Timed(Protocol):
+class TimedCall(Protocol):
     """What is needed of a call. `uncounted`: the GPU counts its work, and NCCL does not."""
 
     comm: int
@@ -39,7 +57,7 @@ class Timed(Protocol):
     uncounted: bool
 
 
-def drop_shifted(calls: Sequence[Timed]) -> int:
+def drop_shifted(calls: Sequence[TimedCall]) -> int:
     """Forget the times of each communicator's first uncounted call, of its group, and of all later
     calls; returns how many times were forgotten.
 
@@ -61,7 +79,7 @@ def drop_shifted(calls: Sequence[Timed]) -> int:
     return dropped
 
 
-def drop_overwritten(calls: Sequence[Timed]) -> None:
+def drop_overwritten(calls: Sequence[TimedCall]) -> None:
     """Forget times that belong to later kernels.
 
     NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later
@@ -82,29 +100,8 @@ def drop_overwritten(calls: Sequence[Timed]) -> None:
             following[call.comm] = min(start, next_start) if same_kernel else start, call.group
 
 
-FUNCTIONS = (
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_reduce",
-    "sendrecv",
-    SEND,
-    RECV,
-    "alltoall",
-    "scatter",
-    "gather",
-)
-ROOTED = ("broadcast", "reduce", "scatter", "gather")
-CAPTURED = 1
-ALL_GATHERV = 22900  # the first NCCL in which a broadcast may run without a task
-
-# Functions whose elements NCCL counts as bytes once they are enqueued.
-WITHOUT_TYPE = ("all_gather", "broadcast")
-
-
 @dataclass(slots=True)
-class Called:
+class ProfiledCall:
     """One call of a process.
 
     `comm` is the communicator's number there, `gpu_ns` start and end by the GPU's clock.
@@ -123,7 +120,7 @@ class Called:
     stream: int | None = None
     group: int | None = None
     captured: bool = False
-    uncounted: bool = False  # as in Timed
+    uncounted: bool = False  # as in TimedCall
     gpu_ns: tuple[int, int] | None = None
 
     @property
@@ -132,14 +129,14 @@ class Called:
         return (self.gpu_ns[1] - self.gpu_ns[0]) / 1000 if self.gpu_ns else None
 
 
-class Calls(NamedTuple):
+class ProcessCalls(NamedTuple):
     """The calls of a process in their order.
 
     `unknown` counts calls of an unknown function, which are left out. `shifted` counts those whose
     time was that of another call.
     """
 
-    made: list[Called]
+    calls: list[ProfiledCall]
     unknown: int
     shifted: int
 
@@ -148,25 +145,25 @@ class Calls(NamedTuple):
 class _Join:
     nccl: int
     ranks: dict[int, int]  # the process' own rank by communicator
-    calls: dict[int, Called] = field(default_factory=dict)  # by number of the call
+    calls: dict[int, ProfiledCall] = field(default_factory=dict)  # by number of the call
     tasks: dict[int, list[Record]] = field(default_factory=dict)  # by number of the call
     spans_ns: dict[int, tuple[int, int]] = field(default_factory=dict)  # by number of the task
     tasks_without_call: list[Record] = field(default_factory=list)  # of NCCL before 2.28
     unknown: int = 0  # calls of an unknown function
 
 
-def calls_of(file: ProcessFile) -> Calls:
+def read_calls(file: ProcessFile) -> ProcessCalls:
     """The calls of a process."""
     join = _read_records(file)
-    calls: list[Called] = []
+    calls: list[ProfiledCall] = []
     for number in sorted(join.calls):
         calls += _with_tasks(join.calls[number], join.tasks.get(number, ()), join)
-    calls += [_with_task(_called(task), task, join) for task in join.tasks_without_call]
-    if any(called.captured for called in calls):
-        calls.sort(key=lambda called: called.at_ns)
+    calls += [_with_task(_call_of_record(task), task, join) for task in join.tasks_without_call]
+    if any(call.captured for call in calls):
+        calls.sort(key=lambda call: call.at_ns)
     shifted = drop_shifted(calls)
     drop_overwritten(calls)
-    return Calls(calls, join.unknown, shifted)
+    return ProcessCalls(calls, join.unknown, shifted)
 
 
 def _read_records(file: ProcessFile) -> _Join:
@@ -177,7 +174,7 @@ def _read_records(file: ProcessFile) -> _Join:
         if record.kind in (COLL_CALL, P2P_CALL):
             join.unknown += not known
             if known:
-                join.calls[record.id] = _called(record)
+                join.calls[record.id] = _call_of_record(record)
         elif record.kind in (COLL, P2P) and record.id:
             join.tasks.setdefault(record.id, []).append(record)
         elif record.kind in (COLL, P2P):
@@ -189,66 +186,68 @@ def _read_records(file: ProcessFile) -> _Join:
     return join
 
 
-def _called(record: Record) -> Called:
+def _call_of_record(record: Record) -> ProfiledCall:
     function = FUNCTIONS[record.function]
-    untyped = record.kind == COLL and function in WITHOUT_TYPE
+    untyped = record.kind == COLL and function in UNTYPED_FUNCTIONS
     dtype = DTYPES[record.dtype].name if record.dtype < len(DTYPES) and not untyped else None
-    called = Called(
+    call = ProfiledCall(
         record.comm,
         function,
         record.elements,
         dtype,
         record.time,
-        root=record.peer if function in ROOTED else None,
+        root=record.peer if function in ROOTED_FUNCTIONS else None,
     )
     if record.kind in (COLL_CALL, P2P_CALL):
-        called.stream = record.a
-        called.group = record.b or None
-        called.captured = bool(record.flags & CAPTURED)
-    return called
+        call.stream = record.a
+        call.group = record.b or None
+        call.captured = bool(record.flags & CAPTURED_FLAG)
+    return call
 
 
 def _with_tasks(
-    called: Called, tasks: tuple[Record, ...] | list[Record], join: _Join
-) -> Iterator[Called]:
+    call: ProfiledCall, tasks: tuple[Record, ...] | list[Record], join: _Join
+) -> Iterator[ProfiledCall]:
     """The call with its tasks: several sends and receives make one alltoall; a CUDA graph
     enqueues a collective at each replay.
     """
     collectives = [task for task in tasks if task.kind == COLL]
-    if called.captured and collectives:
+    if call.captured and collectives:
         for task in collectives:
-            replayed = Called(
-                called.comm,
-                called.function,
-                called.count,
-                called.dtype,
+            replayed = ProfiledCall(
+                call.comm,
+                call.function,
+                call.count,
+                call.dtype,
                 task.time,
-                called.root,
-                stream=called.stream,
+                call.root,
+                stream=call.stream,
                 captured=True,
             )
             yield _with_task(replayed, task, join)
         return
     for task in tasks:
-        _with_task(called, task, join)
-    called.uncounted |= called.function == "broadcast" and join.nccl >= ALL_GATHERV and not tasks
-    if called.captured:
-        called.gpu_ns = None  # its sends and receives are those of all replays
-    yield called
+        _with_task(call, task, join)
+    call.uncounted |= call.function == "broadcast" and join.nccl >= ALL_GATHERV_SINCE and not tasks
+    if call.captured:
+        call.gpu_ns = None  # its sends and receives are those of all replays
+    yield call
 
 
-def _with_task(called: Called, task: Record, join: _Join) -> Called:
+def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
     """The call, to which the facts and the time of a task are added."""
     if task.algorithm != UNKNOWN and task.kind == COLL:
-        called.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
-        called.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
-    called.channels = max(called.channels or 0, task.channels) or None
+        call.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
+        call.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
+    call.channels = max(call.channels or 0, task.channels) or None
     if task.kind == P2P:
-        called.uncounted |= join.nccl < SELF_COUNTED and task.peer == join.ranks.get(task.comm)
-        if called.function in (SEND, RECV):
-            called.peer = task.peer
+        call.uncounted |= join.nccl < SELF_SENDS_COUNTED_SINCE and task.peer == join.ranks.get(
+            task.comm
+        )
+        if call.function in (SEND, RECV):
+            call.peer = task.peer
     span_ns = join.spans_ns.get(task.b)
     if span_ns:
-        start, end = called.gpu_ns or span_ns
-        called.gpu_ns = min(start, span_ns[0]), max(end, span_ns[1])
-    return called
+        start, end = call.gpu_ns or span_ns
+        call.gpu_ns = min(start, span_ns[0]), max(end, span_ns[1])
+    return call

@@ -7,7 +7,7 @@ import operator
 
 # How many times longer than expected from the previous size a step may take, if that exceeds
 # --limit.
-SLACK = 3.0
+LIMIT_FACTOR = 3.0
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
 
@@ -55,10 +55,12 @@ class Pace:
             return self.limit_s
         size = progress.size_bytes
         if phase in self._operation_s:
-            each_s = SLACK * _likely_s(self._operation_s[phase], size)
+            each_s = LIMIT_FACTOR * _likely_s(self._operation_s[phase], size)
         else:
             slowest_s = size / SLOWEST_BYTES_S
-            of_phases = [SLACK * _likely_s(sizes, size) for sizes in self._operation_s.values()]
+            of_phases = [
+                LIMIT_FACTOR * _likely_s(sizes, size) for sizes in self._operation_s.values()
+            ]
             each_s = max(of_phases, default=slowest_s)
             if phase == "verify":  # it also generates and compares data
                 each_s = max(each_s, slowest_s)

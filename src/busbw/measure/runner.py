@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from busbw.core.result import Device, Link, Row
+from busbw.core.result import Device, Link, ResultRow
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.core.telemetry import HostChange
@@ -279,7 +279,7 @@ class Runner:
         iters = self.spec.iters
         if self.spec.sampling:
             iters = len(out_of_place.samples_s or ())
-        reported = Row(
+        reported = ResultRow(
             size_bytes,
             count,
             calls.series.dtype,

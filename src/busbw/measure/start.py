@@ -30,6 +30,7 @@ from busbw.measure.watchdog import Reporter, Watchdog
 
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
+SIMULATED_RANKS = 8
 
 
 def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
@@ -133,9 +134,6 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         sink.error(sink.frontend.text_of(reported) + (f"\n{saved_note}" if saved_note else ""))
     control.abort(sink.frontend.exit_of(reported), reported.message)
     os._exit(sink.frontend.exit_of(reported))
-
-
-SIMULATED_RANKS = 8
 
 
 def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:

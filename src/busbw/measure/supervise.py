@@ -12,7 +12,14 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
+from busbw.launch.failures import (
+    SHARED_HINT,
+    aborting_host,
+    killed_rank,
+    known_error,
+    put_cause_first,
+    reports_rank_death,
+)
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
@@ -22,7 +29,7 @@ from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.sink import Sink
 
 TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
-SIGNALLED = 128  # mpirun's exit code when a rank died of signal N is this plus N
+SIGNAL_EXIT_BASE = 128  # mpirun's exit code when a rank died of signal N is this plus N
 ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
 
 
@@ -57,7 +64,7 @@ class Follower:
             self._gpu_names,
             ifname=started.ifname,
         )
-        self.monitor.working = sink.working
+        self.monitor.on_working = sink.working
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []
@@ -69,21 +76,25 @@ class Follower:
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
         """Run the launcher; RankFailed or NoMeasurement if it fails."""
         status = job.run(
-            marked(argv, self.monitor.job.marker) if self.hosts else argv,
+            marked(argv, self.monitor.cleanup.marker) if self.hosts else argv,
             os.environ,
             self._on_line,
             self._on_message,
             launch_limit_s,
             self.hosts,
             stop_reason=self._stop_reason,
-            heard=lambda: bool(self.monitor.here),
+            heard=lambda: bool(self.monitor.started_ranks),
             queued=lambda: self.queue.waiting,
-            why_silent=self.monitor.why_silent,
-            cleanup=self.monitor.job,
+            why_silent=self.monitor.stopped_process_error,
+            cleanup=self.monitor.cleanup,
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._error_of(status)
-        if self.hosts and self.monitor.here and (error or known("\n".join(self._tail))):
+        if (
+            self.hosts
+            and self.monitor.started_ranks
+            and (error or known_error("\n".join(self._tail)))
+        ):
             with job.signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
@@ -96,10 +107,10 @@ class Follower:
             self._on_message(line)
             return
         if not isinstance(event, Note):
-            self.monitor.event(leaving=isinstance(event, Ended))
+            self.monitor.record_event(leaving=isinstance(event, Ended))
         if isinstance(event, Started):
             # With `auto` the engine is known only now.
-            self.monitor.library = event.result.library.engine == "nccl"
+            self.monitor.library_reports = event.result.library.engine == "nccl"
         self.sink.take(event)
 
     def _on_message(self, line: bytes) -> None:
@@ -107,11 +118,11 @@ class Follower:
         text = line.decode(errors="replace").replace("\0", "").rstrip()
         failed = failure(text)
         if failed:
-            if not self._failures and self.monitor.gone:
+            if not self._failures and self.monitor.lost_ranks:
                 self._exit_before_failure = True
             self._failures.append(failed)
             self._failed_at = self._failed_at or time.monotonic()
-        if failed or self.monitor.take(text):
+        if failed or self.monitor.record_report(text):
             return
         self._tail.append(text)
         del self._tail[:-TAIL_LINES]
@@ -124,32 +135,37 @@ class Follower:
         if self._failures:
             waited_s = time.monotonic() - self._failed_at
             return RankFailed(self._failures[0]) if waited_s > ABORT_S else None
-        for change in self.monitor.changes():
+        for change in self.monitor.state_changes():
             self.sink.note(f"note: {change}")
         return self.monitor.stop_reason(queued=self.queue.waiting)
 
     def _error_of(self, status: int) -> BusbwError | None:
         """The error of a job whose launcher exited with `status`; None if it succeeded."""
-        text = in_order("\n".join(self._tail), self.monitor.gone)
+        text = put_cause_first("\n".join(self._tail), self.monitor.lost_ranks)
         result = self.sink.record.result
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
         # The death of a rank causes errors on others, and one of them may abort before the launcher
         # has seen the death.
-        death = known(text, self.hosts, kills=True)
-        if death is None and died(text):
-            death = job.explain(status, text, self.hosts)
+        death = known_error(text, self.hosts, kills=True)
+        if death is None and reports_rank_death(text):
+            death = job.launcher_error(status, text, self.hosts)
         if death is None and (self._exit_before_failure or not self._failures):
-            death = self.monitor.death(aborting_host(text))
+            death = self.monitor.first_exit_error(aborting_host(text))
         if death is None and self._failures:
             return RankFailed(min(self._failures, key=lambda failed: failed.exit == Exit.BUG))
-        if death is None and self.monitor.stalled:
-            return self.monitor.conclude()
+        if death is None and self.monitor.stall_reports:
+            return self.monitor.stall_error()
         killed = None
         # The upper limit is because Open MPI 4 exits with 255 after a rank that gave up.
-        if SIGNALLED < status < SIGNALLED + signal.NSIG:
-            killed = self.monitor.killed_by(status - SIGNALLED)
-        error = death or known(text, self.hosts) or killed or job.explain(status, text, self.hosts)
+        if SIGNAL_EXIT_BASE < status < SIGNAL_EXIT_BASE + signal.NSIG:
+            killed = self.monitor.signal_error(status - SIGNAL_EXIT_BASE)
+        error = (
+            death
+            or known_error(text, self.hosts)
+            or killed
+            or job.launcher_error(status, text, self.hosts)
+        )
         error = self._out_of_room(error, status, text) or error
         error.add(self._rows_reached())
         return error
@@ -159,11 +175,13 @@ class Follower:
         has no room for its files.
         """
         rank = self._killed_rank(status, text)
-        if rank is not None and self.monitor.memory_ran_out(rank):
+        if rank is not None and self.monitor.killed_for_memory(rank):
             message = f"{error.message}: out of memory, so the kernel of that host killed it"
             return NoMeasurement(message, MEMORY_HINT, error.options)
-        unexplained = known(text, self.hosts) is None or status == SIGNALLED + signal.SIGBUS
-        full = on_host.full() if unexplained else []
+        unexplained = (
+            known_error(text, self.hosts) is None or status == SIGNAL_EXIT_BASE + signal.SIGBUS
+        )
+        full = on_host.list_full_file_systems() if unexplained else []
         if full:
             message = f"{error.message}; on this host {' and '.join(full)}"
             hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"
@@ -173,14 +191,14 @@ class Follower:
     def _killed_rank(self, status: int, text: str) -> int | None:
         """The rank that SIGKILL ended, as far as known."""
         rank = killed_rank(text)
-        if rank is None and status == SIGNALLED + signal.SIGKILL:
+        if rank is None and status == SIGNAL_EXIT_BASE + signal.SIGKILL:
             rank = next(iter(self.monitor.exits.order), None)
-        return rank if rank is not None else next(iter(self.monitor.gone), None)
+        return rank if rank is not None else next(iter(self.monitor.lost_ranks), None)
 
     def _rows_reached(self) -> str:
         """How far the run came, to append to its error; '' before all ranks had joined."""
         result = self.sink.record.result
-        before_rows = ", before the first row" if self.monitor.started else ""
+        before_rows = ", before the first row" if self.monitor.sweep_started else ""
         return (result.reached() if result else "") or before_rows
 
     def _gpu_names(self) -> dict[int, str]:

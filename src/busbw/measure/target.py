@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.launch.hosts import Host, parse_hosts, read_hostfile
-from busbw.launch.slurm import Step
+from busbw.launch.slurm import JobStep
 
 _LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
 FORWARDED = (*_LIBRARIES, "OMP_NUM_THREADS", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -32,7 +32,7 @@ class Placement:
     hosts: str = ""
     hostfile: Path | None = None
     ifname: str = ""
-    step: Step | None = None
+    step: JobStep | None = None
 
     def named(self) -> tuple[Host, ...]:
         """The hosts that the user named, with their slots where given."""

@@ -21,7 +21,7 @@ from busbw.engines.registry import engine, torch_gpus
 from busbw.host import net_plugin
 from busbw.launch.control import Control
 
-WITHOUT = "install it on all hosts, or tune without it: busbw tune ... --variables"
+INSTALL_HINT = "install it on all hosts, or tune without it: busbw tune ... --variables"
 
 
 def of_pattern(pattern: Pattern) -> tuple[Table, int]:
@@ -135,7 +135,7 @@ def _plugin(name: str, control: Control) -> dict[str, str]:
         return {}
     library, refused = _agreed(control, os.environ)
     if refused:
-        raise NoMeasurement(f"NCCL's tuner plugin cannot be used: {refused}", WITHOUT)
+        raise NoMeasurement(f"NCCL's tuner plugin cannot be used: {refused}", INSTALL_HINT)
     return {TUNER.plugin: str(library)}
 
 

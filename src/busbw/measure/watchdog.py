@@ -90,7 +90,7 @@ class Watchdog:
         # Returns the report of the communication library.
         self.library: Callable[[], str] | None = None
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
-        self._linked = link_state.linked(self._selected)
+        self._linked = link_state.interfaces_with_link(self._selected)
         self._main = threading.main_thread().ident
         limits_s = [limit_s for limit_s in (job.limit_s, job.launch_limit_s) if limit_s]
         self._poll_s = min([POLL_S, *(limit_s / 4 for limit_s in limits_s)])
@@ -98,7 +98,7 @@ class Watchdog:
         self._last_here = self._last_work = now
         self._oom_kills = kernel_log.count()
         # The counts when half of the limit had passed, and what was completed then.
-        self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}
+        self._connections: dict[tcp_connections.Ends, tcp_connections.ConnectionCounts] = {}
         self._counted: object = None
         self._stopped, self._starting = False, True
         self._poll = select.poll()
@@ -214,7 +214,7 @@ class Watchdog:
         innermost = traceback.extract_stack(frame)[-FRAMES:] if frame else []
         calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in innermost]
         waited_s = time.monotonic() - self._progressed
-        links_down = link_state.lost(self._linked, self._selected)
+        links_down = link_state.lost_links(self._linked, self._selected)
         stalled = Stalled(
             self._rank,
             self._host,

@@ -7,7 +7,7 @@ from busbw.core.result import SHARED_PROCESSORS, Device
 from busbw.host.settings import cpu_set
 from busbw.model.rule import Conclusion, Rule, Run
 
-NAMED = 4  # ranks
+MAX_NAMED_RANKS = 4  # ranks
 EVIDENCE = "Cpus_allowed_list in /proc/self/status of each rank"
 FIX = (
     "give each rank processors of its own (mpirun --bind-to core, srun --cpu-bind=cores), and start"
@@ -33,8 +33,8 @@ def _find_shared_processors(run: Run) -> Conclusion | None:
 
 
 def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> str:
-    ranks = ", ".join(str(device.rank) for device in devices[:NAMED])
-    others = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
+    ranks = ", ".join(str(device.rank) for device in devices[:MAX_NAMED_RANKS])
+    others = f" and {len(devices) - MAX_NAMED_RANKS} more" if len(devices) > MAX_NAMED_RANKS else ""
     where = f"{processors} processors ({cpus})"
     if processors == 1:
         where = f"processor {cpus} alone"

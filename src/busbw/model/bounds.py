@@ -19,9 +19,10 @@ from busbw.core.rates import parse_rate
 from busbw.core.result import Ideal
 from busbw.model.fabric import Fabric, gb
 
-GIVEN = "given"
+GIVEN_LABEL = "given"
 ENDPOINT = "endpoint-optimal"
 P2P = "point-to-point"
+RING_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class Features:
 
 
 Terms = Callable[[Fabric], list[Term]]
-EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _multicast(fab: Fabric, may: Features) -> bool:
 ALGORITHMS: tuple[Algorithm, ...] = (
     Algorithm(
         "Ring",
-        EVERY,
+        RING_COLLECTIVES,
         _always,
         lambda f: _gpu(f) + _nic(f),
         "every GPU forwards busbw on one link, and one edge of each ring leaves each host",
@@ -324,4 +324,4 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
 
 def given(text: str) -> Ideal:
     """The Ideal from a rate such as `450GB/s`; UsageError for other text."""
-    return Ideal(parse_rate(text, "--ideal"), GIVEN, "", f"--ideal {text}")
+    return Ideal(parse_rate(text, "--ideal"), GIVEN_LABEL, "", f"--ideal {text}")

@@ -3,7 +3,7 @@
 from busbw.core.sizes import counted, format_size
 from busbw.model.types import Bounds, Level
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known
+from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
 DROP_ORDER = ("limited by", "protocol")
 
@@ -18,7 +18,11 @@ def columns(bounds: Bounds) -> list[Column]:
         Column(title="algorithm", value=chosen, left=True),
         Column(title="links", unit="GB/s", value=lambda level: bandwidth_text(level.wire)),
         Column(title="data", unit="GB/s", value=lambda level: bandwidth_text(level.payload)),
-        Column(title="NCCL", unit="GB/s", value=lambda level: known(level.planned, bandwidth_text)),
+        Column(
+            title="NCCL",
+            unit="GB/s",
+            value=lambda level: text_or_unknown(level.planned, bandwidth_text),
+        ),
         Column(title="protocol", value=lambda level: level.protocol or "-", left=True),
         Column(title="limited by", value=lambda level: level.link.partition(",")[0], left=True),
     ]

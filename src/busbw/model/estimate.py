@@ -27,6 +27,7 @@ from busbw.model.types import Fit
 
 Fits = dict[tuple[str, str, str], Fit]  # by collective, algorithm and protocol
 SIMPLE_AT = 2
+MIN_TIME_SHARE = 0.1  # of a time: a smaller part says nothing about its factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,6 @@ def _exchange(
     return Choice(P2P, "Simple", Parts(latency * US, size_bytes * factor / bound.busbw))
 
 
-SIGNIFICANT = 0.1  # of a time: a smaller part says nothing about its factor
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """One measured time, and the parts that the model expects of it."""
@@ -169,7 +167,7 @@ def factors(points: Sequence[Point]) -> tuple[float, float]:
     """The factors a of the latency and b of the transfer time, not negative.
 
     One point, and points that cannot tell the two parts apart, give one factor for both. A part
-    that is below SIGNIFICANT at every point has factor 1.
+    that is below MIN_TIME_SHARE at every point has factor 1.
     """
     latencies = [point.parts.latency_s / point.time_s for point in points]
     transfers = [point.parts.transfer_s / point.time_s for point in points]
@@ -177,9 +175,9 @@ def factors(points: Sequence[Point]) -> tuple[float, float]:
     bb = sum(transfer * transfer for transfer in transfers)
     lb = sum(latency * transfer for latency, transfer in zip(latencies, transfers, strict=True))
     sum_l, sum_b = sum(latencies), sum(transfers)
-    if max(latencies) < SIGNIFICANT:
+    if max(latencies) < MIN_TIME_SHARE:
         return 1.0, (sum_b - lb) / bb
-    if max(transfers) < SIGNIFICANT:
+    if max(transfers) < MIN_TIME_SHARE:
         return (sum_l - lb) / ll, 1.0
     determinant = ll * bb - lb * lb
     if len(points) > 1 and determinant > 1e-9 * ll * bb:

@@ -18,7 +18,7 @@ from busbw.model.types import Explanation, Judged, Load
 
 NEAR = 0.20  # of the model: further away, a measurement fits no algorithm
 LATENCY_BOUND = 1 << 20
-LARGE = 1 << 40  # bytes, beyond every correction by size
+LARGE_BYTES = 1 << 40  # bytes, beyond every correction by size
 RING_TEST = "NCCL_ALGO=Ring measures the network (NVIDIA/nccl-tests issue 196)"
 ONCE = (
     "on two hosts a tree sends each byte over the network once, so busbw may exceed the NICs'"
@@ -145,12 +145,12 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
 def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     """The channels of the algorithm that fits, and their speed in NCCL's model without latency."""
     model = setting.system.model(LATEST, measured.hosts, measured.per_host)
-    timed = choices(model, measured.row.name, LARGE, setting.may)
+    timed = choices(model, measured.row.name, LARGE_BYTES, setting.may)
     fitting = [choice for choice in timed if choice.algorithm == fits]
     graph = {TREE: model.tree, NVLS: model.nvls, NVLS_TREE: model.nvls}.get(fits, model.ring)
     if not fitting or graph is None:
         return []
-    rate = LARGE * float(measured.row.bus_factor(model.ranks)) / fitting[0].parts.transfer_s
+    rate = LARGE_BYTES * float(measured.row.bus_factor(model.ranks)) / fitting[0].parts.transfer_s
     return [
         f"in NCCL's model {fits} has {graph.channels} channels of {gb(rate / graph.channels)} GB/s,"
         f" {gb(rate)} together"

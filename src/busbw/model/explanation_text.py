@@ -9,7 +9,10 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.model.types import Described, Explanation, Judged, Load
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known
+from busbw.ui.number_formats import bandwidth_text, text_or_unknown
+
+DROP_ORDER = ("model",)
+LOAD_DROP_ORDER = ("data",)
 
 
 def ranks_text(about: Described) -> str:
@@ -50,10 +53,6 @@ def json(answer: msgspec.Struct) -> str:
     return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
 
 
-DROP_ORDER = ("model",)
-LOAD_DROP_ORDER = ("data",)
-
-
 def _off(judged: Judged) -> str:
     return "-" if judged.off is None else f"{100 * judged.off:+.1f}"
 
@@ -71,7 +70,7 @@ def text(answer: Explanation, width: int | None = None) -> str:
     columns = [
         Column(title="algorithm", value=lambda judged: judged.algorithm, left=True),
         Column(title="at most", value=lambda judged: bandwidth_text(judged.at_most)),
-        Column(title="model", value=lambda judged: known(judged.planned, bandwidth_text)),
+        Column(title="model", value=lambda judged: text_or_unknown(judged.planned, bandwidth_text)),
         Column(title="off", unit="%", value=_off),
         Column(title="verdict", value=lambda judged: _verdict(answer, judged), left=True),
     ]

@@ -18,7 +18,7 @@ from busbw.model import (
     timing_findings,
     traffic_findings,
 )
-from busbw.model.bounds import GIVEN, bounds
+from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import NoFabric, gb
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
@@ -81,14 +81,14 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
         return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     planned = None
-    if ideal.algorithm != GIVEN and not isinstance(use, NoFabric):
+    if ideal.algorithm != GIVEN_LABEL and not isinstance(use, NoFabric):
         planned = plan(row, use.fabric, use.hosts[0].gpus[0])
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         share = _percent(top.busbw / planned.busbw)
         message += f", {share} of the {gb(planned.busbw)} that NCCL plans with"
     if planned is not None:
         target, least, name = planned, OF_PLAN, "what NCCL plans with"
-    elif ideal.algorithm == GIVEN:
+    elif ideal.algorithm == GIVEN_LABEL:
         target, least, name = ideal, OF_PLAN, "--ideal"
     else:
         target, least, name = ideal, OF_WIRE, "the wire"
@@ -132,7 +132,7 @@ def _percent(ratio: float) -> str:
 
 def _share(top: Figure, ideal: Ideal) -> str:
     share = f"{_percent(top.busbw / ideal.busbw)} of"
-    if ideal.algorithm == GIVEN:
+    if ideal.algorithm == GIVEN_LABEL:
         return f"{share} the {gb(ideal.busbw)} of --ideal"
     return f"{share} the wire's {gb(ideal.busbw)} ({ideal.algorithm} over {ideal.link})"
 

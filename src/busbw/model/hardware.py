@@ -17,6 +17,8 @@ NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
 
 # The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
+RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
+_GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,6 @@ class Xgmi:
     source: str
 
 
-RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
 XGMI: tuple[Xgmi, ...] = (
     Xgmi(
         "gfx908",
@@ -153,7 +154,6 @@ XGMI: tuple[Xgmi, ...] = (
         "gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"
     ),
 )
-_GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 
 def xgmi(gcn: str) -> Xgmi | None:

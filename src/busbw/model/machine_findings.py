@@ -4,9 +4,9 @@ A counter that moved unusually fast in a row that is slower than its neighbors c
 That does not prove a cause.
 """
 
-from busbw.core.counters import Kind
+from busbw.core.counters import CounterKind
 from busbw.core.finding import Verdict
-from busbw.core.result import Row
+from busbw.core.result import ResultRow
 from busbw.core.sizes import format_size
 from busbw.core.sxids import sxid
 from busbw.core.telemetry import XidEvent
@@ -57,7 +57,7 @@ def _find_faults(run: Run) -> Conclusion | None:
         (sign, row)
         for row in run.result.rows
         for sign in run.signs.of(row)
-        if sign.kind is Kind.FAULT
+        if sign.kind is CounterKind.FAULT
     ]
     if not faults:
         return None
@@ -102,7 +102,7 @@ def _find_other_signs(run: Run) -> Conclusion | None:
     rows: dict[str, set[int]] = {}
     for row in result.rows:
         for sign in run.signs.of(row):
-            if id(row) not in reported and sign.kind is not Kind.FAULT:
+            if id(row) not in reported and sign.kind is not CounterKind.FAULT:
                 signs.setdefault(sign.where, []).append(sign)
                 rows.setdefault(sign.where, set()).add(id(row))
     if not signs:
@@ -115,7 +115,7 @@ def _find_other_signs(run: Run) -> Conclusion | None:
     ]
     evidence = _meanings([largest[where] for where in ordered])
     for where, part_signs in signs.items():
-        costly = any(sign.hard or sign.kind is Kind.LOSS for sign in part_signs)
+        costly = any(sign.hard or sign.kind is CounterKind.LOSS for sign in part_signs)
         if costly and 2 * len(rows[where]) > len(result.rows):
             message = f"{_list_parts(parts)}; too few rows are without it to show its effect"
             fix = "fix it, then compare with this result"
@@ -147,7 +147,7 @@ def _meanings(signs: list[Sign]) -> str:
     return "; ".join(meanings[:NAMED])
 
 
-def _size(row: Row) -> str:
+def _size(row: ResultRow) -> str:
     return format_size(row.size_bytes)
 
 

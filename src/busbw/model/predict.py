@@ -18,6 +18,15 @@ OWN_NVLS = (
     "before 2.28, NCCL expects more of NVLSTree than it reaches: 4 to 11 % on 2 x 8 H100 and H20"
     " from 1 GiB on"
 )
+CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
+P2P_BAND = 0.5
+# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes
+# most of the time.
+MANY_HOSTS, LATENCY_BAND = 3, 0.6
+# On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies
+# its own half; whether that is why was not measured.
+COPYING_COLLECTIVES, COPY_BAND = ("all_gather", "reduce_scatter"), 0.25
+MAX_SIZE_BYTES = 1 << 42
 
 
 def describe(system: System, hosts: int, per_host: int, release: Release, source: str) -> Described:
@@ -41,17 +50,6 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
         nics,
         release.name,
     )
-
-
-CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
-P2P_BAND = 0.5
-# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes
-# most of the time.
-MANY_HOSTS, LATENCY_BAND = 3, 0.6
-# On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies
-# its own half; whether that is why was not measured.
-COPYING, COPY_BAND = ("all_gather", "reduce_scatter"), 0.25
-MOST_SIZE = 1 << 42
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def band(
     if fit and hosts <= fit.hosts and 2 * size_bytes >= fit.least_bytes:
         return max(limits.calibrated, fit.worst, fit.held_worst or 0.0)
     waits = hosts >= MANY_HOSTS and choice.parts.latency_s > choice.parts.transfer_s
-    copies = row.name in COPYING and hosts * per_host == 2
+    copies = row.name in COPYING_COLLECTIVES and hosts * per_host == 2
     return max(limits.plain, LATENCY_BAND if waits else 0.0, COPY_BAND if copies else 0.0)
 
 
@@ -137,12 +135,12 @@ def forecast(
 def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits: Fits) -> Crossing:
     """The size from which on the bytes take more of the time than the latency."""
     last, size = 0, 8  # the last size at which latency takes more, and the next to try
-    while size <= MOST_SIZE:
+    while size <= MAX_SIZE_BYTES:
         expected = forecast(setting, row, hosts, per_host, size, fits)
         if expected is not None and expected.regime == "latency":
             last = size
         size *= 2
-    if last >= MOST_SIZE:
+    if last >= MAX_SIZE_BYTES:
         return Crossing(hosts, hosts * per_host, None)
     next_size = max(2 * last, 8)
     above = forecast(setting, row, hosts, per_host, next_size, fits)

@@ -6,7 +6,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.model import bounds_text, explanation_text
 from busbw.model.types import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known, time_text
+from busbw.ui.number_formats import bandwidth_text, text_or_unknown, time_text
 
 DROP_ORDER = ("bound by", "protocol", "ranks", "mark")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
@@ -93,14 +93,16 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
     Column(title="calls", value=lambda row: row.calls),
     Column(
         title="each",
-        value=lambda row: known(row.forecast, lambda forecast: time_text(forecast.time_s)),
+        value=lambda row: text_or_unknown(
+            row.forecast, lambda forecast: time_text(forecast.time_s)
+        ),
     ),
     Column(title="total", value=lambda row: time_text(row.total_s) if row.forecast else "-"),
-    Column(title="measured", value=lambda row: known(row.measured_s, time_text)),
+    Column(title="measured", value=lambda row: text_or_unknown(row.measured_s, time_text)),
     Column(
         title="+-",
         unit="%",
-        value=lambda row: known(row.forecast, lambda forecast: _share(forecast.band)),
+        value=lambda row: text_or_unknown(row.forecast, lambda forecast: _share(forecast.band)),
     ),
     Column(
         title="algorithm",

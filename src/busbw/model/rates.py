@@ -16,6 +16,26 @@ from busbw.host.gpu import pcie_rate
 
 Key = tuple[str, str]
 RESET, SATURATED = "reset", "saturated"
+# The first that is known counts: on the wire where the driver says so, else data of RDMA, else what
+# the kernel sends.
+SENT = ("tx_bytes_phy", "port_xmit_data", "tx_bytes", "nvlink_tx", "pcie_tx")
+RECEIVED = ("rx_bytes_phy", "port_rcv_data", "rx_bytes", "nvlink_rx", "pcie_rx")
+# Of several counters of the same event one is taken. out_of_sequence is left out: with adaptive
+# routing it is normal.
+LOST = (
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "implied_nak_seq_err",
+    "roce_adp_retrans",
+    "retrans_pkts",
+    "nvlink_replay",
+    "pcie_replay",
+)
+DROPPED = ("out_of_buffer", "rx_discards_phy", "tx_discards_phy", "port_xmit_discards", "rx_drops")
+DROPPED_BY_KERNEL = ("rx_dropped", "tx_dropped", "rx_fifo_errors")
+MICRO = 1e-6
+UP, DOWN, NEW, GONE = "", "down", "new", "gone"
+ACTIVE_STATE = 4
 
 
 @dataclass(slots=True)
@@ -100,25 +120,6 @@ def _compare(
     return per_s, unknown
 
 
-# The first that is known counts: on the wire where the driver says so, else data of RDMA, else what
-# the kernel sends.
-SENT = ("tx_bytes_phy", "port_xmit_data", "tx_bytes", "nvlink_tx", "pcie_tx")
-RECEIVED = ("rx_bytes_phy", "port_rcv_data", "rx_bytes", "nvlink_rx", "pcie_rx")
-# Of several counters of the same event one is taken. out_of_sequence is left out: with adaptive
-# routing it is normal.
-LOST = (
-    "packet_seq_err",
-    "local_ack_timeout_err",
-    "implied_nak_seq_err",
-    "roce_adp_retrans",
-    "retrans_pkts",
-    "nvlink_replay",
-    "pcie_replay",
-)
-DROPPED = ("out_of_buffer", "rx_discards_phy", "tx_discards_phy", "port_xmit_discards", "rx_drops")
-DROPPED_BY_KERNEL = ("rx_dropped", "tx_dropped", "rx_fifo_errors")
-
-
 def _pauses(direction: str) -> tuple[str, ...]:
     """The counters of the time of pauses: of each priority, and of the whole link."""
     names = [f"{direction}_prio{number}_pause_duration" for number in PRIORITIES]
@@ -126,9 +127,6 @@ def _pauses(direction: str) -> tuple[str, ...]:
 
 
 PAUSES = {direction: _pauses(direction) for direction in DIRECTIONS}
-MICRO = 1e-6
-UP, DOWN, NEW, GONE = "", "down", "new", "gone"
-ACTIVE = 4
 
 
 def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1.0) -> Flow:
@@ -185,7 +183,9 @@ def _rate(link: Link, counters: dict[str, float]) -> float | None:
 
 
 def _state(counters: dict[str, float]) -> str:
-    down = counters.get("state", ACTIVE) != ACTIVE or counters.get("operational", 1) == 0
+    down = (
+        counters.get("state", ACTIVE_STATE) != ACTIVE_STATE or counters.get("operational", 1) == 0
+    )
     return DOWN if down else UP
 
 

@@ -4,7 +4,7 @@ from busbw.core.cells import IN_PLACE, CellKey, Figure, all_figures, repeats
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 
-HALF = 0.5
+HALF_SHARE = 0.5
 DIP = 0.75
 # A share of the peak: below it latency dominates, and twenty iterations cannot distinguish a dip
 # from noise.
@@ -62,7 +62,7 @@ def half_peak(line: Series, top: Figure) -> Figure:
     """The smallest size that reaches half of the peak: from there on time depends more on
     bandwidth than on latency.
     """
-    return next(figure for figure in line if figure.busbw >= HALF * top.busbw)
+    return next(figure for figure in line if figure.busbw >= HALF_SHARE * top.busbw)
 
 
 def dips(line: Series) -> list[tuple[Figure, float]]:

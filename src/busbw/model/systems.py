@@ -25,8 +25,12 @@ PCIE_WIRE = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}  # 16 lanes; PCI-SIG, as 
 # are headers, preamble and gap (IEEE 802.3, InfiniBand architecture annex A17). PCIe: 55.4 of 63
 # GB/s, nvbandwidth host to device on an H200.
 ROCE_PAYLOAD, PCIE_PAYLOAD = 4096 / (4096 + 82), 55.4 / 63
-MOST_HOSTS, MOST_GPUS = 100_000, 1024
+MAX_HOSTS, MAX_GPUS = 100_000, 1024
 CPUS = ("intel", "amd", "arm")
+_NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
+_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
+_PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a port of 400 Gbit/s
+SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +201,6 @@ USUAL: tuple[Usual, ...] = (
     ),
 )
 _USUAL = {row.word: row for row in USUAL}
-_NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
-_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
-_PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a port of 400 Gbit/s
-SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
 
 
 def parse_system(text: str) -> System:
@@ -217,9 +217,9 @@ def parse_system(text: str) -> System:
     row = by_name(word)
     if row is None or word not in _USUAL:
         raise unknown("GPU", word, {known: known for known in _USUAL}, "--system: ")
-    if not 1 <= gpus <= MOST_GPUS:
+    if not 1 <= gpus <= MAX_GPUS:
         raise UsageError(
-            f"--system {text}: a host has {gpus} GPUs", f"give 1 to {MOST_GPUS}, like {word}x8"
+            f"--system {text}: a host has {gpus} GPUs", f"give 1 to {MAX_GPUS}, like {word}x8"
         )
     usual = _USUAL[word]
     nics = 8 if (word, gpus) == ("v100", 16) else gpus

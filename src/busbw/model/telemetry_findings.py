@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from busbw.core.cells import Figure
-from busbw.core.counters import BY_NAME, Kind, Owner
-from busbw.core.result import Result, Row
+from busbw.core.counters import BY_NAME, CounterKind, Owner
+from busbw.core.result import Result, ResultRow
 from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange, Severity
 from busbw.model.series import Series, series, where_text
 from busbw.model.used_ports import UsedPorts
@@ -22,6 +22,10 @@ from busbw.model.used_ports import UsedPorts
 # A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10
 WIDE = 0.05  # half of the confidence interval, as a share of the time
+UNUSUAL_FACTOR = 3.0  # times the median rate over all rows of the run
+MIN_TRAFFIC_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
+_MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
+_ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind.CONGESTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Slow:
     message: str
 
 
-def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
+def slow_rows(result: Result, unusual: Callable[[ResultRow], bool]) -> list[Slow]:
     """The bad figures among unusual rows, the worst first.
 
     Only rows that are not unusual count as neighbors.
@@ -48,7 +52,7 @@ def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
     return sorted(slow_figures, key=lambda slow: -slow.ratio)
 
 
-def _judge(figures: Series, index: int, unusual: Callable[[Row], bool]) -> Slow | None:
+def _judge(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> Slow | None:
     figure = figures[index]
     expected = expected_s(figures, index, unusual)
     ratio = figure.cell.time_s / expected if expected else 0.0
@@ -66,7 +70,7 @@ def _judge(figures: Series, index: int, unusual: Callable[[Row], bool]) -> Slow 
     return Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")
 
 
-def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> float | None:
+def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]) -> float | None:
     """Seconds that the nearest usual rows suggest for a figure; None without any.
 
     Between two rows: interpolated over logarithms. After the last: at its busbw. Before the first:
@@ -88,12 +92,6 @@ def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> f
     return float(before.cell.time_s ** (1 - share) * after.cell.time_s**share)
 
 
-UNUSUAL = 3.0  # times the median rate over all rows of the run
-LEAST_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
-_MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
-_ORDER = (Kind.FAULT, Kind.THROTTLE, Kind.LOSS, Kind.CONGESTION)
-
-
 @dataclass(frozen=True, slots=True)
 class Sign:
     """One counter that moved, or reduced clocks of one GPU, during one row.
@@ -107,7 +105,7 @@ class Sign:
     host: str
     subject: str
     name: str
-    kind: Kind
+    kind: CounterKind
     amount: float
     rate: float
     where: str
@@ -121,7 +119,7 @@ class Sign:
         """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may
         vary.
         """
-        return self.host, self.subject, "" if self.kind is Kind.THROTTLE else self.name
+        return self.host, self.subject, "" if self.kind is CounterKind.THROTTLE else self.name
 
     @property
     def order(self) -> int:
@@ -153,20 +151,20 @@ class Signs:
         self._of: dict[int, list[Sign]] = {}
         for row_id, signs in signs_of.items():
             judged = [
-                replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key])
+                replace(sign, unusual=sign.hard or sign.rate > UNUSUAL_FACTOR * normal[sign.key])
                 for sign in signs
             ]
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
-    def of(self, row: Row) -> list[Sign]:
+    def of(self, row: ResultRow) -> list[Sign]:
         """All signs of a row, the most serious first."""
         return self._of[id(row)]
 
-    def unusual(self, row: Row) -> list[Sign]:
+    def unusual(self, row: ResultRow) -> list[Sign]:
         """The signs of a row that are unusual for the run."""
         return [sign for sign in self.of(row) if sign.unusual]
 
-    def unread(self, row: Row) -> list[str]:
+    def unread(self, row: ResultRow) -> list[str]:
         """Why signs of a row may be missing: what could not be read."""
         return self._unread[id(row)]
 
@@ -218,7 +216,7 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
         change.host,
         f"{bus} {severity.value}",
         names,
-        Kind.THROTTLE,
+        CounterKind.THROTTLE,
         share,
         share,
         _gpu(result, change.host, bus),
@@ -265,7 +263,7 @@ def _counter_sign(
         return None
     rate = increase / (change.seconds or 1.0)
     if traffic:
-        rate = increase / max(traffic, LEAST_BYTES)
+        rate = increase / max(traffic, MIN_TRAFFIC_BYTES)
     if of_gpu:
         where = _gpu(result, change.host, subject)
     else:

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 
 from busbw.core.result import Result
-from busbw.core.telemetry import TCP, USED
+from busbw.core.telemetry import MIN_USED_SHARE, TCP
 
 TCP_NETWORKS = ("", "Socket", "busbw")  # NCCL's names of networks over TCP; empty is unknown
 
@@ -37,7 +37,7 @@ class UsedPorts:
         if not self._network or subject == TCP:
             return self._network and self._over_tcp
         ports = self._bytes[host]
-        return ports[subject] >= USED * max(ports.values(), default=0)
+        return ports[subject] >= MIN_USED_SHARE * max(ports.values(), default=0)
 
     def unused(self, host: str, subject: str) -> bool:
         """Whether `subject` is a port or TCP that carried no data; False for all other subjects,

@@ -19,6 +19,23 @@ from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, Times
 from busbw.pattern.merge import Observed
 from busbw.pattern.pattern_lines import MAX_NOTES
 
+ORDER_LIMIT = 1_000_000  # calls of a source that are kept in order
+MAX_RANKS = 1 << 30
+_MAX_FIGURE = 1 << 62  # figures of the record have 64 bits
+# What calls of one process must have in common to be counted together, besides the communicator.
+ARGUMENTS = (
+    "function",
+    "bytes",
+    "count",
+    "dtype",
+    "op",
+    "root",
+    "peer",
+    "algorithm",
+    "protocol",
+    "channels",
+)
+
 
 class Arguments(msgspec.Struct, frozen=True):
     """What calls of one row have in common; the fields are those of `PatternRow`."""
@@ -54,14 +71,14 @@ class Tally:
         self._rows: dict[Arguments, _Row] = {}
         self._calls: list[Call] = []
 
-    def comm(
+    def add_comm(
         self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0
     ) -> int:
         """Add a communicator; returns its id."""
         self._comms.append(Comm(len(self._comms), ranks, name, hosts, list(members), read))
         return len(self._comms) - 1
 
-    def add(
+    def add_calls(
         self,
         arguments: Arguments,
         calls: int = 1,
@@ -96,7 +113,7 @@ class Tally:
             call = Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)
             self._calls.extend([call] * calls)
 
-    def pattern(self) -> Pattern:
+    def to_pattern(self) -> Pattern:
         """The record of what was added so far."""
         rows = []
         for collected in self._rows.values():
@@ -114,25 +131,8 @@ def _summarize(durations: "array[float]") -> Times | None:
     return Times(len(durations), total, least, median(durations), largest)
 
 
-ORDER_LIMIT = 1_000_000
-MAX_RANKS = 1 << 30
-_MAX_FIGURE = 1 << 62  # figures of the record have 64 bits
-ARGUMENTS = (
-    "function",
-    "bytes",
-    "count",
-    "dtype",
-    "op",
-    "root",
-    "peer",
-    "algorithm",
-    "protocol",
-    "channels",
-)
-
-
 @dataclass(slots=True)
-class Group:
+class CommMembers:
     """A communicator.
 
     `rank_of` has the rank in it of each process that was read. `members` are the ranks of the job
@@ -148,7 +148,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AlgorithmChoice:
     """What NCCL chose for a call."""
 
     algorithm: str | None
@@ -158,7 +158,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Counts:
+class EqualCalls:
     """Equal calls of one process."""
 
     call: Observed
@@ -177,52 +177,52 @@ class Collector:
 
     def __init__(self, source: str, limit: int = ORDER_LIMIT) -> None:
         self.header = Header(source=source)
-        self.groups: dict[Hashable, Group] = {}
+        self.groups: dict[Hashable, CommMembers] = {}
         self._limit = limit
         self.ordered = True
         self.ranks: dict[Hashable, int | None] = {}
         self.queues: dict[Hashable, list[Observed]] = {}
-        self.counts: dict[Hashable, dict[Hashable, Counts]] = {}
-        self.choices: dict[Hashable, Choice | None] = {}
+        self.counts: dict[Hashable, dict[Hashable, EqualCalls]] = {}
+        self.choices: dict[Hashable, AlgorithmChoice | None] = {}
         self.omitted: Counter[tuple[str, Hashable]] = Counter()
-        self.lost: dict[tuple[Hashable, Hashable], int] = {}
+        self.lost_calls: dict[tuple[Hashable, Hashable], int] = {}
         # Communicators whose calls have numbers that differ between ranks.
         self.unnumbered: set[Hashable] = set()
         self._kept = 0
         self.call_count = 0
 
-    def problem(self, where: str) -> None:
+    def add_problem(self, where: str) -> None:
         """Count something that cannot be read; the first few are named."""
         self.header.skipped += 1
         if self.header.skipped <= MAX_NOTES:
-            self.note(where)
+            self.add_note(where)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a remark, once."""
         if text not in self.header.notes:
             self.header.notes.append(text)
 
-    def omit(self, process: Hashable, function: str) -> None:
+    def count_omitted(self, process: Hashable, function: str) -> None:
         """Count a call of a process that is known, but moves no data of the application."""
         self.omitted[function, process] += 1
 
-    def dropped(self, comm: Hashable, process: Hashable, calls: int) -> None:
+    def add_lost(self, comm: Hashable, process: Hashable, calls: int) -> None:
         """State how many calls of a communicator were made but not recorded in a process; the
         largest number counts.
         """
-        self.lost[comm, process] = max(calls, self.lost.get((comm, process), 0))
+        self.lost_calls[comm, process] = max(calls, self.lost_calls.get((comm, process), 0))
 
-    def host(self, name: str) -> None:
+    def add_host(self, name: str) -> None:
         """Add a host."""
         if name and name not in self.header.hosts:
             self.header.hosts.append(name)
 
-    def process(self, process: Hashable, rank: int | None = None) -> None:
+    def add_process(self, process: Hashable, rank: int | None = None) -> None:
         """Add a process, and its rank in the job where that is known."""
         if rank is not None or process not in self.ranks:
             self.ranks[process] = rank
 
-    def comm(
+    def add_comm(
         self,
         comm: Hashable,
         ranks: int = 0,
@@ -231,9 +231,9 @@ class Collector:
         members: Sequence[int] = (),
         process: Hashable = None,
         rank: int | None = None,
-    ) -> Group:
+    ) -> CommMembers:
         """Add what is known of a communicator; `rank` is that of `process` in it."""
-        group = self.groups.setdefault(comm, Group())
+        group = self.groups.setdefault(comm, CommMembers())
         if 0 < ranks <= MAX_RANKS:
             group.ranks = ranks
         if 0 < hosts <= MAX_RANKS:
@@ -242,11 +242,11 @@ class Collector:
         if members and all(0 <= member < MAX_RANKS for member in members):
             group.members = members
         if rank is not None:
-            self.process(process)
+            self.add_process(process)
             group.rank_of[process] = rank
         return group
 
-    def chose(self, call: Observed, choice: Choice) -> None:
+    def add_choice(self, call: Observed, choice: AlgorithmChoice) -> None:
         """Add what NCCL chose for calls like this one; where it chose several, none is stated."""
         name = (call.comm, call.function, call.bytes)
         self.choices[name] = choice if self.choices.get(name, choice) == choice else None
@@ -259,20 +259,20 @@ class Collector:
                 self._count(process, call, 1)
         self.queues = {}
 
-    def call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
+    def add_call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
         _clear_impossible_times(call)
         if not _is_plausible(call):
-            self.problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
+            self.add_problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
             return
-        self.process(process)
-        self.comm(call.comm).callers.add(process)
+        self.add_process(process)
+        self.add_comm(call.comm).callers.add(process)
         self.call_count += calls
         if self.ordered:
             self.queues.setdefault(process, []).append(call)
             self._kept += 1
             if self._kept > self._limit:
-                self.note(
+                self.add_note(
                     f"more than {self._limit} calls: they are counted, their order is not kept"
                 )
                 self.drop_order()
@@ -284,7 +284,7 @@ class Collector:
         process_counts = self.counts.setdefault(process, {})
         counts = process_counts.get(arguments)
         if counts is None:
-            counts = process_counts[arguments] = Counts(call)
+            counts = process_counts[arguments] = EqualCalls(call)
         counts.calls += calls
         at_us = call.at_us
         if at_us is not None:

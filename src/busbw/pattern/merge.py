@@ -84,6 +84,10 @@ _SHORT_TYPES = {
     "fp8e4m3": "f8e4m3",
     "fp8e5m2": "f8e5m2",
 }
+_OPS = {row.nccl: row.name for row in REDOPS if row.nccl is not None}
+POINT_TO_POINT = (SEND, RECV)
+_ALL_TO_ALL = {"alltoall", "alltoallv"}
+_FILLED = ("count", "dtype", "op", "root", "algorithm", "protocol", "channels", "predicted_us")
 
 
 def key(name: str) -> str:
@@ -94,7 +98,6 @@ def key(name: str) -> str:
 _FUNCTIONS = {
     key(name): row.name for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
 } | {key(name): row_name for row_name, names in _VARIANTS.items() for name in names}
-_OPS = {row.nccl: row.name for row in REDOPS if row.nccl is not None}
 _OP_NAMES = {key(name): row.name for row in REDOPS for name in (row.name, *row.aliases)}
 
 
@@ -159,11 +162,6 @@ def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
     if function == "alltoall":
         return sent // ranks if ranks and sent == received and sent % ranks == 0 else None
     return None if function == "alltoallv" else max(sent, received)
-
-
-POINT_TO_POINT = (SEND, RECV)
-_ALL_TO_ALL = {"alltoall", "alltoallv"}
-_FILLED = ("count", "dtype", "op", "root", "algorithm", "protocol", "channels", "predicted_us")
 
 
 class Observed(msgspec.Struct):

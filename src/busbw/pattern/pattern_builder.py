@@ -9,7 +9,15 @@ from itertools import pairwise
 
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
-from busbw.pattern.collector import ARGUMENTS, Arguments, Choice, Collector, Counts, Group, Tally
+from busbw.pattern.collector import (
+    ARGUMENTS,
+    AlgorithmChoice,
+    Arguments,
+    Collector,
+    CommMembers,
+    EqualCalls,
+    Tally,
+)
 from busbw.pattern.merge import POINT_TO_POINT, Joined, Observed, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
@@ -29,7 +37,7 @@ class _Builder:
         files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
         repeated = [rank for rank, files in files_of_rank.items() if files > 1]
         if repeated:
-            collector.note(
+            collector.add_note(
                 f"rank {min(repeated)} is stated by several files, which may be of several jobs:"
                 " ranks are numbered by file"
             )
@@ -42,7 +50,7 @@ class _Builder:
         self._streams: dict[Hashable, int] = {}
         self._numbers: dict[Hashable, int] = {}
 
-    def _comm(self, group: Group) -> int:
+    def _comm(self, group: CommMembers) -> int:
         """Add a communicator to the record; returns its id."""
         rank_of = group.rank_of
         members = list(group.members)
@@ -57,7 +65,9 @@ class _Builder:
             for process in self._processes
             if process in rank_of or self._ranks[process] in members
         }
-        return self._tally.comm(ranks, group.name, group.hosts, members, len(read | group.callers))
+        return self._tally.add_comm(
+            ranks, group.name, group.hosts, members, len(read | group.callers)
+        )
 
     def pattern(self) -> Pattern:
         header, source = self._header, self._from
@@ -71,11 +81,11 @@ class _Builder:
         else:
             self._sum()
         lost: Counter[Hashable] = Counter()
-        for (comm, _), calls in source.lost.items():
+        for (comm, _), calls in source.lost_calls.items():
             lost[comm] = max(lost[comm], calls)
         header.dropped += lost.total()
         self._add_remarks()
-        return self._tally.pattern()
+        return self._tally.to_pattern()
 
     def _set_times(self) -> None:
         """Find the first start, to which all starts are relative, and the time of the record."""
@@ -107,7 +117,7 @@ class _Builder:
             starts = [call.at_us for call in queues[process] if call.at_us is not None]
             back = sum(later < earlier - _BACK_US for earlier, later in pairwise(starts))
             if back:
-                self._from.note(
+                self._from.add_note(
                     f"rank {self._ranks[process]}: {counted(back, 'time')} the clock went back by"
                     " more than 1 ms"
                 )
@@ -120,19 +130,19 @@ class _Builder:
             first = joined.queues[0] if joined.queues else 0
             self._add(joined, processes[first])
         if merged.forced:
-            self._from.note(
+            self._from.add_note(
                 f"{counted(merged.forced, 'call')} in the order of their starts, because ranks"
                 " disagree about the order"
             )
         if merged.mismatched:
-            self._from.note(
+            self._from.add_note(
                 f"{counted(merged.mismatched, 'call')} with other functions or sizes on other"
                 " ranks; the lowest rank's are kept"
             )
 
     def _add(self, joined: Joined, process: Hashable) -> None:
         call = joined.call
-        self._tally.add(
+        self._tally.add_calls(
             self._arguments(call, process),
             at_us=self._relative_us(call.at_us),
             gpu_at_us=self._relative_us(call.gpu_at_us),
@@ -153,7 +163,7 @@ class _Builder:
         A collective was called as often as the rank that called it most often; its times are those
         of that rank. Sends and receives of each process count.
         """
-        largest: dict[Hashable, tuple[Counts, Hashable]] = {}
+        largest: dict[Hashable, tuple[EqualCalls, Hashable]] = {}
         for process in self._processes:
             for name, counts in self._from.counts.get(process, {}).items():
                 point_to_point = counts.call.function in POINT_TO_POINT
@@ -163,21 +173,21 @@ class _Builder:
         for counts, process in largest.values():
             self._add_counts(counts, process)
 
-    def _add_counts(self, counts: Counts, process: Hashable) -> None:
+    def _add_counts(self, counts: EqualCalls, process: Hashable) -> None:
         arguments = self._arguments(counts.call, process)
-        self._tally.add(
+        self._tally.add_calls(
             arguments,
             counts.calls,
             at_us=self._relative_us(counts.first_us),
             predicted_us=self._predicted_us(counts.call),
         )
-        self._tally.add(arguments, 0, at_us=self._relative_us(counts.last_us))
+        self._tally.add_calls(arguments, 0, at_us=self._relative_us(counts.last_us))
         for duration in counts.cpu_us:
-            self._tally.add(arguments, 0, cpu_us=duration)
+            self._tally.add_calls(arguments, 0, cpu_us=duration)
         for duration in counts.gpu_us:
-            self._tally.add(arguments, 0, gpu_us=duration)
+            self._tally.add_calls(arguments, 0, gpu_us=duration)
 
-    def _choice(self, call: Observed) -> Choice | None:
+    def _choice(self, call: Observed) -> AlgorithmChoice | None:
         return self._from.choices.get((call.comm, call.function, call.bytes))
 
     def _predicted_us(self, call: Observed) -> float | None:
@@ -202,13 +212,13 @@ class _Builder:
         for (function, _), calls in source.omitted.items():
             omitted[function] = max(omitted[function], calls)
         for function, calls in omitted.items():
-            source.note(
+            source.add_note(
                 f"left out, because it moves no data of the application: {function},"
                 f" {counted(calls, 'call')}"
             )
         several = sum(choice is None for choice in source.choices.values())
         if several:
-            source.note(
+            source.add_note(
                 f"{counted(several, 'size')} for which NCCL chose several algorithms or protocols;"
                 " none is stated"
             )
@@ -229,13 +239,13 @@ def _number(numbers: dict[Hashable, int], process: Hashable, value: Hashable) ->
 
 
 def _number_ranks(
-    known: dict[Hashable, int | None], groups: dict[Hashable, Group]
+    known: dict[Hashable, int | None], groups: dict[Hashable, CommMembers]
 ) -> dict[Hashable, int]:
     """The rank in the job of each process: as stated, else its rank in the largest communicator,
     else its number in order of appearance.
     """
     with_ranks = [group for group in groups.values() if group.rank_of]
-    largest = max(with_ranks, key=lambda group: group.ranks, default=Group())
+    largest = max(with_ranks, key=lambda group: group.ranks, default=CommMembers())
     ranks = {
         process: largest.rank_of.get(process) if rank is None else rank
         for process, rank in known.items()

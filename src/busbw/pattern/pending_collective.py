@@ -52,7 +52,7 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
             try:
                 _take(entry, rank, groups)
             except json_recovery.UNEXPECTED as error:
-                collector.problem(f"{source.name}: {type(error).__name__}: {error}")
+                collector.add_problem(f"{source.name}: {type(error).__name__}: {error}")
     pending = []
     for name, ranks in groups.items():
         collective = _first(name, ranks, _members(configured, name))

@@ -32,6 +32,9 @@ from busbw.pattern.readers import (
 )
 from busbw.pattern.source import Source, opened
 
+RECORD = "record"
+CAPTURED = ".capture"
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -49,7 +52,6 @@ class Format:
     read: Callable[[Source, Collector], None]
 
 
-RECORD = "record"
 # The first that recognizes a file reads it: those with the clearest marks are first.
 FORMATS: tuple[Format, ...] = (
     Format(
@@ -225,7 +227,7 @@ class _Job:
         held a call.
         """
         for error in unrecognized:
-            self._collector.problem(error.message)
+            self._collector.add_problem(error.message)
         if not self._collector.call_count:
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""
@@ -245,9 +247,6 @@ def _record(source: Source) -> Pattern:
     record = pattern_lines.read(lines, source.name)
     record.header.skipped += collector.header.skipped
     return record
-
-
-CAPTURED = ".capture"
 
 
 def load(files: Sequence[str], source: str | None = None) -> Pattern:

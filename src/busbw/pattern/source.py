@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, cast
 from busbw.core.errors import UsageError
 from busbw.pattern.collector import Collector
 
-HEAD = 1 << 16  # bytes that formats are recognizes from
+HEAD_BYTES = 1 << 16  # bytes that formats are recognizes from
 LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
@@ -74,7 +74,7 @@ class _GzipStream(io.RawIOBase):
             )
 
     def _read_packed(self) -> bytes:
-        piece = self._packed.read(HEAD)
+        piece = self._packed.read(HEAD_BYTES)
         self._packed_bytes += len(piece)
         return piece
 
@@ -92,7 +92,7 @@ class Source:
     def head(self) -> bytes:
         """The first bytes, which are not consumed."""
         try:
-            return self.stream.peek(HEAD)[:HEAD]
+            return self.stream.peek(HEAD_BYTES)[:HEAD_BYTES]
         except (EOFError, OSError, zlib.error):
             return b""
 
@@ -116,7 +116,7 @@ class Source:
                 number += 1
                 yield number, line
         except (EOFError, OSError, zlib.error) as error:
-            collector.problem(f"{self.name}: line {number + 1}: {error}")
+            collector.add_problem(f"{self.name}: line {number + 1}: {error}")
 
     def read_all(self, collector: Collector) -> bytes:
         """The content, as far as it can be read; UsageError above WHOLE_LIMIT."""
@@ -130,18 +130,18 @@ class Source:
                 if size > WHOLE_LIMIT:
                     raise UsageError(f"{self.name}: {limit}", "trim it")
         except (EOFError, OSError, zlib.error) as error:
-            collector.problem(f"{self.name}: byte {size}: {error}")
+            collector.add_problem(f"{self.name}: byte {size}: {error}")
         return b"".join(pieces)
 
 
 def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
     """A source of the bytes in `raw`, decompressed if they are those of gzip."""
-    stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD)
+    stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD_BYTES)
     try:
         packed = stream.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:
         message = f"{name}: {error.strerror or error}"
         raise UsageError(message, "name a file that can be read") from error
     if packed:
-        stream = io.BufferedReader(_GzipStream(stream), HEAD)
+        stream = io.BufferedReader(_GzipStream(stream), HEAD_BYTES)
     return Source(name, stream, number, files)

@@ -11,9 +11,9 @@ from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.replay.text import ROWS, more
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import known, peers_text, percent_text, time_text
+from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
-NARROWED = 80
+DEFAULT_WIDTH = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
 _OPTIONAL = {
     "type",
@@ -88,7 +88,9 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="calls", value=lambda line: line.row.calls),
     Column(
         title="predicted",
-        value=lambda line: known(line.row.predicted_us, lambda time: time_text(time * 1e-6)),
+        value=lambda line: text_or_unknown(
+            line.row.predicted_us, lambda time: time_text(time * 1e-6)
+        ),
     ),
     Column(title="least", value=_time("least")),
     Column(title="median", value=_time("median")),
@@ -101,7 +103,7 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
 
     At most `width` characters wide, 80 without one.
     """
-    width = width or NARROWED
+    width = width or DEFAULT_WIDTH
     sort_kind = kind(pattern)
     lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if _is_shown(column, lines)]

@@ -16,7 +16,7 @@ from busbw.history.comparison import (
     summary,
     warnings,
 )
-from busbw.report.rows import NONE, ReportInput, scroll
+from busbw.report.rows import NO_VALUE, ReportInput, scroll
 from busbw.ui.html.element import add, tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.number_formats import time_text
@@ -84,23 +84,23 @@ def _line(key: CellKey, files: Sequence[CellsByKey]) -> Iterator[Element]:
     """
     yield tag("th", format_size(key.size_bytes), scope="row")
     for text, (_, classes) in zip((key.dtype, key.op, placement(key)), KEYS[1:], strict=True):
-        yield tag("td", text or NONE, class_=classes)
+        yield tag("td", text or NO_VALUE, class_=classes)
     baseline_s = next((cells[key].a_s for cells in files if key in cells), None)
     yield _time(baseline_s, "first")
     for cells in files:
         cell = cells.get(key)
         if cell is None:
             yield _time(None, "first extra")
-            yield tag("td", NONE)
-            yield tag("td", NONE, class_="words")
+            yield tag("td", NO_VALUE)
+            yield tag("td", NO_VALUE, class_="words")
             continue
         yield _time(cell.b_s, "first extra")
         interval = None
         if cell.low is not None:
             interval = tag("small", f" {interval_text(cell)}", class_="extra")
-        yield tag("td", NONE if cell.ratio is None else ratio_text(cell.ratio), interval)
+        yield tag("td", NO_VALUE if cell.ratio is None else ratio_text(cell.ratio), interval)
         yield tag("td", cell.verdict.value, class_=f"words c-{cell.verdict.value}")
 
 
 def _time(seconds: float | None, classes: str) -> Element:
-    return tag("td", NONE if seconds is None else time_text(seconds), class_=classes)
+    return tag("td", NO_VALUE if seconds is None else time_text(seconds), class_=classes)

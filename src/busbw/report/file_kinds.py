@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
-from busbw.check import command_text, error_growth_types, launch_text
 from busbw.check import text as check_text
-from busbw.check.error_growth_types import TrendReport
+from busbw.check.command import text as command_text
+from busbw.check.doctor import text as launch_text
+from busbw.check.trend import text as trend_text
+from busbw.check.trend.types import TrendReport
 from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
 from busbw.core import json_codec, pattern, tuner_table
 from busbw.core.comparison import SCHEMA as COMPARISON
@@ -41,7 +43,7 @@ SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """One kind of file: its title, its structure, and its text.
 
     `text` takes the structure and the width of the terminal, None for a file.
@@ -62,22 +64,22 @@ def _without_version(schema: str) -> str:
     return schema.partition("/")[0]
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind("Comparison", Comparison, comparison.text, COMPARISON),
-    Kind("Link test", LinkReport, link_text.render),
-    Kind("Search for slow hosts", SuspectReport, link_text.render_suspects),
-    Kind("Link counters", WatchInterval, watch_text.table),
-    Kind("Check of a machine", CheckReport, check_text.text),
-    Kind("Check of several machines", ClusterReport, check_text.cluster_text),
-    Kind("Check of a command line", CommandReport, command_text.text),
-    Kind("Check of a launch", Diagnosis, launch_text.text),
-    Kind("Check of a job", JobReport, job_text.text),
-    Kind("Trend of errors", TrendReport, error_growth_types.text),
-    Kind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
-    Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
-    Kind("Prediction", Prediction, prediction_text.text),
-    Kind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
-    Kind("Explanation", Explanation, explanation_text.text),
+KINDS: tuple[FileKind, ...] = (
+    FileKind("Comparison", Comparison, comparison.text, COMPARISON),
+    FileKind("Link test", LinkReport, link_text.render),
+    FileKind("Search for slow hosts", SuspectReport, link_text.render_suspects),
+    FileKind("Link counters", WatchInterval, watch_text.table),
+    FileKind("Check of a machine", CheckReport, check_text.text),
+    FileKind("Check of several machines", ClusterReport, check_text.cluster_text),
+    FileKind("Check of a command line", CommandReport, command_text.text),
+    FileKind("Check of a launch", Diagnosis, launch_text.text),
+    FileKind("Check of a job", JobReport, job_text.text),
+    FileKind("Trend of errors", TrendReport, trend_text.text),
+    FileKind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
+    FileKind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
+    FileKind("Prediction", Prediction, prediction_text.text),
+    FileKind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
+    FileKind("Explanation", Explanation, explanation_text.text),
 )
 BY_SCHEMA = {kind.name: kind for kind in KINDS}
 _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {

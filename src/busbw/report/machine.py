@@ -12,12 +12,12 @@ from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.measure.formats.table import sweep_text
-from busbw.report.rows import NONE, nominal, scroll
+from busbw.report.rows import NO_VALUE, nominal, scroll
 from busbw.ui.html.element import tag
 from busbw.ui.number_formats import nccl_version_text
 
-FEW = 16  # at most so many lines are not folded
-LONG = 24  # characters
+MAX_UNFOLDED_LINES = 16  # at most so many lines are not folded
+LONG_TEXT = 24  # characters
 
 
 def machine(result: Result) -> list[Element]:
@@ -57,7 +57,7 @@ def _cell(text: str | Element, title: str) -> Element:
 
     A long text keeps a minimum width, so that the box scrolls.
     """
-    long = isinstance(text, str) and len(text) > LONG
+    long = isinstance(text, str) and len(text) > LONG_TEXT
     return tag("td", text, class_="long" if long else None, data_title=title)
 
 
@@ -71,12 +71,12 @@ def _hosts(hosts: Sequence[Host]) -> Element | None:
 def _host(host: Host) -> tuple[str, ...]:
     no_gpu = f"no GPU found: {host.gpu_reason}" if host.gpu_reason else "no GPU found"
     return (
-        host.hostname or NONE,
+        host.hostname or NO_VALUE,
         _grouped(map(_gpu, host.gpus)) or no_gpu,
         _grouped(map(_nic, host.nics)) or "no network card found",
-        f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
-        host.kernel or NONE,
-        host.driver or NONE,
+        f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NO_VALUE,
+        host.kernel or NO_VALUE,
+        host.driver or NO_VALUE,
     )
 
 
@@ -107,8 +107,8 @@ def _nic(nic: Nic) -> str:
 
 
 def _foldable(title: str, content: Element, lines: int) -> Element:
-    """Content under its title, folded if it has more than FEW lines."""
-    open = "" if lines <= FEW else None
+    """Content under its title, folded if it has more than MAX_UNFOLDED_LINES lines."""
+    open = "" if lines <= MAX_UNFOLDED_LINES else None
     return tag("details", tag("summary", title), content, open=open)
 
 
@@ -120,8 +120,8 @@ def _ranks(result: Result) -> Element | None:
         (
             str(device.rank),
             device.host,
-            device.name or NONE,
-            device.bus or NONE,
+            device.name or NO_VALUE,
+            device.bus or NO_VALUE,
             str(device.process),
         )
         for device in devices

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.measure.formats import (
     log_lines,
     read_nccl_tests_json,
@@ -30,6 +30,7 @@ from busbw.train.types import TrainRun
 LARGEST_COUNT = (1 << 63) - 1  # NCCL counts with 64 bits
 SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
+RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
 def check(result: AnyResult) -> None:
@@ -48,7 +49,7 @@ def check(result: AnyResult) -> None:
         _check_plan(result.plan)
 
 
-def _check_row(row: Row, number: int) -> None:
+def _check_row(row: ResultRow, number: int) -> None:
     for name, value in (
         ("size", row.size_bytes),
         ("count", row.count),
@@ -191,9 +192,6 @@ def _check_rounds(plan: Plan, exchange: Exchange, where: str) -> None:
                 reading.FORMATS,
             )
         _check_times([*bucket_s, *busy_s], where)
-
-
-RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
 def read(

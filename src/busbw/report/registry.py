@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
 from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
@@ -30,7 +31,7 @@ class View:
     name: str
     help: str
     header: Callable[[Result], str] = _empty
-    row: Callable[[Result, Row], str] = _empty
+    row: Callable[[Result, ResultRow], str] = _empty
     footer: Callable[[Result], str] = _empty
     streams: bool = True
 
@@ -74,18 +75,29 @@ VIEWS: tuple[View, ...] = (
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
-def view(name: str, width: int | None = None) -> View:
+def view(name: str, width: int | None = None, *, colors: bool = False) -> View:
     """The view called `name`; UsageError if there is none.
 
-    `width` is the number of columns of a terminal: the table then has colors and fits it.
+    The table fits `width` columns, None for all of its own, and has `colors` for a terminal.
     """
     view = BY_NAME.get(name)
     if view is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    return _in_terminal(view, width) if name == "table" and width else view
+    if name != "table" or (width is None and not colors):
+        return view
+    return _colored(view, width) if colors else _fitted(view, width)
 
 
-def _in_terminal(plain: View, width: int) -> View:
+def _fitted(whole: View, width: int | None) -> View:
+    return replace(
+        whole,
+        header=partial(table.header, width=width),
+        row=partial(table.row, width=width),
+        footer=partial(table.footer, width=width),
+    )
+
+
+def _colored(plain: View, width: int | None) -> View:
     from busbw.measure.formats import table_rich as rich
 
     def escaped(part: Callable[..., Any]) -> Callable[..., str]:
@@ -97,13 +109,18 @@ def _in_terminal(plain: View, width: int) -> View:
 
 
 def render(
-    result: AnyResult, name: str, source: str = "this result", width: int | None = None
+    result: AnyResult,
+    name: str,
+    source: str = "this result",
+    width: int | None = None,
+    *,
+    colors: bool = False,
 ) -> str:
     """The whole text of a result in the view called `name`.
 
     UsageError, which names `source`, if the view is for sweeps only and the result is no sweep.
     """
-    sweep_view = view(name, width)
+    sweep_view = view(name, width, colors=colors)
     if isinstance(result, Result):
         return sweep_view.render(result)
     if name == "json":

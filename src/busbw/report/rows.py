@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from busbw.core.cells import Figure, all_figures, figures
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
 from busbw.ui.columns import Column
@@ -19,6 +19,12 @@ from busbw.ui.number_formats import time_text
 
 SMALLEST, LARGEST = 1e-15, 1e18  # what can be drawn: seconds, bytes per second, ratios
 LETTERS = "ABCDEFGH"  # one for each color of style.css
+NO_VALUE = "–"
+MAX_MISMATCHES = 20
+WORDS = {"type", "op", "placement", "stop"}  # columns that are aligned to the left
+# columns that are hidden on narrow screens
+EXTRA_TITLES = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}
+ROW_COLUMNS = tuple(BY_TITLE[title] for title in ("type", "op", "root", "repeat"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +107,11 @@ def nominal(bytes_per_s: float) -> str:
     return f"{bytes_per_s / 1e9:.3f}".rstrip("0").rstrip(".")
 
 
-NONE = "–"
-MAX_MISMATCHES = 20
-WORDS = {"type", "op", "placement", "stop"}  # columns that are aligned to the left
-# columns that are hidden on narrow screens
-EXTRA = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}
-
-
 def _interval(result: Result, figure: Figure) -> str:
     """`17.30 – 17.52 us`; with both units if they differ."""
     low, high = figure.cell.low_s, figure.cell.high_s
     if low is None or high is None:
-        return NONE
+        return NO_VALUE
     low_text, high_text = time_text(low), time_text(high)
     number, unit = low_text.split(" ")
     if high_text.endswith(f" {unit}"):
@@ -120,18 +119,17 @@ def _interval(result: Result, figure: Figure) -> str:
     return f"{low_text} – {high_text}"
 
 
-ROW_COLUMNS = tuple(BY_TITLE[title] for title in ("type", "op", "root", "repeat"))
 CELL_COLUMNS: tuple[Column, ...] = (
     Column(title="placement", value=lambda result, figure: figure.placement),
     BY_TITLE["time"],
     BY_TITLE["cputime"],
     Column(title="interval", value=_interval),
-    Column(title="n", value=lambda result, figure: figure.n or NONE),
+    Column(title="n", value=lambda result, figure: figure.n or NO_VALUE),
     *(BY_TITLE[title] for title in ("stop", "launch", "skew")),
     Column(
         title="p99",
         value=lambda result, figure: (
-            NONE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)
+            NO_VALUE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)
         ),
     ),
     *(BY_TITLE[title] for title in ("algbw", "busbw", "ideal")),
@@ -147,7 +145,7 @@ def _shown(result: Result, columns: Sequence[Column]) -> list[Column]:
 
     def filled(column: Column) -> bool:
         texts = {column.text(result, figure) for figure in all_figures(result)}
-        return not texts <= {"", "-", NONE}
+        return not texts <= {"", "-", NO_VALUE}
 
     return [column for column in columns if column.shown(result) and filled(column)]
 
@@ -182,7 +180,7 @@ def _title(result: Result, column: Column) -> Element:
     return add(title, " ", tag("small", unit)) if unit else title
 
 
-def _body(result: Result, row: Row, of_row: list[Column], of_cell: list[Column]) -> Element:
+def _body(result: Result, row: ResultRow, of_row: list[Column], of_cell: list[Column]) -> Element:
     """A line for each placement; the columns of the row span all of them."""
     body, figures_of_row = tag("tbody"), figures(row)
     for number, figure in enumerate(figures_of_row):
@@ -203,7 +201,7 @@ def _cell(result: Result, figure: Figure, column: Column, span: int | None = Non
 def _class(column: Column, *, warn: bool = False) -> str | None:
     names = (
         "words" if column.title in WORDS else "",
-        "extra" if column.title in EXTRA else "",
+        "extra" if column.title in EXTRA_TITLES else "",
         "warn" if warn else "",
     )
     return " ".join(filter(None, names)) or None

@@ -11,7 +11,7 @@ from busbw.history.comparison import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
 from busbw.report.comparison import Comparisons
 from busbw.report.machine import facts, table
-from busbw.report.rows import NONE, ReportInput, alike, drawable, nominal, unlike
+from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, nominal, unlike
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.number_formats import busbw_text, library, machine, percent_text, problems, time_text
@@ -90,7 +90,7 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
     tiles = facts(
         (name, tag("span", tag("b", number), tag("small", note)))
         for name, number, note in _main_numbers(inputs[0].result)
-        if number != NONE
+        if number != NO_VALUE
     )
     if tiles is not None:
         tiles.set("class", "tiles")
@@ -102,14 +102,14 @@ def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
     peak, ideal = headline(result), result.ideal
     measured = [figure for figure in precise_figures(result) if drawable(figure.time_s)]
     fastest = min(measured, key=lambda figure: figure.time_s, default=None)
-    share, bound = NONE, ""
+    share, bound = NO_VALUE, ""
     if ideal:
         bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
     if peak and ideal:
         share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
-    shortest = time_text(fastest.cell.time_s) if fastest else NONE
+    shortest = time_text(fastest.cell.time_s) if fastest else NO_VALUE
     return [
-        ("peak busbw", busbw_text(peak) if peak else NONE, _cell_text(peak)),
+        ("peak busbw", busbw_text(peak) if peak else NO_VALUE, _cell_text(peak)),
         ("of ideal", share, bound),
         ("shortest time", shortest, _cell_text(fastest)),
         ("data check", _data(result), counted(_checks(result), "check")),
@@ -141,8 +141,8 @@ def _line(source: ReportInput) -> list[str | Element]:
     return [
         tag("span", swatch(source.index, "plain"), f" {source.title}"),
         result.spec.row.title,
-        _machine(result) or NONE,
-        result.start or NONE,
+        _machine(result) or NO_VALUE,
+        result.start or NO_VALUE,
         *(number for _, number, _ in _main_numbers(result)),
     ]
 

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from busbw.core.cells import CellKey, cells, medians, usable
-from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, machine
+from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, machine
 from busbw.core.result import Result
-from busbw.stats.judging import RELEVANT
+from busbw.stats.judging import RELEVANT_DIFFERENCE
 from busbw.stats.rank_tests import ROUNDING, fewest_chance, level, sweep_test
-from busbw.stats.rounds import quantile, tail
+from busbw.stats.rounds import t_quantile, t_tail
 
 # standard deviation over median absolute deviation of a normal distribution
 STDEV_OVER_MAD = 1.4826
-NEAREST = 5  # sizes
+NEAREST_SIZES = 5  # sizes
 LARGEST_LOG = 700.0  # the exponential of more is no finite number
-TOLERANCE = 0.1
-RARE = 0.2  # share of the stored runs: what more of them do is usual
+DEFAULT_TOLERANCE = 0.1
+MAX_RARE_SHARE = 0.2  # share of the stored runs: what more of them do is usual
 
 Times = Mapping[int, Mapping[CellKey, float]]  # seconds by stored run and cell
 Logs = Mapping[CellKey, Sequence[float]]  # logarithms of times by cell; the last run is the new one
@@ -47,7 +47,7 @@ def distances(
     standard deviations. A cell with a spread of 0 has nothing to judge by: all its runs are near.
     """
     runs = len(logs[0]) - 1
-    scale = quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
+    scale = t_quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
     signs = []
     for log, spread in zip(logs, spreads, strict=True):
         middle = statistics.median(log[:-1])
@@ -64,7 +64,7 @@ def spreads(earlier: Times) -> dict[CellKey, float]:
     agree by chance. Empty with fewer than EARLIEST runs.
     """
     runs = list(earlier.values())
-    if len(runs) < EARLIEST:
+    if len(runs) < MIN_RUNS:
         return {}
     deviations = {}
     for key in runs[0]:
@@ -92,7 +92,9 @@ def needed(confidence: float) -> int:
     return next(count for count in counts if fewest_chance(count, 1, two_sided=False) <= rate)
 
 
-def check(result: Result, earlier: Times, confidence: float, tolerance: float = TOLERANCE) -> Check:
+def check(
+    result: Result, earlier: Times, confidence: float, tolerance: float = DEFAULT_TOLERANCE
+) -> Check:
     """Whether any cell of the run is slower than in `earlier` runs on its machine.
 
     Runs without all of its cells are ignored. With enough runs the test is by order: if nothing
@@ -116,13 +118,13 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
         signs = _distances(logs, rate, tolerance)
     signs_by_run = zip(*signs, strict=True)  # the last run is the new one
     unusual = [run for run, in_cells in zip(runs, signs_by_run, strict=False) if any(in_cells)]
-    rare = len(unusual) <= max(1, RARE * len(runs))
+    rare = len(unusual) <= max(1, MAX_RARE_SHARE * len(runs))
     checked = []
     judged = _judge(logs, basis, rate)
     for (key, time_s), (p, largest_ratio), sign in zip(new.items(), judged, signs, strict=True):
         cell = _checked_cell(key, time_s, [times[key] for times in runs.values()])
         significant = basis is not Basis.NONE and p <= rate
-        slower = significant and time_s >= cell.median_s * (1 + RELEVANT)
+        slower = significant and time_s >= cell.median_s * (1 + RELEVANT_DIFFERENCE)
         far = rare and sign[-1] > 0
         checked.append(
             msgspec.structs.replace(cell, p=p, slower=slower, most=largest_ratio, far=far)
@@ -162,7 +164,7 @@ def _checked_cell(key: CellKey, time_s: float, earlier_s: Sequence[float]) -> Ch
 def _basis(runs: int, confidence: float) -> Basis:
     if runs >= needed(confidence):
         return Basis.ORDER
-    return Basis.SPREAD if runs >= EARLIEST else Basis.NONE
+    return Basis.SPREAD if runs >= MIN_RUNS else Basis.NONE
 
 
 def _chance_by_order(runs: int, rate: float) -> float:
@@ -199,7 +201,7 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
     benchmarks/history_rates_202611 has the rates with and without such tails.
     """
     runs, family = len(next(iter(logs.values()))) - 1, len(logs)
-    limit = quantile(rate / family, runs - 1)
+    limit = t_quantile(rate / family, runs - 1)
     scale = math.sqrt(1 + 1 / runs)
     deviations = {key: statistics.stdev(log[:-1]) for key, log in logs.items()}
     spreads = _widened(deviations)
@@ -209,22 +211,24 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
             judged.append((1.0, None))
             continue
         excess = log[-1] - statistics.fmean(log[:-1])
-        p = min(1.0, family * tail(excess / (scale * spreads[key]), runs - 1))
+        p = min(1.0, family * t_tail(excess / (scale * spreads[key]), runs - 1))
         largest_log = excess + limit * scale * deviations[key]
         judged.append((p, math.exp(min(largest_log, LARGEST_LOG))))
     return judged
 
 
 def _nearest(deviations: Mapping[CellKey, float], key: CellKey) -> list[float]:
-    """The deviations of this cell and the sizes next to it, NEAREST in all if there are so many."""
+    """The deviations of this cell and the sizes next to it, NEAREST_SIZES in all if there are so
+    many.
+    """
     series = sorted(
         (neighbor.size_bytes, deviation)
         for neighbor, deviation in deviations.items()
         if _series(neighbor) == _series(key)
     )
-    first = bisect_left(series, key.size_bytes, key=lambda pair: pair[0]) - NEAREST // 2
-    first = max(0, min(first, len(series) - NEAREST))
-    return [deviation for _, deviation in series[first : first + NEAREST]]
+    first = bisect_left(series, key.size_bytes, key=lambda pair: pair[0]) - NEAREST_SIZES // 2
+    first = max(0, min(first, len(series) - NEAREST_SIZES))
+    return [deviation for _, deviation in series[first : first + NEAREST_SIZES]]
 
 
 def _series(key: CellKey) -> CellKey:

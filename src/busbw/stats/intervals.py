@@ -17,7 +17,7 @@ from statistics import NormalDist
 import msgspec
 
 EXACT_UP_TO = 400  # beyond it the normal approximation is right to 1e-4
-LEAST_CORRELATION = 0.2  # weaker correlation widens an interval less than its own uncertainty
+MIN_CORRELATION = 0.2  # weaker correlation widens an interval less than its own uncertainty
 
 
 @lru_cache(maxsize=4096)
@@ -61,7 +61,7 @@ def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]
     """
     n, r = len(samples), correlation(samples)
     independent = n
-    if r > max(LEAST_CORRELATION, 2 / math.sqrt(n or 1)):
+    if r > max(MIN_CORRELATION, 2 / math.sqrt(n or 1)):
         independent = int(n * (1 - r) / (1 + r))
     rank = depth(independent, confidence)
     if rank is None:

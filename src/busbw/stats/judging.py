@@ -12,13 +12,13 @@ import msgspec
 from busbw.core.cells import CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
 from busbw.core.result import Cell, Result
-from busbw.stats.intervals import LEAST_CORRELATION, correlation
+from busbw.stats.intervals import MIN_CORRELATION, correlation
 from busbw.stats.rank_tests import Shift, holm, level, shift, sweep_test
-from busbw.stats.rounds import tail
+from busbw.stats.rounds import t_tail
 
 # Large operations differ by up to 1.7 % between runs on one machine
 # (benchmarks/all_reduce_2xh200_202611).
-RELEVANT = 0.02
+RELEVANT_DIFFERENCE = 0.02
 # The variation of means of 20 operations. In that record no pair of 2,170 such cells differs by
 # more than the sum of the two, though 12 % differ by more than 30 %.
 MEANS_SHARE = 0.1
@@ -53,7 +53,7 @@ def verdict(shift: Shift, limits: Limits) -> Verdict:
 
     Same: the whole interval lies within the tolerance.
     """
-    relevant, tolerated = 1 + min(RELEVANT, limits.tolerance), 1 + limits.tolerance
+    relevant, tolerated = 1 + min(RELEVANT_DIFFERENCE, limits.tolerance), 1 + limits.tolerance
     if shift.p <= limits.level and shift.ratio >= relevant:
         return Verdict.SLOWER
     if shift.p <= limits.level and shift.ratio <= 1 / relevant:
@@ -180,7 +180,7 @@ def _p_of_runs(a: Cell, b: Cell, apart: float) -> float:
     if not spread:
         return 0.0
     distance = abs(statistics.median(b_logs) - statistics.median(a_logs))
-    return 2 * tail(distance / spread, len(a_logs) + len(b_logs) - 2)
+    return 2 * t_tail(distance / spread, len(a_logs) + len(b_logs) - 2)
 
 
 def _logs(cell: Cell) -> list[float]:
@@ -215,7 +215,7 @@ def independent(samples: Sequence[float]) -> Sequence[float]:
     the distribution, which the rank test needs; means of neighbors would not.
     """
     r = correlation(samples)
-    if r <= max(LEAST_CORRELATION, 2 / math.sqrt(len(samples) or 1)):
+    if r <= max(MIN_CORRELATION, 2 / math.sqrt(len(samples) or 1)):
         return samples
     if r >= 1:
         return samples[:1]

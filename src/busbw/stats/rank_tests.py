@@ -22,6 +22,8 @@ import msgspec
 
 EXACT_STEPS = 50_000  # above this the normal approximation of U is used; its tails are wider
 PRECISION = 1e-7  # of a shift of logarithms: finer than any timer
+MAX_SPLITS = 4000  # beyond it, a fixed sample of the splits is used
+ROUNDING = 1e-9
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -153,10 +155,6 @@ def fewest(family: int, rate: float) -> int:
     """
     counts = itertools.count(1)
     return next(count for count in counts if 2 * family <= rate * math.comb(2 * count, count))
-
-
-MAX_SPLITS = 4000  # beyond it, a fixed sample of the splits is used
-ROUNDING = 1e-9
 
 
 def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) -> list[float]:

@@ -4,12 +4,12 @@ Steps of one round follow each other and are not independent samples, so each ro
 Methods take turns within a round, so a comparison of two uses the differences, or the logarithms of
 the ratios, of values of the same round: what changes slowly cancels out.
 
-`tail` and `quantile` are those of Student's t distribution. Source: Abramowitz and Stegun, Handbook
-of Mathematical Functions, 26.7.3 and 26.7.4.
+`t_tail` and `t_quantile` are those of Student's t distribution. Source: Abramowitz and Stegun,
+Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
 
-`broken` finds figures of a training that contradict each other: a part larger than its whole, or a
-step that is longer without the network. They come from disturbances, such as ranks that compete for
-processors. No recommendation can rest on them.
+`broken_bounds` finds figures of a training that contradict each other: a part larger than its
+whole, or a step that is longer without the network. They come from disturbances, such as ranks that
+compete for processors. No recommendation can rest on them.
 """
 
 import math
@@ -18,10 +18,19 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean, stdev
 from typing import NamedTuple
 
-PRECISION = 1e-9
+QUANTILE_PRECISION = 1e-9
+CONFIDENCE = 0.95
+# The ends of a ratio's interval may differ by this factor; beyond it, the rounds do not say enough.
+MAX_END_RATIO = 2.0
+LARGEST_LOG = 700.0  # the exponential of more is no finite number
+CONTRADICTION_SHARE = 0.02  # of a step: smaller contradictions change no answer
+# Without an interval, noise can look like a smaller contradiction
+ONE_ROUND_CONTRADICTION_SHARE = 0.25
+# Probability that noise alone gives a contradiction, over all bounds of a result
+FALSE_ALARM_CHANCE = 0.05
 
 
-def tail(t: float, freedom: int) -> float:
+def t_tail(t: float, freedom: int) -> float:
     """P(T > t) for this many degrees of freedom, at least 1."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     cosine2 = math.cos(angle) ** 2
@@ -36,24 +45,18 @@ def tail(t: float, freedom: int) -> float:
     return beyond if t >= 0 else 1 - beyond
 
 
-def quantile(share: float, freedom: int) -> float:
+def t_quantile(share: float, freedom: int) -> float:
     """The t with P(T > t) = share, for a share above 0 and at most one half."""
     low, high = 0.0, 1.0
-    while tail(high, freedom) > share:
+    while t_tail(high, freedom) > share:
         low, high = high, 2 * high
-    while high - low > PRECISION * high:
+    while high - low > QUANTILE_PRECISION * high:
         middle = (low + high) / 2
-        if tail(middle, freedom) > share:
+        if t_tail(middle, freedom) > share:
             low = middle
         else:
             high = middle
     return high
-
-
-CONFIDENCE = 0.95
-# The ends of a ratio's interval may differ by this factor; beyond it, the rounds do not say enough.
-UNCLEAR = 2.0
-LARGEST_LOG = 700.0  # the exponential of more is no finite number
 
 
 class Interval(NamedTuple):
@@ -63,43 +66,38 @@ class Interval(NamedTuple):
     high: float
 
 
-def of_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
     """The interval of the mean of one value per round; None for fewer than two."""
     if len(values) < 2:
         return None
     mean, freedom = fmean(values), len(values) - 1
-    half_width = quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
+    half_width = t_quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
     return Interval(mean - half_width, mean + half_width)
 
 
-def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
     """The interval of the geometric mean of one positive ratio per round; None for fewer than
     two.
     """
-    logs = of_mean([math.log(ratio) for ratio in ratios], confidence)
+    logs = mean_interval([math.log(ratio) for ratio in ratios], confidence)
     if logs is None:
         return None
     return Interval(math.exp(logs.low), math.exp(min(logs.high, LARGEST_LOG)))
 
 
-def unclear(ratio: Interval | None) -> bool:
+def is_too_wide(ratio: Interval | None) -> bool:
     """Whether a ratio has an interval that is too wide to be of use."""
-    return ratio is not None and ratio.high > UNCLEAR * ratio.low
-
-
-SLACK = 0.02  # of a step: smaller contradictions change no answer
-SLACK_OF_ONE_ROUND = 0.25  # without an interval, noise can look like a smaller contradiction
-ERROR = 0.05  # probability that noise alone gives a contradiction, over all bounds of a result
+    return ratio is not None and ratio.high > MAX_END_RATIO * ratio.low
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure with one value per round: seconds, or a `share` of a step alone.
 
-    `what` is its name in sentences.
+    `name` is its name in sentences.
     """
 
-    what: str
+    name: str
     values: Sequence[float]
     share: bool = False
 
@@ -111,7 +109,7 @@ class Figure:
     @property
     def interval(self) -> Interval | None:
         """The interval of `value`; None for fewer than two rounds."""
-        return of_ratio(self.values) if self.share else of_mean(self.values)
+        return ratio_interval(self.values) if self.share else mean_interval(self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,27 +125,27 @@ class Bound:
     step_s: Sequence[float] = ()
     name: str = ""
 
-    def broken(self, confidence: float) -> bool:
-        """Whether the figure is more than the limit, by more than SLACK and beyond the interval
-        of this confidence.
+    def is_broken(self, confidence: float) -> bool:
+        """Whether the figure is more than the limit, by more than CONTRADICTION_SHARE and beyond
+        the interval of this confidence.
         """
         pairs = list(zip(self.figure.values, self.limit.values, strict=False))
         if self.step_s:
             differences = [value - limit for value, limit in pairs]
             excess = fmean(differences) / fmean(self.step_s)
-            interval, equal = of_mean(differences, confidence), 0.0
+            interval, equal = mean_interval(differences, confidence), 0.0
         else:
             ratios = [value / limit for value, limit in pairs]
             excess = geometric_mean(ratios) - 1
-            interval, equal = of_ratio(ratios, confidence), 1.0
+            interval, equal = ratio_interval(ratios, confidence), 1.0
         if interval is None:
-            return excess > SLACK_OF_ONE_ROUND
-        return excess > SLACK and interval.low > equal
+            return excess > ONE_ROUND_CONTRADICTION_SHARE
+        return excess > CONTRADICTION_SHARE and interval.low > equal
 
 
-def broken(bounds: Sequence[Bound]) -> list[Bound]:
+def broken_bounds(bounds: Sequence[Bound]) -> list[Bound]:
     """The bounds that do not hold.
 
     The confidence of each accounts for their number (Bonferroni).
     """
-    return [bound for bound in bounds if bound.broken(1 - 2 * ERROR / len(bounds))]
+    return [bound for bound in bounds if bound.is_broken(1 - 2 * FALSE_ALARM_CHANCE / len(bounds))]

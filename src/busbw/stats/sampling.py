@@ -29,10 +29,10 @@ VISIT_S = 2e-3  # a visit that would take longer has fewer samples, down to one
 GRACE_S = 2.0  # beyond --max-time, so that the median of a long operation still has an interval
 # Visits differ if the interval of all samples, were they of one moment, is less than this share of
 # the interval of the visits' medians. If they do not, they get longer.
-WITHIN = 0.5
-TAIL = 0.99
+MAX_NOISE_SHARE = 0.5
+TAIL_QUANTILE = 0.99
 THROTTLED_TAKES = 3  # times a visit is repeated while heat or a power limit slows a GPU down
-RESERVED = 0.2  # share of the error rate that is kept for repeated looks
+RESERVED_ERROR_SHARE = 0.2  # share of the error rate that is kept for repeated looks
 # The largest error rate to compute with: levels that change between visits need more reserve at
 # 95 % than independent samples. benchmarks/visits_202611 has the coverage.
 LARGEST_ERROR = 0.02
@@ -141,7 +141,7 @@ def _is_look(count: int, sampling: Sampling) -> bool:
 
 def _working_confidence(confidence: float) -> float:
     """The confidence to compute with, so that the reported one holds after repeated looks."""
-    return 1 - min((1 - confidence) * (1 - RESERVED), LARGEST_ERROR)
+    return 1 - min((1 - confidence) * (1 - RESERVED_ERROR_SHARE), LARGEST_ERROR)
 
 
 def reported_interval(
@@ -157,7 +157,7 @@ def reported_interval(
     if of_visits is None or of_samples is None:
         return None
     margin, noise = 0.0, _noise(visits, level)
-    if noise < WITHIN * _width(of_visits):
+    if noise < MAX_NOISE_SHARE * _width(of_visits):
         # the visits differ, and each of their medians is known no better than that of all samples
         margin = noise / 2
     low = min(of_samples[0] - tick_s, of_visits[0] - margin)
@@ -181,7 +181,10 @@ def _noise(visits: Visits, level: float) -> float:
 
 def _has_tail(samples: Sequence[float], sampling: Sampling) -> bool:
     """Whether the 99th percentile has an interval, if it is requested (846 samples at 99 %)."""
-    return not sampling.tail or quantile_interval(samples, TAIL, sampling.confidence) is not None
+    return (
+        not sampling.tail
+        or quantile_interval(samples, TAIL_QUANTILE, sampling.confidence) is not None
+    )
 
 
 def _is_precise(visits: Visits, sampling: Sampling, tick_s: float) -> bool:
@@ -206,7 +209,7 @@ def _needs_longer_visits(visits: Visits, sampling: Sampling) -> bool:
     of_visits = _interval_of_visits(visits, level)
     if of_visits is None:
         return False
-    limit = max(WITHIN * _width(of_visits), sampling.precision * median(samples))
+    limit = max(MAX_NOISE_SHARE * _width(of_visits), sampling.precision * median(samples))
     return _noise(visits, level) >= limit
 
 

@@ -21,19 +21,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel.codecs.base import ring_bytes
 from busbw.accel.ddp import Attachment, attach
-from busbw.host.counters import device_counters
+from busbw.host.port_counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
-from busbw.train.loop import Loop, scaler_for, set_matmul_precision
+from busbw.train.loop import TrainingLoop, scaler_for, set_matmul_precision
 from busbw.train.methods import Method
 from busbw.train.models import Model
 from busbw.train.replay import Hook, unchanged
 from busbw.train.types import ALONE, DEFAULT_BUCKET_MB, Training, TrainRun, TrainSpec
 
 # The share of an fp32 gradient's bytes that torch's hooks send.
-SHARE = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
+SENT_SHARE_BY_HOOK = {"": 1.0, "bf16": 0.5, "fp16": 0.5}
 POWERSGD_RANK, POWERSGD_START = 1, 2  # start: steps before it begins, at least 2
 ONE_BUCKET_MB = 1e6
+SEED = 7
+SETTLING_STEPS = 3  # steps until DDP has rebuilt its buckets and methods have started
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Wrapped:
         """
         if self.attached is not None:
             return (self.attached.traffic.across - before) / steps
-        share, ranks = SHARE.get(self.method.hook), dist.get_world_size()
+        share, ranks = SENT_SHARE_BY_HOOK.get(self.method.hook), dist.get_world_size()
         if share is None:
             return None
         # A ring leaves each host once; its ranks share those bytes.
@@ -145,8 +147,6 @@ def _hook_of_torch(
     return None, getattr(default_hooks, f"{name}_compress_hook")
 
 
-SEED = 7
-SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
 # Takes method, round, iteration, and samples per second and rank.
 Report = Callable[[str, int, int, float], None]
 
@@ -204,24 +204,24 @@ class Bench:
         """Run one round of each rank alone."""
         return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
-    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
+    def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> TrainingLoop:
         """The training loop of `net`, which may be wrapped."""
         scaler = scaler or scaler_for(self.spec.precision, self.device)
-        return Loop(self.spec, self.model, net, self.device, scaler)
+        return TrainingLoop(self.spec, self.model, net, self.device, scaler)
 
     def _measure(
         self,
         name: str,
         number: int,
-        loop: Loop,
+        loop: TrainingLoop,
         wrapped: Wrapped | None,
         report: Report,
         enter_phase: EnterPhase,
     ) -> TrainRun:
         spec = self.spec
         enter_phase("warm-up", name)
-        loop.timed(spec.warmup)
-        loop.rest()
+        loop.time_steps(spec.warmup)
+        loop.synchronize()
         self.control.barrier()
         sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
         steps: list[float] = []
@@ -229,7 +229,7 @@ class Bench:
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            steps_s = loop.timed(spec.steps)
+            steps_s = loop.time_steps(spec.steps)
             took = time.perf_counter() - begun
             sent_bytes += _out_bytes() - before  # excludes messages between iterations
             *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
@@ -244,18 +244,18 @@ class Bench:
             run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
-    def _run_silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
+    def _run_silent(self, name: str, loop: TrainingLoop, enter_phase: EnterPhase) -> list[float]:
         """Run steps without an exchange. Returns the seconds of each on the slowest rank.
 
         Gradients are wrong, so parameters are not updated.
         """
         enter_phase("warm-up", f"{name}, over a perfect network")
-        with loop.frozen():
-            loop.timed(SETTLES)
-            loop.rest()
+        with loop.frozen_parameters():
+            loop.time_steps(SETTLING_STEPS)
+            loop.synchronize()
             self.control.barrier()
             enter_phase("training", f"{name}, over a perfect network")
-            return self.control.reduce_all(loop.timed(self.spec.steps), "max")
+            return self.control.reduce_all(loop.time_steps(self.spec.steps), "max")
 
     def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""

@@ -13,7 +13,7 @@ from busbw.measure import network
 from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, now
 from busbw.measure.process_groups import facts, join_groups
 from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
-from busbw.train.names import known
+from busbw.train.names import require_model
 
 ENGINE = "torch"
 
@@ -38,7 +38,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     share_processors(control)
     bench: Bench | StatesBench
     if spec.states is None:
-        bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
+        bench = Bench(spec, BY_NAME[require_model(spec.model)], opened.device, control)
     else:
         bench = StatesBench(spec, opened.device, control)
     form = PlanResult if isinstance(job, PlanJob) else TrainResult

@@ -5,9 +5,11 @@ Jobs, results, and what rank 0 reports.
 
 from busbw.core.result import Outcome
 from busbw.measure.events import Event
-from busbw.measure.job import Job, Kind
+from busbw.measure.job import Job, RunKind
 from busbw.train.plan_types import Plan, PlanSpec
 from busbw.train.types import Training, TrainRun, TrainSpec
+
+PERFORM = ("busbw.train.job", "train")
 
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
@@ -94,6 +96,5 @@ class Surveyed(Event, tag="surveyed"):
         return True
 
 
-PERFORM = ("busbw.train.job", "train")
-TRAIN = Kind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
-PLAN = Kind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))
+TRAIN = RunKind(TrainJob, TrainResult, PERFORM, (Iteration, Trained))
+PLAN = RunKind(PlanJob, PlanResult, PERFORM, (Iteration, Trained, Surveyed))

@@ -19,9 +19,9 @@ from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.types import Largest, TrainRun, TrainSpec
 
 # The search for the largest model ends when the next model is larger by at most this share.
-FINENESS = 0.02
-TRIES = 24  # the maximum for one method
-MOST_LAYERS = 4096
+RELATIVE_PRECISION = 0.02
+MAX_TRIES = 24  # the maximum for one method
+MAX_LAYERS = 4096
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class StatesComparison:
         assert spec.states is not None
         shape, fits, refused, error = spec.states.shape, 0, 0, None
         reason = "not found: the search ended first"
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             layers = _next_layers(shape.layers, fits, refused)
             if layers is None:
                 break
@@ -157,7 +157,7 @@ def _next_layers(first: int, fits: int, refused: int) -> int | None:
     """
     if not refused:
         layers = 2 * fits or first
-        return layers if layers <= MOST_LAYERS else None
-    if refused - fits <= max(1, FINENESS * fits):
+        return layers if layers <= MAX_LAYERS else None
+    if refused - fits <= max(1, RELATIVE_PRECISION * fits):
         return None
     return (fits + refused) // 2

@@ -11,12 +11,12 @@ from torch import nn
 from busbw.train.models import Model
 from busbw.train.types import TrainSpec
 
-RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
+LEARNING_RATE = 0.01  # learning rate; labels are noise, and nothing may overflow
 SEED = 1
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Loop:
+class TrainingLoop:
     """Training of a model on one device. `net` is the model, possibly wrapped."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Loop:
         self.spec, self.device, self.net = spec, device, net
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.targets = (part.to(device) for part in samples)
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
         self.scaler = scaler
         self.loss = torch.zeros(())
 
@@ -45,29 +45,29 @@ class Loop:
         self.scaler.update()
 
     @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
+    def frozen_parameters(self) -> Iterator[None]:
         """Run whole steps without changing parameters."""
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
         yield
         for group in self.optimizer.param_groups:
-            group["lr"] = RATE
+            group["lr"] = LEARNING_RATE
 
     def _precision(self) -> contextlib.AbstractContextManager[object]:
         kind = _TYPES.get(self.spec.precision)
         return torch.autocast(self.device.type, kind) if kind else contextlib.nullcontext()
 
-    def timed(self, steps: int) -> list[float]:
+    def time_steps(self, steps: int) -> list[float]:
         """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
-        return timed(self.step, self.device, steps)
+        return time_steps(self.step, self.device, steps)
 
-    def rest(self) -> None:
+    def synchronize(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-def timed(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:
+def time_steps(step: Callable[[], object], device: torch.device, steps: int) -> list[float]:
     """Run `steps` steps. Returns the seconds of each, on a GPU from its own clock."""
     if device.type != "cuda":
         times = [time.perf_counter()]

@@ -17,6 +17,8 @@ from busbw.core.errors import NoMeasurement
 from busbw.train.types import TrainSpec
 
 GROWTH = 4  # width of the feed-forward part relative to the model
+IMAGE, CLASSES = 224, 1000
+WIDTH = 1024  # of the input of an MLP
 
 
 class Block(nn.Module):
@@ -99,10 +101,6 @@ class Gpt(nn.Module):
 def _recomputed(part: object, *inputs: torch.Tensor) -> torch.Tensor:
     result: torch.Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
     return result
-
-
-IMAGE, CLASSES = 224, 1000
-WIDTH = 1024  # of the input of an MLP
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ NAMES: dict[str, str] = {
 }
 
 
-def known(name: str) -> str:
+def require_model(name: str) -> str:
     """`name`, if it is a model. Raises UsageError otherwise."""
     if name not in NAMES:
         raise UsageError(f"unknown model '{name}'", f"use one of {', '.join(NAMES)}")

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from busbw.accel.settings import HOST
 from busbw.core.errors import UsageError
 from busbw.measure.events import EnterPhase, Event
-from busbw.train.bench import SETTLES, Bench, under_ddp, wrap
+from busbw.train.bench import SETTLING_STEPS, Bench, under_ddp, wrap
 from busbw.train.kinds import Surveyed, Trained
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
@@ -119,15 +119,15 @@ class Survey:
         net.register_comm_hook(recorder, Recorder.hook)
         net.register_forward_pre_hook(recorder.begin)
         loop, count = bench.loop(net), bench.spec.iters * bench.spec.steps
-        loop.timed(max(SETTLES, bench.spec.warmup))
+        loop.time_steps(max(SETTLING_STEPS, bench.spec.warmup))
         recorder.keep = True
-        loop.timed(1)
+        loop.time_steps(1)
         recorder.keep = False
         sizes = [bucket.nbytes for bucket in recorder.buckets]
         layout = next((layout for layout in layouts if layout.bucket_mb == bucket_mb), None)
         if layout is None and sizes in map(_bucket_sizes, layouts):
             return
-        steps = loop.timed(count)
+        steps = loop.time_steps(count)
         readies = recorder.ready_s(count)
         self._replayed[bucket_mb] = recorder.buckets
         # The slowest rank of each step counts, as for a step alone.
@@ -185,7 +185,7 @@ class Survey:
         bench, spec, buckets = self.bench, self.spec, self._replayed[bucket_mb]
         scaler = scaler_for(bench.spec.precision, bench.device)
         wrapped = wrap(bench.net, method, bench.device, bucket_mb, scaler)
-        for _ in range(SETTLES if len(self._run.alone_s) == 1 else method.settles):
+        for _ in range(SETTLING_STEPS if len(self._run.alone_s) == 1 else method.settles):
             self._replay(wrapped.hook, buckets)
         counted = wrapped.mark()
         replays = [self._replay(wrapped.hook, buckets) for _ in range(spec.iters)]

@@ -42,13 +42,13 @@ def header(result: PlanResult, width: int | None = None) -> str:
 def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
-    alone = plus_minus(plan.alone_s, rounds.of_mean(run.alone_s) if run else None, MS, 2)
+    alone = plus_minus(plan.alone_s, rounds.mean_interval(run.alone_s) if run else None, MS, 2)
     stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
     note_text = note(len(run.alone_s) if run else 1)
     means = f"; {note_text}" if note_text else ""
     text = (
         f"# a step alone takes {alone} ms, on a perfect network"
-        f" {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)};"
+        f" {plus_minus(plan.still_s, rounds.mean_interval(stills), MS, 2)};"
         f" {counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready"
         f" after {last.ready_s * MS:.2f}{means}\n"
     )
@@ -204,7 +204,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
 
 def _known_text(plan: Plan, exchange: Exchange) -> str:
     if exchange.checked_s:
-        interval = rounds.of_mean([check.step_s for check in exchange.checks])
+        interval = rounds.mean_interval([check.step_s for check in exchange.checks])
     else:
         interval = recommendation.step_interval(plan, exchange)
     return plus_minus(plan.known_s(exchange), interval, MS, 2)
@@ -219,7 +219,7 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
     difference = "no difference seen"
     if interval and interval.low > 1:
-        difference = f"less than {100 * recommendation.ALIKE:g} % faster"
+        difference = f"less than {100 * recommendation.EQUAL_STEP_SHARE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 

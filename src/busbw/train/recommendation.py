@@ -6,32 +6,32 @@ from statistics import fmean
 
 from busbw.accel.methods import LEAST_FIRST
 from busbw.stats import rounds
-from busbw.stats.rounds import Bound, Figure, Interval, broken
+from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
 from busbw.train.plan_types import AS_IS, CheckRound, Exchange, Layout, LayoutRound, Plan, PlanRun
 
-ALIKE = 0.02  # largest difference of two steps that is treated as none
+EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as none
 
 
 def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the predicted step, in seconds."""
-    return rounds.of_mean([prediction.step_s for prediction in plan.predictions(exchange)])
+    return rounds.mean_interval([prediction.step_s for prediction in plan.predictions(exchange)])
 
 
 def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the exposed time, in seconds."""
-    return rounds.of_mean([prediction.exposed_s for prediction in plan.predictions(exchange)])
+    return rounds.mean_interval([prediction.exposed_s for prediction in plan.predictions(exchange)])
 
 
 def efficiency_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the predicted share of alone."""
-    return rounds.of_ratio(
+    return rounds.ratio_interval(
         [prediction.alone_s / prediction.step_s for prediction in plan.predictions(exchange)]
     )
 
 
 def share_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the share of alone, of the training run if there was one."""
-    return rounds.of_ratio(plan.shares(exchange))
+    return rounds.ratio_interval(plan.shares(exchange))
 
 
 def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interval | None]:
@@ -41,15 +41,15 @@ def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interv
     """
     pairs = zip(plan.shares(exchange), plan.shares(other), strict=False)
     ratios = [share / other_share for share, other_share in pairs]
-    return math.exp(fmean(map(math.log, ratios))), rounds.of_ratio(ratios)
+    return math.exp(fmean(map(math.log, ratios))), rounds.ratio_interval(ratios)
 
 
 def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
-    """Whether `exchange` is faster than `other`: by more than ALIKE, and beyond the interval if
-    there is one.
+    """Whether `exchange` is faster than `other`: by more than EQUAL_STEP_SHARE, and beyond the
+    interval if there is one.
     """
     ratio, interval = gain(plan, exchange, other)
-    return ratio > 1 + ALIKE and (interval is None or interval.low > 1)
+    return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
 
 
 def recommended(plan: Plan) -> Exchange | None:
@@ -67,7 +67,7 @@ def unclear(plan: Plan) -> Exchange | None:
     if not plan.exchanges:
         return None
     best = _best(plan)
-    return best if rounds.unclear(share_interval(plan, best)) else None
+    return best if rounds.is_too_wide(share_interval(plan, best)) else None
 
 
 def _best(plan: Plan) -> Exchange:
@@ -123,7 +123,7 @@ def contradictions(plan: Plan) -> list[Bound]:
             alone = Figure("a step alone", [check.alone_s for check in checks])
             steps = [check.step_s for check in checks]
             bounds.append(Bound(alone, Figure(f"a step with {exchange.method}", steps)))
-    return broken(bounds)
+    return broken_bounds(bounds)
 
 
 def _bounds(run: PlanRun) -> list[Bound]:

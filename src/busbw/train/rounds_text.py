@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted
-from busbw.stats.rounds import Bound, Figure, Interval, unclear
+from busbw.stats.rounds import Bound, Figure, Interval, is_too_wide
 
 MS = 1e3
-LONG = 1e5  # from here on half intervals are in scientific notation: the figure is unknown
+# From here on half intervals are in scientific notation: the figure is unknown
+LARGE_HALF_WIDTH = 1e5
 NOTE = "+- is the 95 % interval over {rounds} rounds, by Student's t"
 
 
@@ -20,7 +21,7 @@ def plus_minus(value: float, interval: Interval | None, scale: float, decimals: 
     if interval is None:
         return text
     half = scale * max(interval.high - value, value - interval.low)
-    return f"{text} +-{half:.{decimals}f}" if half < LONG else f"{text} +-{half:.0e}"
+    return f"{text} +-{half:.{decimals}f}" if half < LARGE_HALF_WIDTH else f"{text} +-{half:.0e}"
 
 
 def percent_plus_minus(share: float, interval: Interval | None) -> str:
@@ -28,7 +29,7 @@ def percent_plus_minus(share: float, interval: Interval | None) -> str:
 
     For an `unclear` interval, whose ends are not equally far from the value: `12.1 - 88.0 %`.
     """
-    if interval is not None and unclear(interval):
+    if interval is not None and is_too_wide(interval):
         return f"{100 * interval.low:.1f} - {100 * interval.high:.1f} %"
     value, plus, half = plus_minus(share, interval, 100, 1).partition(" +-")
     return f"{value} %{plus}{half}"
@@ -66,7 +67,7 @@ def _bound(bound: Bound) -> str:
 def _figure(figure: Figure) -> str:
     """`a step alone 141.20 ms (139.80 to 142.60)`."""
     scale, decimals, unit = (100.0, 1, "%") if figure.share else (MS, 2, "ms")
-    text = f"{figure.what} {scale * figure.value:.{decimals}f} {unit}"
+    text = f"{figure.name} {scale * figure.value:.{decimals}f} {unit}"
     interval = figure.interval
     if interval is None or interval.low == interval.high:
         return text

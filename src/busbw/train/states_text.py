@@ -22,6 +22,8 @@ DROP_ORDER = (
     "up ms",
     "down ms",
     "loss",
+    "update ms",
+    "host GB",
 )
 
 

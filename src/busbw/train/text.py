@@ -19,12 +19,20 @@ from busbw.train.rounds_text import (
 from busbw.train.types import ALONE, Training
 from busbw.train.variation import contradictions, parts, share_interval, unclear
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import finding_text, known, library, machine
+from busbw.ui.number_formats import finding_text, library, machine, text_or_unknown
 
 MB = 1e6
-LEAST = "~0"
-LEAST_NOTE = f"{LEAST}: less than can be measured; steps vary by more\n"
-DROP_ORDER = ("10 % - 90 %", "MB counted", "MB seen", "codec ms", "of alone", "exposed ms")
+UNMEASURABLE = "~0"
+UNMEASURABLE_NOTE = f"{UNMEASURABLE}: less than can be measured; steps vary by more\n"
+DROP_ORDER = (
+    "10 % - 90 %",
+    "MB counted",
+    "MB seen",
+    "codec ms",
+    "of alone",
+    "exposed ms",
+    "network ms",
+)
 
 
 def device(result: Outcome) -> str:
@@ -84,7 +92,7 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     training = result.training
     names = list(dict.fromkeys(run.method for run in training.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = LEAST_NOTE if LEAST in table else ""
+    text = UNMEASURABLE_NOTE if UNMEASURABLE in table else ""
     text += _below(training)
     text += contradiction(result) or _unclear(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
@@ -143,7 +151,7 @@ def _perfect(training: Training) -> str:
         return ""
     runs = [run for run in training.of(ALONE) if run.silent_s]
     ratios = [median(run.steps_s) / median(run.silent_s) for run in runs]
-    share = percent_plus_minus(alone / still, rounds.of_ratio(ratios))
+    share = percent_plus_minus(alone / still, rounds.ratio_interval(ratios))
     return f"on a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone"
 
 
@@ -154,12 +162,14 @@ def _columns(result: TrainResult) -> list[Column]:
         Column(title="method", value=str, left=True),
         Column(
             title=f"{training.unit}/s per {device(result)}",
-            value=lambda name: known(training.rate(name), rate_text),
+            value=lambda name: text_or_unknown(training.rate(name), rate_text),
         ),
         Column(title="of alone", value=lambda name: _share(training, name)),
         Column(
             title="step ms",
-            value=lambda name: known(training.step_s(name), lambda step: f"{1e3 * step:.2f}"),
+            value=lambda name: text_or_unknown(
+                training.step_s(name), lambda step: f"{1e3 * step:.2f}"
+            ),
         ),
         Column(title="10 % - 90 %", value=lambda name: _tenths(training, name)),
         Column(
@@ -188,7 +198,9 @@ def _tenths(training: Training, name: str) -> str:
 
 def _share(training: Training, name: str) -> str:
     interval = share_interval(training, name) if name != ALONE else None
-    return known(training.efficiency(name), lambda share: percent_plus_minus(share, interval))
+    return text_or_unknown(
+        training.efficiency(name), lambda share: percent_plus_minus(share, interval)
+    )
 
 
 def _codec(training: Training, name: str) -> str:
@@ -200,15 +212,16 @@ def _codec(training: Training, name: str) -> str:
 def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     """Milliseconds of a step, with the interval over rounds.
 
-    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as LEAST.
+    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as
+    UNMEASURABLE.
     """
     if seconds is None or name == ALONE:
         return "-"
-    interval = rounds.of_mean(values)
+    interval = rounds.mean_interval(values)
     if 1e3 * seconds >= 0.005:
         return plus_minus(seconds, interval, 1e3, 2)
     if interval is None or interval.high >= 0:
-        return LEAST
+        return UNMEASURABLE
     return plus_minus(seconds, interval, 1e3, 2)
 
 

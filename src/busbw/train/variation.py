@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbw.stats import rounds
-from busbw.stats.rounds import Bound, Figure, Interval, broken
+from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
 from busbw.train.types import ALONE, Training
 
 
@@ -54,14 +54,16 @@ def parts(training: Training, method: str) -> Parts:
 
 def share_interval(training: Training, method: str) -> Interval | None:
     """The interval of the share of alone."""
-    return rounds.of_ratio(parts(training, method).shares)
+    return rounds.ratio_interval(parts(training, method).shares)
 
 
 def unclear(training: Training) -> list[str]:
     """The methods whose share of alone is too uncertain to compare."""
     names = [] if training.spec.states else dict.fromkeys(run.method for run in training.runs)
     return [
-        name for name in names if name != ALONE and rounds.unclear(share_interval(training, name))
+        name
+        for name in names
+        if name != ALONE and rounds.is_too_wide(share_interval(training, name))
     ]
 
 
@@ -77,10 +79,10 @@ def contradictions(training: Training) -> list[Bound]:
     for method in dict.fromkeys(run.method for run in training.runs):
         if method != ALONE:
             bounds += _bounds(method, parts(training, method))
-    broken_bounds = broken(bounds)
-    longer = {bound.name for bound in broken_bounds if not bound.figure.share and not bound.step_s}
+    contradictions = broken_bounds(bounds)
+    longer = {bound.name for bound in contradictions if not bound.figure.share and not bound.step_s}
     # A share above 1 says the same as a step that is shorter than one alone.
-    return [bound for bound in broken_bounds if not bound.figure.share or bound.name not in longer]
+    return [bound for bound in contradictions if not bound.figure.share or bound.name not in longer]
 
 
 def _alone(training: Training) -> list[Bound]:

@@ -15,7 +15,7 @@ from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.tune.job import NO_ALGORITHMS
 from busbw.tune.jobs import Checked, Jobs, by_size, run_in_turn
-from busbw.tune.tuning import WRONG
+from busbw.tune.tuning import WRONG_DATA_REASON
 from busbw.tune.types import Tuned, Tuning, geometric_mean, pairs, variables_text
 
 MIN_CHANNELS, MAX_CHANNELS, *_ = CHANNEL_VARIABLES
@@ -23,9 +23,9 @@ CHANNELS = ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {MAX_CHANNELS: "2"}, {MAX
 # from this version of NCCL on, NCCL_ALGO and NCCL_PROTO can name a collective
 BY_COLLECTIVE = 22400
 SIM = "sim"
-WORTH = 0.98  # of the time of NCCL's choice: the most that a finalist takes
+MAX_FINALIST_TIME = 0.98  # of the time of NCCL's choice: the most that a finalist takes
 MAYBE_SLOWER = 1.05  # of single runs; the check is exact
-FINALISTS = 2
+MAX_FINALISTS = 2
 
 
 @dataclass(slots=True)
@@ -65,9 +65,9 @@ class VariablesTuner:
                 f"{variables_text(variables)}: {mean:.3f} of the time of NCCL's choice, at worst"
                 f" {worst:.3f}"
             )
-            if mean < WORTH and worst < MAYBE_SLOWER:
+            if mean < MAX_FINALIST_TIME and worst < MAYBE_SLOWER:
                 scores.append((mean, variables))
-        finalists = sorted(scores, key=lambda score: score[0])[:FINALISTS]
+        finalists = sorted(scores, key=lambda score: score[0])[:MAX_FINALISTS]
         for _, variables in finalists:
             checked_sizes = self._check(variables)
             if checked_sizes is not None:
@@ -86,8 +86,8 @@ class VariablesTuner:
             self.say(f"{name} failed and is dropped: {error.message}")
             return None
         if result.wrong():
-            self._failed[name] = WRONG
-            self.say(f"{name} is dropped: {WRONG}")
+            self._failed[name] = WRONG_DATA_REASON
+            self.say(f"{name} is dropped: {WRONG_DATA_REASON}")
             return None
         return result
 

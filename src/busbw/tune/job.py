@@ -28,13 +28,13 @@ from busbw.tune.types import Trial, Tried, Trying, TuneJob, fastest, plainest
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
 # A candidate is not tried if NCCL expects it to take so many times as long as the fastest.
-HOPELESS = 8.0
-BLOCK = 4  # operations of a candidate in one turn
+HOPELESS_FACTOR = 8.0
+BLOCK_OPERATIONS = 4  # operations of a candidate in one turn
 LONG_S = 10e-3  # a turn has only one operation that takes longer
 MIN_TURNS, MAX_TURNS = 2, 12  # in a round of the search
 DUEL_TURNS = (8, 256)  # samples of each side in the last round
 ROUNDS = (0.3, 0.3, 0.4)  # shares of the time: pairs, channels, and the measurement of the gain
-PAIRS = 2  # of algorithm and protocol, whose numbers of channels are searched
+SEARCHED_PAIRS = 2  # of algorithm and protocol, whose numbers of channels are searched
 NO_ALGORITHMS = "use --engine nccl, torch on GPUs, or sim"
 
 Turn = tuple[Choice | None, list[list[float]]]  # what ran, and seconds by local rank and operation
@@ -119,7 +119,7 @@ class Search:
         if not self._bytes or self._bytes in self._done:
             return
         self._done.add(self._bytes)
-        self._progress = Progress(self._bytes, BLOCK)
+        self._progress = Progress(self._bytes, BLOCK_OPERATIONS)
         self._batches.progress = self._progress
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
         self._time_once(None)
@@ -150,12 +150,14 @@ class Search:
         pairs = [
             pair
             for pair, cost in costs.items()
-            if cost <= HOPELESS * costs[own] and pair not in dropped
+            if cost <= HOPELESS_FACTOR * costs[own] and pair not in dropped
         ]
         pairs_s, channels_s, duel_s = (share * self.job.seconds for share in ROUNDS)
         samples = self._round([None, *pairs], pairs_s)
-        order = [own if choice is None else choice for choice in fastest(samples, PAIRS + 1)]
-        best = self.control.bcast(list(dict.fromkeys(order))[:PAIRS])
+        order = [
+            own if choice is None else choice for choice in fastest(samples, SEARCHED_PAIRS + 1)
+        ]
+        best = self.control.bcast(list(dict.fromkeys(order))[:SEARCHED_PAIRS])
         with_channels = [
             Choice(pair.algorithm, pair.protocol, channels)
             for pair in best
@@ -195,7 +197,9 @@ class Search:
         All take turns; the order is reversed in every second turn.
         """
         once_s = {choice: self._time_once(choice) for choice in choices}
-        block = {choice: 1 if time_s > LONG_S else BLOCK for choice, time_s in once_s.items()}
+        block = {
+            choice: 1 if time_s > LONG_S else BLOCK_OPERATIONS for choice, time_s in once_s.items()
+        }
         turn_s = sum(time_s * block[choice] for choice, time_s in once_s.items())
         min_turns, max_turns = turns
         count = max(min_turns, min(max_turns, int(seconds / max(turn_s, 1e-9))))

@@ -26,7 +26,7 @@ from busbw.measure.sink import Sink
 from busbw.measure.start import run
 from busbw.measure.target import Placement
 from busbw.stats.compare import compare
-from busbw.stats.judging import RELEVANT, Limits
+from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits
 from busbw.tune.types import (
     Gain,
     Trial,
@@ -38,7 +38,10 @@ from busbw.tune.types import (
     slower_than_allowed,
 )
 
-MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
+MAX_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
+NCCL_SIDE, TUNED_SIDE = "NCCL's choice", "tuned"
+# findings about the machines that make a tuning worth little
+CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")
 
 
 class Listener(Sink):
@@ -128,7 +131,7 @@ class Jobs:
         """Drop the candidate that was running; raises the error if there is none."""
         if trying is None or trying.choice is None:
             raise error
-        if error.exit is Exit.USAGE or len(self.dropped) >= MOST_FAILURES:
+        if error.exit is Exit.USAGE or len(self.dropped) >= MAX_FAILURES:
             raise error
         size = short_size(trying.size_bytes)
         self.dropped[trying.choice] = f"at {size}: {error.message}"
@@ -205,9 +208,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-OWN, TUNED = "NCCL's choice", "tuned"
-# findings about the machines that make a tuning worth little
-CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")
 Side = Callable[[], Result]
 
 
@@ -236,18 +236,21 @@ def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
 
     `jobs.findings` gets what is unusual about the machines.
     """
-    results: dict[str, list[tuple[str, Result]]] = {OWN: [], TUNED: []}
-    sides: list[tuple[str, Side]] = [(OWN, jobs.own), (TUNED, tuned)]
+    results: dict[str, list[tuple[str, Result]]] = {NCCL_SIDE: [], TUNED_SIDE: []}
+    sides: list[tuple[str, Side]] = [(NCCL_SIDE, jobs.own), (TUNED_SIDE, tuned)]
     for _ in range(rounds):
         for name, side in sides:
             results[name].append((name, side()))
         sides.reverse()
-    for _, result in (*results[OWN], *results[TUNED]):
+    for _, result in (*results[NCCL_SIDE], *results[TUNED_SIDE]):
         for finding in result.findings:
             if finding.id in CONDITIONS and finding.verdict in (Verdict.WARN, Verdict.FAIL):
                 jobs.findings[finding.id] = finding
-    wrong = frozenset(size for _, result in results[TUNED] for size in _wrong_sizes(result))
-    return Check(compare(results[OWN], results[TUNED], Limits(tolerance=RELEVANT)), wrong)
+    wrong = frozenset(size for _, result in results[TUNED_SIDE] for size in _wrong_sizes(result))
+    return Check(
+        compare(results[NCCL_SIDE], results[TUNED_SIDE], Limits(tolerance=RELEVANT_DIFFERENCE)),
+        wrong,
+    )
 
 
 def _wrong_sizes(result: Result) -> set[int]:

@@ -7,10 +7,12 @@ from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import Table
-from busbw.stats.judging import RELEVANT
+from busbw.stats.judging import RELEVANT_DIFFERENCE
 from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import finding_text, nccl_version_text, time_text
+
+DROP_ORDER = ("why not", "NCCL's choice", "new time", "time")
 
 
 def less_time(gain: Gain | None) -> str:
@@ -45,7 +47,6 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="with new ranks", value=lambda size: less_time(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
-DROP_ORDER = ("why not", "NCCL's choice")
 RULES: tuple[Column, ...] = (  # of a table; `value` takes a Rule
     Column(title="ranks", value=lambda rule: rule.ranks),
     Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
@@ -91,7 +92,7 @@ def summary(tuning: Tuning) -> str:
         slower = [
             format_size(size.size_bytes)
             for size in tuning.sizes
-            if size.check and size.check.ratio > 1 + RELEVANT
+            if size.check and size.check.ratio > 1 + RELEVANT_DIFFERENCE
         ]
     harm = "no measured size is slower by over 2 % with new ranks"
     if slower:

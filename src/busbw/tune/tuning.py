@@ -32,11 +32,11 @@ from busbw.tune.types import (
 
 # A setting must shorten the times by 3 % on average, because it takes threads or multiprocessors
 # from the user's program.
-WORTH = 0.97
+MAX_TIME_SHARE = 0.97
 AS_FAST = "NCCL's choice is as fast"
-SLOWER = "slower with new ranks"
+SLOWER_REASON = "slower with new ranks"
 NO_GAIN = "no gain with new ranks"
-WRONG = "wrong data with new ranks"
+WRONG_DATA_REASON = "wrong data with new ranks"
 
 Step = TypeVar("Step")
 
@@ -75,7 +75,7 @@ class TableTuner:
             for setting in validate.candidates(self._system.network):
                 self.say(f"again with {variables_text(setting)}")
                 sizes = self._unless_failed(setting, partial(self._search, setting, first=False))
-                if sizes and _share(sizes, plain) < WORTH * _share(best, plain):
+                if sizes and _share(sizes, plain) < MAX_TIME_SHARE * _share(best, plain):
                     best, variables = sizes, setting
         if variables and not fixed:
             tuning = self._with_variables(best, variables)
@@ -220,9 +220,9 @@ def _why_dropped(checked: Checked | None) -> str:
     if checked is None:
         return NO_GAIN
     if checked.wrong:
-        return WRONG
+        return WRONG_DATA_REASON
     if checked.slower:
-        return SLOWER
+        return SLOWER_REASON
     return "" if checked.shorter else NO_GAIN
 
 

@@ -19,8 +19,8 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
 from busbw.core.tuning import Choice
 from busbw.measure.events import Event
-from busbw.measure.job import Kind, SweepJob
-from busbw.stats.judging import RELEVANT, Limits, independent, verdict
+from busbw.measure.job import RunKind, SweepJob
+from busbw.stats.judging import RELEVANT_DIFFERENCE, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift, holm, shift
 
 SCHEMA = "busbw.tuning/1"
@@ -30,6 +30,7 @@ ALGORITHMS_OF = {
     "all_gather": ("Ring", "NVLS", "PAT"),
     "reduce_scatter": ("Ring", "NVLS", "PAT"),
 }
+EQUAL_TIME_RATIO = 1.01  # candidates whose times differ by less are taken for equally fast
 
 
 def pairs(collective: str) -> list[Choice]:
@@ -165,9 +166,8 @@ class Tried(Event, tag="tried"):
     trial: Trial
 
 
-TUNE = Kind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
+TUNE = RunKind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
 Candidate = TypeVar("Candidate")
-ALIKE = 1.01  # candidates whose times differ by less are taken for equally fast
 
 
 def fastest(times_s: Mapping[Candidate, Sequence[float]], keep: int) -> list[Candidate]:
@@ -179,7 +179,7 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
     """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else
     the fewest: they leave room for others.
     """
-    limit_s = ALIKE * min(map(median, times_s.values()))
+    limit_s = EQUAL_TIME_RATIO * min(map(median, times_s.values()))
     alike = [choice for choice, times in times_s.items() if median(times) <= limit_s]
     return min(alike, key=lambda choice: (choice is not None, choice.channels if choice else 0))
 
@@ -212,7 +212,7 @@ def is_faster(gain: Gain, limits: Limits) -> bool:
 
 def slower_than_allowed(ratios: Sequence[float]) -> bool:
     """Whether any of these ratios of times is above 1 by over 2 %."""
-    return any(ratio > 1 + RELEVANT for ratio in ratios)
+    return any(ratio > 1 + RELEVANT_DIFFERENCE for ratio in ratios)
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:

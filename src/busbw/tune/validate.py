@@ -9,11 +9,27 @@ from collections.abc import Mapping
 from itertools import islice
 
 from busbw.core.errors import UsageError
-from busbw.core.networks import CHANNEL_VARIABLES, chosen
+from busbw.core.networks import CHANNEL_VARIABLES, is_network_chosen
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops, sizes
 from busbw.core.tuning import TUNED
 
-MOST_SIZES = 64
+MAX_SIZES = 64
+MIN_CHANNELS = CHANNEL_VARIABLES[0]
+SOCKET_THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
+NET_THREADS = "BUSBW_NET_THREADS"
+# the only variables that a table may set
+NAMES = (MIN_CHANNELS, SOCKET_THREADS, SOCKETS, NET_THREADS)
+# Between two hosts on one machine one socket on each of many channels moved the most, and four
+# threads with four sockets came next.
+OF_NETWORK: dict[str, tuple[dict[str, str], ...]] = {
+    "Socket": (
+        {MIN_CHANNELS: "8"},
+        {MIN_CHANNELS: "16", SOCKET_THREADS: "1", SOCKETS: "1"},
+        {SOCKET_THREADS: "4", SOCKETS: "4"},
+    ),
+    "busbw": ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {NET_THREADS: "4"}, {NET_THREADS: "8"}),
+}
+OTHER_NETWORKS: tuple[dict[str, str], ...] = ({MIN_CHANNELS: "16"}, {MIN_CHANNELS: "32"})
 
 
 def count_sizes(spec: SweepSpec) -> int:
@@ -34,31 +50,13 @@ def count_sizes(spec: SweepSpec) -> int:
                 f"--{option} {getattr(spec, option)}: a tuning is of one",
                 f"name one, like busbw tune {spec.collective} -d float -o sum",
             )
-    count = len(list(islice(sizes(spec, spec.max_bytes), MOST_SIZES + 1)))
-    if count > MOST_SIZES:
+    count = len(list(islice(sizes(spec, spec.max_bytes), MAX_SIZES + 1)))
+    if count > MAX_SIZES:
         raise UsageError(
-            f"more than {MOST_SIZES} sizes: a tuning measures at most {MOST_SIZES}",
+            f"more than {MAX_SIZES} sizes: a tuning measures at most {MAX_SIZES}",
             "give a larger --stepfactor",
         )
     return count
-
-
-MIN_CHANNELS = CHANNEL_VARIABLES[0]
-SOCKET_THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
-NET_THREADS = "BUSBW_NET_THREADS"
-# the only variables that a table may set
-NAMES = (MIN_CHANNELS, SOCKET_THREADS, SOCKETS, NET_THREADS)
-# Between two hosts on one machine one socket on each of many channels moved the most, and four
-# threads with four sockets came next.
-OF_NETWORK: dict[str, tuple[dict[str, str], ...]] = {
-    "Socket": (
-        {MIN_CHANNELS: "8"},
-        {MIN_CHANNELS: "16", SOCKET_THREADS: "1", SOCKETS: "1"},
-        {SOCKET_THREADS: "4", SOCKETS: "4"},
-    ),
-    "busbw": ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {NET_THREADS: "4"}, {NET_THREADS: "8"}),
-}
-OTHERS: tuple[dict[str, str], ...] = ({MIN_CHANNELS: "16"}, {MIN_CHANNELS: "32"})
 
 
 def candidates(network: str, environment: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
@@ -66,7 +64,7 @@ def candidates(network: str, environment: Mapping[str, str] = os.environ) -> lis
     set.
     """
     set_by_user = {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
-    if chosen(environment):
+    if is_network_chosen(environment):
         set_by_user.add(MIN_CHANNELS)
-    settings = OF_NETWORK.get(network, OTHERS)
+    settings = OF_NETWORK.get(network, OTHER_NETWORKS)
     return [setting for setting in settings if not set_by_user & setting.keys()]

@@ -12,7 +12,7 @@ from busbw.core.cells import Figure, all_figures, precise_figures
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding
 from busbw.core.pattern import SEND, PatternRow
-from busbw.core.result import Cell, Outcome, Result, Row
+from busbw.core.result import Cell, Outcome, Result, ResultRow
 from busbw.core.sizes import counted, parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -118,7 +118,7 @@ def peers_text(row: PatternRow) -> str:
     return f"{rank}->{row.peer}" if row.function == SEND else f"{row.peer}->{rank}"
 
 
-def known(value: Any, text: Callable[[Any], str]) -> str:
+def text_or_unknown(value: Any, text: Callable[[Any], str]) -> str:
     """The text of a value, `-` where it is unknown."""
     return "-" if value is None else text(value)
 
@@ -158,12 +158,12 @@ def library(result: Outcome) -> str:
     return ", ".join(filter(None, (engine, nccl, network)))
 
 
-def known_count(row: Row) -> int | None:
+def known_count(row: ResultRow) -> int | None:
     """The elements of a row, None where its table had no columns of counts and types."""
     return None if row.count == 0 and not row.dtype else row.count
 
 
-def op_column(collective: Collective, row: Row) -> str:
+def op_column(collective: Collective, row: ResultRow) -> str:
     """The text of nccl-tests' redop column."""
     if collective.reduces or collective.redop_column == "op":
         return row.op

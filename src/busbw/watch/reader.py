@@ -1,7 +1,7 @@
 """The counters of this host, read by a child process: a driver or NVML that hangs blocks only the
 child.
 
-reader = Reader(Wanted(ports=("mlx5_0",)))    starts the child, which finds the links
+reader = Reader(LinkSelection(ports=("mlx5_0",)))  starts the child, which finds the links
 sample = reader.read()                        any number of times; `unread` has what did not answer
 reader.close()
 """
@@ -17,16 +17,16 @@ import msgspec
 
 from busbw.core.errors import TimedOut
 from busbw.core.link_samples import Sample
-from busbw.host.link_counters import HOST_FILES, NVML, Traffic
+from busbw.host.link_counters import HOST_FILES, NVML, LinkCounters
 from busbw.host.process import die_with_parent
 
 ANSWER_S = 5.0  # for the counters of one link, or of all GPUs
 START_S = 30.0  # for NVML to start: 20 s on 8 GPUs without persistence mode
 TRIES = 3
-ENDED = "its process ended"
+PROCESS_ENDED = "its process ended"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class LinkSelection(msgspec.Struct, frozen=True):
     """Which links a child reads; `without` are those that hang."""
 
     ports: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ class Wanted(msgspec.Struct, frozen=True):
 class Reader:
     """Samples from a child process, which is replaced by one that reads less if it does not answer.
 
-    Raises UsageError and NoMeasurement like Traffic, and TimedOut if reading hangs whatever links
-    are left out.
+    Raises UsageError and NoMeasurement like LinkCounters, and TimedOut if reading hangs whatever
+    links are left out.
     """
 
     def __init__(
-        self, links: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
+        self, links: LinkSelection, *, answer_s: float = ANSWER_S, start_s: float = START_S
     ) -> None:
         self._links, self._answer_s, self._start_s = links, answer_s, start_s
         self._lost: list[str] = []
@@ -85,7 +85,7 @@ class Reader:
             if self._answer(self._start_s) is True:
                 return
 
-    def _send(self, message: Wanted | bool) -> None:
+    def _send(self, message: LinkSelection | bool) -> None:
         with suppress(OSError):  # a child that has died is noticed when it does not answer
             self._connection.send(message)
 
@@ -105,7 +105,7 @@ class Reader:
                 name = message
             self._give_up(name, f"did not answer within {limit_s:g} s")
         except (EOFError, ConnectionError):
-            self._give_up(name, ENDED)
+            self._give_up(name, PROCESS_ENDED)
         return None
 
     def _give_up(self, name: str, reason: str) -> None:
@@ -134,10 +134,10 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    links: Wanted = connection.recv()
+    links: LinkSelection = connection.recv()
     try:
-        traffic = Traffic(
-            wanted=links.ports,
+        traffic = LinkCounters(
+            names=links.ports,
             gpus=links.gpus,
             system=links.system,
             without=links.without,

@@ -15,31 +15,66 @@ import msgspec
 from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, WatchInterval, per_second
 from busbw.core.unseen import escape_invisible
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known, percent_text
+from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
-HOME = "\x1b[H"  # the cursor goes to the corner
-REST = "\x1b[J"  # what is below it goes away
-NEXT = "\x1b[K\n"  # the rest of a line, too
+CURSOR_HOME = "\x1b[H"  # the cursor goes to the corner
+CLEAR_BELOW = "\x1b[J"  # what is below it goes away
+CLEAR_LINE = "\x1b[K\n"  # the rest of a line, too
 ALWAYS = ("link", "sent", "received")  # other columns are shown if any link has a value
 DROP_ORDER = ("drops", "lost", "ECN", "CNP out", "CNP in", "rate", "pause out", "pause in")
+LINE = "------\n"
+PORTS = (IB, ROCE, RDMA, ETHERNET)
+DIRECTIONS = ("tx", "rx")
+# The name in the text, and the counter.
+COUNTS = {
+    "np_cnp_sent": "np_cnp_sent",
+    "rp_cnp_handled": "rp_cnp_handled",
+    "num_of_qp": "num_of_qp",
+    "np_ecn_marked": "np_ecn_marked_roce_packets",
+    "rp_cnp_ignored": "rp_cnp_ignored",
+    "out_of_buffer": "out_of_buffer",
+    "out_of_seq": "out_of_sequence",
+    "packet_seq_err": "packet_seq_err",
+}
+LEVEL = "num_of_qp"
 
 
 def columns() -> list[Column]:
     """The columns of the table, whose values are functions of a Flow."""
     return [
         Column(title="link", value=lambda flow: flow.name, left=True),
-        Column(title="rate", unit="GB/s", value=lambda flow: known(flow.rate, bandwidth_text)),
-        Column(title="sent", unit="GB/s", value=lambda flow: known(flow.tx, bandwidth_text)),
+        Column(
+            title="rate", unit="GB/s", value=lambda flow: text_or_unknown(flow.rate, bandwidth_text)
+        ),
+        Column(
+            title="sent", unit="GB/s", value=lambda flow: text_or_unknown(flow.tx, bandwidth_text)
+        ),
         Column(title="%", value=lambda flow: _percent(flow.tx, flow.rate)),
-        Column(title="received", unit="GB/s", value=lambda flow: known(flow.rx, bandwidth_text)),
+        Column(
+            title="received",
+            unit="GB/s",
+            value=lambda flow: text_or_unknown(flow.rx, bandwidth_text),
+        ),
         Column(title="%", value=lambda flow: _percent(flow.rx, flow.rate)),
         Column(title="pause in", unit="%", value=lambda flow: _percent(flow.rx_pause, 1)),
         Column(title="pause out", unit="%", value=lambda flow: _percent(flow.tx_pause, 1)),
-        Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, per_second)),
-        Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, per_second)),
-        Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, per_second)),
-        Column(title="lost", unit="/s", value=lambda flow: known(flow.lost, per_second)),
-        Column(title="drops", unit="/s", value=lambda flow: known(flow.dropped, per_second)),
+        Column(
+            title="CNP in",
+            unit="/s",
+            value=lambda flow: text_or_unknown(flow.cnp_handled, per_second),
+        ),
+        Column(
+            title="CNP out",
+            unit="/s",
+            value=lambda flow: text_or_unknown(flow.cnp_sent, per_second),
+        ),
+        Column(
+            title="ECN", unit="/s", value=lambda flow: text_or_unknown(flow.ecn_marked, per_second)
+        ),
+        Column(title="lost", unit="/s", value=lambda flow: text_or_unknown(flow.lost, per_second)),
+        Column(
+            title="drops", unit="/s", value=lambda flow: text_or_unknown(flow.dropped, per_second)
+        ),
         Column(title="state", value=lambda flow: flow.state or "", left=True),
     ]
 
@@ -86,7 +121,7 @@ def screen(watched: WatchInterval, width: int | None, height: int) -> str:
     if len(lines) >= height:
         hidden = len(lines) - height + 2
         lines[height - 2 :] = [f"... {hidden} more lines: a larger window shows them"]
-    return HOME + "".join(f"{line}{NEXT}" for line in lines) + REST
+    return CURSOR_HOME + "".join(f"{line}{CLEAR_LINE}" for line in lines) + CLEAR_BELOW
 
 
 def line(watched: WatchInterval) -> bytes:
@@ -94,21 +129,6 @@ def line(watched: WatchInterval) -> bytes:
     return msgspec.json.encode(watched) + b"\n"
 
 
-LINE = "------\n"
-PORTS = (IB, ROCE, RDMA, ETHERNET)
-DIRECTIONS = ("tx", "rx")
-# The name in the text, and the counter.
-COUNTS = {
-    "np_cnp_sent": "np_cnp_sent",
-    "rp_cnp_handled": "rp_cnp_handled",
-    "num_of_qp": "num_of_qp",
-    "np_ecn_marked": "np_ecn_marked_roce_packets",
-    "rp_cnp_ignored": "rp_cnp_ignored",
-    "out_of_buffer": "out_of_buffer",
-    "out_of_seq": "out_of_sequence",
-    "packet_seq_err": "packet_seq_err",
-}
-LEVEL = "num_of_qp"
 Part = Flow | Slave
 
 

@@ -13,17 +13,17 @@ from busbw.core.link_samples import IB, Flow, LinkFinding, per_second
 from busbw.core.watch_counters import PRIORITIES
 from busbw.model.rates import DOWN, GONE, PAUSES, total
 
-PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise
+MIN_PAUSED_SHARE = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second
-FULL = 0.9  # of the line rate
+FULL_RATE_SHARE = 0.9  # of the line rate
 # Share of the received bits. Limits from 1e-7 up are in use; this one also suits links that
 # normally correct many bits.
 BIT_ERRORS = 1e-5
-RARE = 1.0  # notifications per second: practically none
+RARE_CNP_PER_S = 1.0  # notifications per second: practically none
 CREDIT_TICKS = 1000  # per second, the notable count of core/counters.py
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
-HALF = 0.5
-RESENT = (
+HALF_SHARE = 0.5
+RESEND_COUNTERS = (
     "packet_seq_err",
     "local_ack_timeout_err",
     "implied_nak_seq_err",
@@ -35,6 +35,7 @@ CLASS_DROPS = tuple(
     for number in PRIORITIES
     for event in ("discards", "buf_discard", "cong_discard")
 )
+FAIL, WARN = Verdict.FAIL, Verdict.WARN
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _show_rising(*names: str) -> Callable[[Flow], str]:
 def _show_pause(flow: Flow, side: str) -> str:
     """The priority that is paused for longest, if its pauses matter."""
     share = flow.tx_pause if side == "tx" else flow.rx_pause
-    if share is None or share < PAUSED:
+    if share is None or share < MIN_PAUSED_SHARE:
         return ""
     names = [name for name in PAUSES[side] if name in flow.counters]
     name = max(names, key=lambda name: flow.counters[name])
@@ -91,18 +92,18 @@ def _show_pause(flow: Flow, side: str) -> str:
 
 def _show_pauses_without_ecn(flow: Flow) -> str:
     paused, sent, handled = _show_pause(flow, "rx"), flow.cnp_sent, flow.cnp_handled
-    if not paused or sent is None or handled is None or max(sent, handled) >= RARE:
+    if not paused or sent is None or handled is None or max(sent, handled) >= RARE_CNP_PER_S:
         return ""
     return f"{paused}, np_cnp_sent {sent:.0f}/s, rp_cnp_handled {handled:.0f}/s"
 
 
 def _show_slowing(flow: Flow) -> str:
     """Congestion notifications that slow a sender although nothing pauses it."""
-    if flow.cnp_handled is None or flow.cnp_handled < RARE:
+    if flow.cnp_handled is None or flow.cnp_handled < RARE_CNP_PER_S:
         return ""
-    if flow.rx_pause is None or flow.rx_pause >= PAUSED:
+    if flow.rx_pause is None or flow.rx_pause >= MIN_PAUSED_SHARE:
         return ""
-    if flow.rate is None or flow.tx is None or flow.tx >= FULL * flow.rate:
+    if flow.rate is None or flow.tx is None or flow.tx >= FULL_RATE_SHARE * flow.rate:
         return ""
     sent = 100 * flow.tx / (flow.rate or 1)
     return (
@@ -153,7 +154,7 @@ def _show_wrong_class(flow: Flow) -> str:
     others = total(flow.counters, names[1:])
     if rdma is None or default is None or others is None or rdma < RDMA_BYTES:
         return ""
-    if others > HALF * rdma or default < HALF * rdma:
+    if others > HALF_SHARE * rdma or default < HALF_SHARE * rdma:
         return ""
     return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
 
@@ -163,7 +164,6 @@ def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Symptom:
     return Symptom(name, verdict, message, counters, _show_rising(*counters))
 
 
-FAIL, WARN = Verdict.FAIL, Verdict.WARN
 PATTERNS: tuple[Symptom, ...] = (
     Symptom(
         "gone",
@@ -274,14 +274,16 @@ PATTERNS: tuple[Symptom, ...] = (
         WARN,
         "packets are lost and retransmitted; if this continues, a sender gives up and NCCL ends"
         " with an error",
-        *RESENT,
+        *RESEND_COUNTERS,
     ),
     Symptom(
         "out-of-order",
         WARN,
         "packets arrive out of order: normal with adaptive routing, otherwise loss",
-        ("out_of_sequence", *RESENT),
-        lambda flow: "" if _show_rising(*RESENT)(flow) else _show_rising("out_of_sequence")(flow),
+        ("out_of_sequence", *RESEND_COUNTERS),
+        lambda flow: (
+            "" if _show_rising(*RESEND_COUNTERS)(flow) else _show_rising("out_of_sequence")(flow)
+        ),
     ),
     _rise(
         "no-receive",

@@ -15,6 +15,8 @@ from busbw.core.telemetry import TCP
 from busbw.model.rates import Rates, flow, gone, rates
 from busbw.watch.verdicts import judge
 
+JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
+
 
 def ticks(
     interval_s: float, stop: Event, count: int | None = None, last: int | None = None
@@ -38,9 +40,6 @@ def ticks(
             return
         yielded += 1
         yield missed
-
-
-JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
 
 
 class Watcher:

@@ -30,10 +30,10 @@ def open_mpi() -> mpirun.Mpirun:
 
 
 def run(argv: list[str], limit_s: float = 60) -> tuple[int, list[dict[str, object]], str]:
-    said: list[bytes] = []
+    lines: list[bytes] = []
     talk: list[bytes] = []
-    status = job.run(argv, ENV, said.append, talk.append, limit_s)
-    return status, [json.loads(line) for line in said], b"\n".join(talk).decode(errors="replace")
+    status = job.run(argv, ENV, lines.append, talk.append, limit_s)
+    return status, [json.loads(line) for line in lines], b"\n".join(talk).decode(errors="replace")
 
 
 def test_three_local_ranks_meet(open_mpi):
@@ -60,7 +60,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
     )
     status, _, talk = run(mpirun.command(open_mpi, [sys.executable, "-c", die], 2))
     assert status == 137
-    error = job.explain(status, talk)
+    error = job.launcher_error(status, talk)
     assert "rank 1 on host" in error.message
     assert "died of signal 9 (SIGKILL)" in error.message
 
@@ -68,7 +68,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
 def test_a_program_that_is_not_there_is_named(open_mpi):
     status, _, talk = run(mpirun.command(open_mpi, ["/no/such/program"], 1))
     assert status != 0
-    assert "/no/such/program does not exist" in job.explain(status, talk).message
+    assert "/no/such/program does not exist" in job.launcher_error(status, talk).message
 
 
 def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatch):
@@ -76,13 +76,16 @@ def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatc
     monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)
     monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
     status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
-    assert "Open MPI cannot create its directory /proc/none" in job.explain(status, talk).message
+    assert (
+        "Open MPI cannot create its directory /proc/none"
+        in job.launcher_error(status, talk).message
+    )
 
 
 def test_the_wrong_number_of_ranks_is_refused(open_mpi):
-    status, said, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "4"], 2))
+    status, lines, _ = run(mpirun.command(open_mpi, [sys.executable, RANK, "meet", "4"], 2))
     assert status == 3
-    assert "4 ranks were requested, but Open MPI started 2" in str(said[0]["error"])
+    assert "4 ranks were requested, but Open MPI started 2" in str(lines[0]["error"])
 
 
 @pytest.mark.parametrize(
@@ -147,11 +150,11 @@ def test_much_on_both_streams_at_once_does_not_block():
         "import sys; e, o = sys.stderr.write, sys.stdout.write;"
         "[(e('e' * 9999 + '\\n'), o('{' + 'o' * 9999 + '}\\n')) for _ in range(300)]; o('{end')"
     )
-    said: list[bytes] = []
+    lines: list[bytes] = []
     talk: list[bytes] = []
-    assert job.run([sys.executable, "-c", noise], ENV, said.append, talk.append, 30) == 0
-    assert (len(said), said[-1], len(talk)) == (301, b"{end", 300)
-    assert {len(line) for line in said[:-1]} == {10001}
+    assert job.run([sys.executable, "-c", noise], ENV, lines.append, talk.append, 30) == 0
+    assert (len(lines), lines[-1], len(talk)) == (301, b"{end", 300)
+    assert {len(line) for line in lines[:-1]} == {10001}
 
 
 def test_a_launcher_that_cannot_be_started_is_named():
@@ -204,10 +207,10 @@ def test_a_second_sigterm_does_not_cut_cleanup_short(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "printed"),
     [(signal.SIGTERM, "SystemExit(143)"), (signal.SIGINT, "KeyboardInterrupt()")],
 )
-def test_sigterm_in_a_finalizer_still_ends_the_process(number, said):
+def test_sigterm_in_a_finalizer_still_ends_the_process(number, printed):
     program = f"""
 import os, time
 from busbw.launch import job
@@ -233,7 +236,7 @@ except BaseException as error:
         timeout=30,
         check=False,
     )
-    assert (done.stdout, done.stderr) == (f"{said}\n", "")
+    assert (done.stdout, done.stderr) == (f"{printed}\n", "")
 
 
 @pytest.mark.parametrize(

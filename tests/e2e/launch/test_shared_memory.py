@@ -1,6 +1,4 @@
-"""What a run that is broken off leaves in /dev/shm: nothing of its own, and all that is
-another's.
-"""
+"""An interrupted run removes its own files from /dev/shm, and no file of another run."""
 
 import os
 import signal
@@ -35,9 +33,9 @@ WORDS = [
 ]
 
 
-def wait_for(what: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 40
-    while not what() and time.monotonic() < end:
+    while not condition() and time.monotonic() < end:
         time.sleep(0.02)
 
 

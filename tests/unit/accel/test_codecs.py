@@ -22,13 +22,13 @@ def test_every_codec_class_is_registered():
         for module in pkgutil.iter_modules(codecs.__path__)
     ]
     classes = {
-        one
+        codec
         for module in modules
-        for _, one in inspect.getmembers(module, inspect.isclass)
-        if issubclass(one, Codec)
+        for _, codec in inspect.getmembers(module, inspect.isclass)
+        if issubclass(codec, Codec)
     }
     assert {type(codec_for(codec.name, Settings())) for codec in CODECS} == {
-        one for one in classes if not one.__subclasses__()
+        codec for codec in classes if not codec.__subclasses__()
     }
 
 
@@ -43,7 +43,7 @@ def test_codec_is_a_method_of_train_and_plan(codec):
 
 
 @pytest.mark.parametrize(
-    ("rows", "host", "wanted"),
+    ("rows", "host", "tried_methods"),
     [
         (
             False,
@@ -56,7 +56,7 @@ def test_codec_is_a_method_of_train_and_plan(codec):
         (True, False, "none 2d 2d+bf16 2d+int8 2d+int4 powersgd 2d+topk+ratio=0.1 2d+topk"),
     ],
 )
-def test_plan_tries_the_variants_of_each_codec(rows, host, wanted):
+def test_plan_tries_the_variants_of_each_codec(rows, host, tried_methods):
     assert [
-        name for name in methods(two_d=rows, host=host) if name in wanted.split()
-    ] == wanted.split()
+        name for name in methods(two_d=rows, host=host) if name in tried_methods.split()
+    ] == tried_methods.split()

@@ -33,11 +33,11 @@ DIM = 6  # no multiple of 4
 
 
 @pytest.fixture(autouse=True)
-def where(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_device(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(store, "SEGMENT", 4)
-    monkeypatch.setattr(index, "LEAST_SLOTS", 16)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 4)
+    monkeypatch.setattr(index, "MIN_SLOTS", 16)
     monkeypatch.setattr(place, "CUT", 4)  # so that groups have several parts
     for module in (find, place, promote):
         monkeypatch.setattr(module, "BLOCK", 32)
@@ -45,36 +45,42 @@ def where(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(steps, name, (32, 4))
 
 
-def made(monkeypatch: pytest.MonkeyPatch, means: object, dim: int = DIM, **given: object) -> Table:
+def make_table(
+    monkeypatch: pytest.MonkeyPatch, means: object, dim: int = DIM, **settings: object
+) -> Table:
     """A table with kernels (steps) or without (plain)."""
     monkeypatch.setattr(tables, "_steps_for", lambda _: means)
-    return Table(dim, TableSettings(**{"initial": 4, "lr": 0.1, **given}), DEVICE)
+    return Table(dim, TableSettings(**{"initial": 4, "lr": 0.1, **settings}), DEVICE)
 
 
-def in_host_memory(near: int, far: int, dim: int = DIM, **given: object) -> dict[str, object]:
+def in_host_memory(near: int, far: int, dim: int = DIM, **settings: object) -> dict[str, object]:
     """Settings of a table with so many rows on the GPU and in host memory."""
-    record = layout(TableSettings(optimizer=str(given.get("optimizer", "adam"))), dim).nbytes
-    return {"gpu_bytes": near * record, "host_bytes": far * record, **given}
+    record = layout(TableSettings(optimizer=str(settings.get("optimizer", "adam"))), dim).nbytes
+    return {"gpu_bytes": near * record, "host_bytes": far * record, **settings}
 
 
-def both(monkeypatch: pytest.MonkeyPatch, dim: int = DIM, **given: object) -> tuple[Table, Table]:
-    return made(monkeypatch, steps, dim, **given), made(monkeypatch, torch_steps, dim, **given)
+def make_both_tables(
+    monkeypatch: pytest.MonkeyPatch, dim: int = DIM, **settings: object
+) -> tuple[Table, Table]:
+    return make_table(monkeypatch, steps, dim, **settings), make_table(
+        monkeypatch, torch_steps, dim, **settings
+    )
 
 
-def batches(count: int, seed: int = 0, most: int = 30) -> list[torch.Tensor]:
+def batches(count: int, seed: int = 0, limit: int = 30) -> list[torch.Tensor]:
     """Ids with extremes and with large groups."""
     random = torch.Generator().manual_seed(seed)
-    made = []
+    drawn_ids = []
     for turn in range(count):
         ids = torch.cat(
             [
-                torch.randint(-most, most, (36,), generator=random) + 5 * turn,
+                torch.randint(-limit, limit, (36,), generator=random) + 5 * turn,
                 torch.full((12,), 7),
                 torch.tensor([LEAST, MOST, LEAST]),
             ]
         )
-        made.append(ids[torch.randperm(len(ids), generator=random)].to(DEVICE))
-    return made
+        drawn_ids.append(ids[torch.randperm(len(ids), generator=random)].to(DEVICE))
+    return drawn_ids
 
 
 def gradients(ids: torch.Tensor, seed: int, dim: int = DIM) -> torch.Tensor:
@@ -85,18 +91,18 @@ def chunk_of(table: Table) -> dict[str, torch.Tensor]:
     return dict(next(iter(table.export(1000))))
 
 
-def alike(one: Table, other: Table) -> bool:
-    mine, wanted = chunk_of(one), chunk_of(other)
-    assert replace(one.counters, promoted=0, demoted=0, in_place=0) == other.counters
-    assert mine.keys() == wanted.keys()
+def alike(first: Table, other: Table) -> bool:
+    chunk, expected = chunk_of(first), chunk_of(other)
+    assert replace(first.counters, promoted=0, demoted=0, in_place=0) == other.counters
+    assert chunk.keys() == expected.keys()
     return all(
-        torch.allclose(mine[name].double(), wanted[name].double(), rtol=1e-4, atol=1e-5)
-        for name in wanted
+        torch.allclose(chunk[name].double(), expected[name].double(), rtol=1e-4, atol=1e-5)
+        for name in expected
     )
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "given"),
+    ("optimizer", "settings"),
     [
         ("sgd", {"capacity": 32, "eviction": "lru", "init": "normal", "weight_decay": 0.1}),
         ("adam", {"admission": 2}),
@@ -104,37 +110,42 @@ def alike(one: Table, other: Table) -> bool:
         ("rowwise_adagrad", {"deterministic": True, "init": "zeros"}),
     ],
 )
-def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, given):
+def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, settings):
     # else lookups so far may be forgotten
-    monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in given else 16)
-    mine, plainly = both(monkeypatch, optimizer=optimizer, **given)
+    monkeypatch.setattr(index, "MIN_SLOTS", 1024 if "admission" in settings else 16)
+    table_of_kernels, torch_table = make_both_tables(monkeypatch, optimizer=optimizer, **settings)
     for turn, ids in enumerate(batches(2)):
-        for table in (mine, plainly):
+        for table in (table_of_kernels, torch_table):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))
-    assert alike(mine, plainly)
-    if "eviction" in given:
-        assert mine.counters.evicted > 0
-    other = batches(1, seed=9, most=100)[0]
+    assert alike(table_of_kernels, torch_table)
+    if "eviction" in settings:
+        assert table_of_kernels.counters.evicted > 0
+    other = batches(1, seed=9, limit=100)[0]
     assert torch.allclose(
-        mine.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5
+        table_of_kernels.rows(other, train=False),
+        torch_table.rows(other, train=False),
+        rtol=1e-4,
+        atol=1e-5,
     )
-    for table in (mine, plainly):
+    for table in (table_of_kernels, torch_table):
         table.update(other, gradients(other, 9))
-    assert alike(mine, plainly) and mine.counters.skipped > 0
+    assert alike(table_of_kernels, torch_table) and table_of_kernels.counters.skipped > 0
 
 
 def test_chunks_load_into_a_table_with_kernels(monkeypatch):
-    mine, plainly = both(monkeypatch, optimizer="rowwise_adam", dim=5)
+    table_of_kernels, torch_table = make_both_tables(monkeypatch, optimizer="rowwise_adam", dim=5)
     ids = batches(1)[0]
-    plainly.apply(plainly.lookup(ids)[1], gradients(ids, 0, 5))
-    for chunk in plainly.export(7):
-        mine.load(chunk)
-    mine.step = plainly.step
-    for table in (mine, plainly):
+    torch_table.apply(torch_table.lookup(ids)[1], gradients(ids, 0, 5))
+    for chunk in torch_table.export(7):
+        table_of_kernels.load(chunk)
+    table_of_kernels.step = torch_table.step
+    for table in (table_of_kernels, torch_table):
         table.update(ids, gradients(ids, 1, 5))
     assert all(
-        torch.allclose(one, other, atol=1e-6)
-        for one, other in zip(chunk_of(mine).values(), chunk_of(plainly).values(), strict=True)
+        torch.allclose(value, other, atol=1e-6)
+        for value, other in zip(
+            chunk_of(table_of_kernels).values(), chunk_of(torch_table).values(), strict=True
+        )
     )
 
 
@@ -143,7 +154,7 @@ def test_sums_are_repeatable_if_deterministic(monkeypatch):
     shuffled = torch.randperm(len(ids), generator=torch.Generator().manual_seed(5)).to(DEVICE)
     ends = []
     for order in (torch.arange(len(ids), device=DEVICE), shuffled):
-        table, _ = both(monkeypatch, optimizer="sgd", deterministic=True)
+        table, _ = make_both_tables(monkeypatch, optimizer="sgd", deterministic=True)
         table.rows(ids[order])  # other rows, slots and leaders
         table.apply(table.lookup(ids)[1], 1e3 * gradients(ids, 0))
         ends.append(chunk_of(table)["rows"])
@@ -152,7 +163,7 @@ def test_sums_are_repeatable_if_deterministic(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
 def test_gradients_that_are_not_finite_leave_their_rows(monkeypatch):
-    table, _ = both(monkeypatch)
+    table, _ = make_both_tables(monkeypatch)
     ids = torch.arange(20, device=DEVICE)
     before, handle = table.lookup(ids)
     wrong = gradients(ids, 0)
@@ -164,26 +175,28 @@ def test_gradients_that_are_not_finite_leave_their_rows(monkeypatch):
 
 @pytest.mark.parametrize("init", INITS)
 def test_initial_values_match_plain_torch(monkeypatch, init):
-    table, _ = both(monkeypatch, init=init, seed=5)
+    table, _ = make_both_tables(monkeypatch, init=init, seed=5)
     ids = torch.tensor([LEAST, -1, 0, 1, MOST], device=DEVICE)
-    found, wanted = table.rows(ids), initial(ids, DIM, init, 0.05, 5)
+    values, expected = table.rows(ids), initial(ids, DIM, init, 0.05, 5)
     assert (
-        torch.equal(found, wanted) if init != "normal" else torch.allclose(found, wanted, atol=1e-6)
+        torch.equal(values, expected)
+        if init != "normal"
+        else torch.allclose(values, expected, atol=1e-6)
     )
 
 
 def test_a_full_table_refuses_new_ids_alone(monkeypatch):
-    table, _ = both(monkeypatch, capacity=10)
-    kept = table.rows(torch.arange(8, device=DEVICE))
-    found = table.rows(torch.arange(20, device=DEVICE))
-    assert torch.equal(found[:8], kept) and torch.equal(
-        found, initial(torch.arange(20, device=DEVICE), DIM, "uniform", 0.05, 0)
+    table, _ = make_both_tables(monkeypatch, capacity=10)
+    stored_rows = table.rows(torch.arange(8, device=DEVICE))
+    rows = table.rows(torch.arange(20, device=DEVICE))
+    assert torch.equal(rows[:8], stored_rows) and torch.equal(
+        rows, initial(torch.arange(20, device=DEVICE), DIM, "uniform", 0.05, 0)
     )
     assert len(table) == 10 and table.counters.refused == 10
 
 
 def test_counts_of_lookups_do_not_overflow(monkeypatch):
-    for table in both(monkeypatch, capacity=10, eviction="lfu"):
+    for table in make_both_tables(monkeypatch, capacity=10, eviction="lfu"):
         ids = torch.zeros(5, dtype=torch.int64, device=DEVICE)
         table.rows(ids)
         table.load(chunk_of(table) | {"score": torch.tensor([(1 << 31) - 2])})
@@ -200,7 +213,7 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
 
 
 @pytest.mark.parametrize(
-    ("places", "given"),
+    ("places", "settings"),
     [
         (12, {}),
         (12, {"optimizer": "sgd", "capacity": 40, "eviction": "lru"}),
@@ -210,24 +223,24 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
         ),
     ],
 )
-def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, given):
-    mine = made(monkeypatch, steps, **in_host_memory(places, 60 - places, **given))
-    plainly = made(monkeypatch, torch_steps, **given)
+def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, settings):
+    split_table = make_table(monkeypatch, steps, **in_host_memory(places, 60 - places, **settings))
+    torch_table = make_table(monkeypatch, torch_steps, **settings)
     for turn, ids in enumerate((*batches(2), batches(1)[0])):
-        for table in (mine, plainly):
+        for table in (split_table, torch_table):
             table.apply(table.lookup(ids)[1], gradients(ids, turn))
-    assert alike(mine, plainly)
-    found = mine.counters
-    assert found.in_place > 0 and (found.evicted > 0 or not given)
-    assert 0 < found.promoted <= found.demoted or given.get("eviction") == "lfu"
-    loaded = made(monkeypatch, steps, **in_host_memory(places, 60 - places, **given))
-    loaded.load(chunk_of(mine))
-    other = batches(1, seed=9, most=100)[0]
-    for table in (loaded, plainly):
+    assert alike(split_table, torch_table)
+    counters = split_table.counters
+    assert counters.in_place > 0 and (counters.evicted > 0 or not settings)
+    assert 0 < counters.promoted <= counters.demoted or settings.get("eviction") == "lfu"
+    loaded = make_table(monkeypatch, steps, **in_host_memory(places, 60 - places, **settings))
+    loaded.load(chunk_of(split_table))
+    other = batches(1, seed=9, limit=100)[0]
+    for table in (loaded, torch_table):
         table.step = 3
         table.update(other, gradients(other, 9))
     assert torch.allclose(
-        loaded.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5
+        loaded.rows(other, train=False), torch_table.rows(other, train=False), rtol=1e-4, atol=1e-5
     )
 
 
@@ -239,7 +252,7 @@ def on_the_gpu(table: Table) -> set[int]:
 
 
 def test_rows_that_were_not_used_for_the_longest_time_make_room(monkeypatch):
-    table = made(monkeypatch, steps, **in_host_memory(8, 24))
+    table = make_table(monkeypatch, steps, **in_host_memory(8, 24))
     ids = torch.arange(12, device=DEVICE)
     for first in (0, 4, 8, 0, 8):
         table.rows(ids[first : first + 4])
@@ -252,7 +265,7 @@ def test_rows_that_were_not_used_for_the_longest_time_make_room(monkeypatch):
 
 
 def test_rows_that_are_looked_up_less_often_stay_in_host_memory(monkeypatch):
-    table = made(monkeypatch, steps, **in_host_memory(4, 24, eviction="lfu"))
+    table = make_table(monkeypatch, steps, **in_host_memory(4, 24, eviction="lfu"))
     often, seldom = torch.arange(4, device=DEVICE), torch.arange(4, 8, device=DEVICE)
     for _ in range(3):
         table.rows(often)
@@ -265,7 +278,7 @@ def test_rows_that_are_looked_up_less_often_stay_in_host_memory(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "seen"),
+    ("settings", "message"),
     [
         ({"gpu_bytes": 9}, "gpu_bytes is 9, and a row with its states has 96 B"),
         (in_host_memory(4, 4, capacity=9), "a capacity of 9 rows needs 864 B"),
@@ -275,14 +288,16 @@ def test_rows_that_are_looked_up_less_often_stay_in_host_memory(monkeypatch):
         ),
     ],
 )
-def test_memory_that_is_too_small_is_named_before_anything_is_allocated(monkeypatch, given, seen):
-    with pytest.raises(BusbwError, match=seen):
-        made(monkeypatch, steps, **given)
+def test_memory_that_is_too_small_is_named_before_anything_is_allocated(
+    monkeypatch, settings, message
+):
+    with pytest.raises(BusbwError, match=message):
+        make_table(monkeypatch, steps, **settings)
 
 
 def test_growth_that_finds_no_host_memory_changes_nothing(monkeypatch):
-    table = made(monkeypatch, steps, **in_host_memory(4, 1 << 24))
-    kept = table.rows(torch.arange(4, device=DEVICE))
+    table = make_table(monkeypatch, steps, **in_host_memory(4, 1 << 24))
+    rows_before = table.rows(torch.arange(4, device=DEVICE))
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), limits[1]))
@@ -292,6 +307,6 @@ def test_growth_that_finds_no_host_memory_changes_nothing(monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
     assert (
-        torch.equal(table.rows(torch.arange(4, device=DEVICE)), kept)
+        torch.equal(table.rows(torch.arange(4, device=DEVICE)), rows_before)
         and table._parts.store.rows == 4
     )

@@ -29,11 +29,11 @@ SEED = 3
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "SEGMENT", 4)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 4)
 
 
-def table_of(**given: object) -> Table:
-    return Table(DIM, TableSettings(**{"initial": 4, "seed": SEED, "lr": 0.1, **given}), CPU)
+def table_of(**settings: object) -> Table:
+    return Table(DIM, TableSettings(**{"initial": 4, "seed": SEED, "lr": 0.1, **settings}), CPU)
 
 
 def ids_of(*ids: int) -> torch.Tensor:
@@ -42,21 +42,21 @@ def ids_of(*ids: int) -> torch.Tensor:
 
 def contents(table: Table) -> dict[int, torch.Tensor]:
     """The rows by id."""
-    made: dict[int, torch.Tensor] = {}
+    rows_by_id: dict[int, torch.Tensor] = {}
     for chunk in table.export(3):
-        made |= dict(zip(chunk["ids"].tolist(), chunk["rows"], strict=True))
-    return made
+        rows_by_id |= dict(zip(chunk["ids"].tolist(), chunk["rows"], strict=True))
+    return rows_by_id
 
 
 def scores(table: Table) -> dict[int, int]:
-    made: dict[int, int] = {}
+    scores_by_id: dict[int, int] = {}
     for chunk in table.export(3):
-        made |= dict(zip(chunk["ids"].tolist(), chunk["score"].tolist(), strict=True))
-    return made
+        scores_by_id |= dict(zip(chunk["ids"].tolist(), chunk["score"].tolist(), strict=True))
+    return scores_by_id
 
 
-def first_values(one: int) -> torch.Tensor:
-    return initial(ids_of(one), DIM, "uniform", 0.05, SEED)[0].double()
+def first_values(row_id: int) -> torch.Tensor:
+    return initial(ids_of(row_id), DIM, "uniform", 0.05, SEED)[0].double()
 
 
 @dataclass
@@ -71,10 +71,10 @@ class Reference:
     def update(self, ids: list[int], gradients: torch.Tensor) -> None:
         self.step += 1
         sums: dict[int, torch.Tensor] = {}
-        for one, gradient in zip(ids, gradients.double(), strict=True):
-            sums[one] = sums.get(one, 0) + gradient
-        for one in sums.keys() & self.rows.keys():
-            self.rows[one] = self.changed(*self.rows[one], sums[one])
+        for row_id, gradient in zip(ids, gradients.double(), strict=True):
+            sums[row_id] = sums.get(row_id, 0) + gradient
+        for row_id in sums.keys() & self.rows.keys():
+            self.rows[row_id] = self.changed(*self.rows[row_id], sums[row_id])
 
     def changed(self, weight, moment, square, gradient) -> list[torch.Tensor]:
         energy = gradient**2 if self.optimizer == "adam" else (gradient**2).mean()
@@ -92,25 +92,28 @@ class Reference:
 
     def follow(self, stored: set[int]) -> None:
         """Take over which ids have rows."""
-        for one in self.rows.keys() - stored:
-            del self.rows[one]
-        for one in stored - self.rows.keys():
-            self.rows[one] = [
-                first_values(one),
+        for row_id in self.rows.keys() - stored:
+            del self.rows[row_id]
+        for row_id in stored - self.rows.keys():
+            self.rows[row_id] = [
+                first_values(row_id),
                 torch.zeros(DIM, dtype=torch.float64),
                 torch.zeros(DIM, dtype=torch.float64),
             ]
 
     def values(self, ids: list[int]) -> torch.Tensor:
         return torch.stack(
-            [self.rows[one][0] if one in self.rows else first_values(one) for one in ids]
+            [
+                self.rows[row_id][0] if row_id in self.rows else first_values(row_id)
+                for row_id in ids
+            ]
         )
 
     def check(self, table: Table) -> None:
-        found = contents(table)
-        assert found.keys() == self.rows.keys() and len(table) == len(found)
-        for one, row in found.items():
-            assert torch.allclose(row.double(), self.rows[one][0], rtol=1e-4, atol=1e-5), one
+        stored_rows = contents(table)
+        assert stored_rows.keys() == self.rows.keys() and len(table) == len(stored_rows)
+        for row_id, row in stored_rows.items():
+            assert torch.allclose(row.double(), self.rows[row_id][0], rtol=1e-4, atol=1e-5), row_id
 
 
 @given(
@@ -127,74 +130,78 @@ def test_any_sequence_gives_the_rows_of_the_dictionary(
     eviction = eviction if capacity else "none"
     with pytest.MonkeyPatch.context() as patch:
         # many new indexes, or none that forgets lookups
-        patch.setattr(index, "LEAST_SLOTS", 16 if admission == 1 else 256)
+        patch.setattr(index, "MIN_SLOTS", 16 if admission == 1 else 256)
         table = table_of(
             optimizer=optimizer, admission=admission, capacity=capacity, eviction=eviction
         )
-    known, random = Reference(optimizer), torch.Generator().manual_seed(0)
+    reference, random = Reference(optimizer), torch.Generator().manual_seed(0)
     for ids in steps:
-        before, counted, old_scores = set(known.rows), table.counters, scores(table)
+        before, counted, old_scores = set(reference.rows), table.counters, scores(table)
         values, handle = table.lookup(ids_of(*ids))
-        stored, now = set(contents(table)), table.counters
-        for one in ids:
-            known.lookups[one] = known.lookups.get(one, 0) + (one not in before)
-        admitted = {one for one in set(ids) - before if known.lookups[one] >= admission}
+        stored, counters = set(contents(table)), table.counters
+        for row_id in ids:
+            reference.lookups[row_id] = reference.lookups.get(row_id, 0) + (row_id not in before)
+        admitted = {
+            row_id for row_id in set(ids) - before if reference.lookups[row_id] >= admission
+        }
         new, evicted = stored - before, before - stored
         assert new <= admitted
-        assert now.inserted - counted.inserted == len(new)
-        assert now.evicted - counted.evicted == len(evicted)
-        assert now.refused - counted.refused == len(admitted - new)
-        assert now.not_admitted - counted.not_admitted == len(set(ids) - before - admitted)
+        assert counters.inserted - counted.inserted == len(new)
+        assert counters.evicted - counted.evicted == len(evicted)
+        assert counters.refused - counted.refused == len(admitted - new)
+        assert counters.not_admitted - counted.not_admitted == len(set(ids) - before - admitted)
         assert len(stored) <= (capacity or math.inf)
         if admitted - new:
             assert len(stored) == capacity
         if evicted:
             assert not evicted & set(ids)
-            assert max(old_scores[one] for one in evicted) <= min(
-                [old_scores[one] for one in before - evicted - set(ids)], default=math.inf
+            assert max(old_scores[row_id] for row_id in evicted) <= min(
+                [old_scores[row_id] for row_id in before - evicted - set(ids)], default=math.inf
             )
-        for one in new | evicted:
-            known.lookups.pop(one, None)
-        known.follow(stored)
+        for row_id in new | evicted:
+            reference.lookups.pop(row_id, None)
+        reference.follow(stored)
         assert torch.allclose(
-            values.double(), known.values(ids) if ids else values.double(), rtol=1e-4, atol=1e-5
+            values.double(), reference.values(ids) if ids else values.double(), rtol=1e-4, atol=1e-5
         )
         gradients = torch.randn(len(ids), DIM, generator=random)
         table.apply(handle, gradients)
-        known.update(ids, gradients)
-        known.check(table)
-    again = table_of(optimizer=optimizer)
+        reference.update(ids, gradients)
+        reference.check(table)
+    reloaded = table_of(optimizer=optimizer)
     for chunk in table.export(4):
-        again.load(chunk)
-    again.step = table.step
+        reloaded.load(chunk)
+    reloaded.step = table.step
     if steps:
         gradients = torch.randn(len(steps[0]), DIM, generator=random)
-        again.update(ids_of(*steps[0]), gradients)  # with the states that were loaded
-        known.update(steps[0], gradients)
-    known.check(again)
+        reloaded.update(ids_of(*steps[0]), gradients)  # with the states that were loaded
+        reference.update(steps[0], gradients)
+    reference.check(reloaded)
 
 
 def test_initial_values_depend_on_the_seed_and_the_id_alone():
     ids = ids_of(LEAST, -1, 0, 1, MOST)
-    alone, after = table_of(), table_of(init="normal", init_scale=2.0)
-    together = alone.rows(ids)
+    table, after = table_of(), table_of(init="normal", init_scale=2.0)
+    together = table.rows(ids)
     assert torch.equal(
-        together, torch.cat([table_of().rows(one[None]) for one in ids.flip(0)]).flip(0)
+        together, torch.cat([table_of().rows(row_id[None]) for row_id in ids.flip(0)]).flip(0)
     )
     assert torch.equal(together, table_of().rows(ids, train=False))
     assert not torch.equal(together, table_of(seed=4).rows(ids))
     assert len(together.unique()) == together.numel() and float(together.abs().max()) < 0.05
-    many = after.rows(torch.arange(3000), train=False)
-    assert abs(float(many.mean())) < 0.1 and abs(float(many.std()) - 2) < 0.1
+    rows = after.rows(torch.arange(3000), train=False)
+    assert abs(float(rows.mean())) < 0.1 and abs(float(rows.std()) - 2) < 0.1
     assert not bool(table_of(init="zeros").rows(ids).any())
     assert after.counters.absent == 3000 and len(after) == 0
 
 
-@pytest.mark.parametrize(("decay", "theirs"), [(0.0, torch.optim.Adam), (0.3, torch.optim.AdamW)])
-def test_adam_matches_torch_where_every_row_is_updated(decay, theirs):
+@pytest.mark.parametrize(
+    ("decay", "torch_optimizer"), [(0.0, torch.optim.Adam), (0.3, torch.optim.AdamW)]
+)
+def test_adam_matches_torch_where_every_row_is_updated(decay, torch_optimizer):
     table, random = table_of(weight_decay=decay), torch.Generator().manual_seed(1)
     rows = torch.nn.Parameter(table.rows(torch.arange(8)))
-    optimizer = theirs([rows], lr=0.1, weight_decay=decay)
+    optimizer = torch_optimizer([rows], lr=0.1, weight_decay=decay)
     for _ in range(4):
         rows.grad = torch.randn(8, DIM, generator=random)
         optimizer.step()
@@ -215,7 +222,7 @@ def test_an_index_that_is_full_of_ids_without_rows_keeps_those_with_more_lookups
     for first in range(0, 600, 20):
         table.rows(torch.cat([torch.arange(first, first + 20), ids_of(1 << 40)]))
     assert contents(table).keys() == {1 << 40}
-    assert table._parts.index.slots == index.LEAST_SLOTS
+    assert table._parts.index.slots == index.MIN_SLOTS
     assert table.counters.forgotten > 400
     assert table.counters.not_admitted == 602
 
@@ -233,9 +240,9 @@ def test_marks_start_again_before_they_overflow():
 def test_an_eviction_between_lookup_and_update_does_not_hit_other_rows():
     table = table_of(optimizer="sgd", capacity=2, eviction="lru")
     _, handle = table.lookup(ids_of(1, 2))
-    kept = table.rows(ids_of(3, 4))
+    rows_before = table.rows(ids_of(3, 4))
     table.apply(handle, torch.ones(2, DIM))
-    assert torch.equal(table.rows(ids_of(3, 4)), kept)
+    assert torch.equal(table.rows(ids_of(3, 4)), rows_before)
     assert table.counters.skipped == 2
 
 
@@ -247,11 +254,11 @@ def test_of_more_rows_than_the_capacity_those_with_high_scores_are_loaded(capaci
     chunk["score"] = torch.randperm(200, generator=torch.Generator().manual_seed(0)).int()
     small = table_of(eviction="lfu", capacity=capacity)
     small.load(chunk)
-    kept = scores(small)
-    assert len(kept) == capacity and small.counters.refused == 0
-    assert kept == {one: int(chunk["score"][one]) for one in kept}
-    assert all(torch.equal(row, chunk["rows"][one]) for one, row in contents(small).items())
-    assert sum(score >= 200 - capacity for score in kept.values()) > 0.9 * capacity - 1
+    loaded_scores = scores(small)
+    assert len(loaded_scores) == capacity and small.counters.refused == 0
+    assert loaded_scores == {row_id: int(chunk["score"][row_id]) for row_id in loaded_scores}
+    assert all(torch.equal(row, chunk["rows"][row_id]) for row_id, row in contents(small).items())
+    assert sum(score >= 200 - capacity for score in loaded_scores.values()) > 0.9 * capacity - 1
 
 
 def test_rows_never_move_and_growth_is_small():
@@ -266,7 +273,7 @@ def test_rows_never_move_and_growth_is_small():
 @pytest.mark.parametrize("eviction", ["none", "lru"])
 def test_a_full_table_refuses_or_raises(eviction):
     table = table_of(capacity=4, strict=True, eviction=eviction)
-    kept = table.rows(torch.arange(4))
+    rows_before = table.rows(torch.arange(4))
     with pytest.raises(UsageError, match="capacity of 2"):
         table_of(capacity=2).load(next(iter(table.export(4))))
     with pytest.raises(
@@ -278,7 +285,7 @@ def test_a_full_table_refuses_or_raises(eviction):
     ):
         table.rows(torch.arange(10, 16))
     assert table.counters.refused == 0
-    assert eviction == "lru" or torch.equal(table.rows(torch.arange(4)), kept)
+    assert eviction == "lru" or torch.equal(table.rows(torch.arange(4)), rows_before)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -295,9 +302,9 @@ def test_gradients_that_are_not_finite_change_nothing_and_are_reported(strict):
 
 
 def test_without_memory_growth_fails_and_nothing_is_lost(monkeypatch):
-    monkeypatch.setattr(store, "SEGMENT", 1)
+    monkeypatch.setattr(store, "SEGMENT_ROWS", 1)
     table = Table(1 << 22, TableSettings(initial=1, optimizer="sgd"), CPU)
-    kept = table.rows(ids_of(7))
+    rows_before = table.rows(ids_of(7))
     # Some machines promise any memory (vm.overcommit_memory=1).
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -313,28 +320,28 @@ def test_without_memory_growth_fails_and_nothing_is_lost(monkeypatch):
             table.rows(torch.arange(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert torch.equal(table.rows(ids_of(7)), kept) and len(table) == 1
+    assert torch.equal(table.rows(ids_of(7)), rows_before) and len(table) == 1
 
 
 def test_bad_input_is_named():
     table = table_of()
-    for ids, seen in (
+    for ids, message in (
         (torch.arange(3).int(), "torch.int32"),
         (torch.zeros(2, 2).long(), r"\[2, 2\]"),
         (torch.arange(6)[::2], "not contiguous"),
     ):
-        with pytest.raises(UsageError, match=seen):
+        with pytest.raises(UsageError, match=message):
             table.rows(ids)
     _, handle = table.lookup(ids_of(1, 2))
     for gradients in (torch.zeros(2, DIM + 1), torch.zeros(2, DIM).double()):
         with pytest.raises(UsageError, match="gradients are"):
             table.apply(handle, gradients)
     chunk = dict(next(iter(table.export(9))))
-    for change, seen in (
+    for change, message in (
         ({"ids": ids_of(1, 1)}, "2 ids of a chunk with 1"),
         ({"rows": torch.zeros(2, 1)}, "'rows' of a chunk is"),
     ):
-        with pytest.raises(UsageError, match=seen):
+        with pytest.raises(UsageError, match=message):
             table_of().load(chunk | change)
     del chunk["moment"]
     with pytest.raises(UsageError, match="'moment' of a chunk is missing"):
@@ -342,7 +349,7 @@ def test_bad_input_is_named():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "setting",
     [
         {"optimizer": "lamb"},
         {"capacity": 0},
@@ -358,9 +365,9 @@ def test_bad_input_is_named():
         {"host_bytes": 1},
     ],
 )
-def test_settings_without_sense_are_refused(given):
-    with pytest.raises(UsageError, match=next(iter(given))):
-        TableSettings(**given)
+def test_settings_without_sense_are_refused(setting):
+    with pytest.raises(UsageError, match=next(iter(setting))):
+        TableSettings(**setting)
 
 
 def test_rows_in_host_memory_need_a_gpu():

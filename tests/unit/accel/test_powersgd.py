@@ -1,4 +1,4 @@
-"""What becomes two factors, and what they are made with."""
+"""Which gradients become two factors, and how the factors are computed."""
 
 import math
 from itertools import pairwise
@@ -19,20 +19,20 @@ Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=
 def test_every_element_is_in_a_matrix_or_sent_densely(
     shapes: tuple[tuple[int, ...], ...], rank: int
 ) -> None:
-    made = powersgd_math.layout(shapes, rank)
+    layout = powersgd_math.layout(shapes, rank)
     stretches = sorted(
-        [(matrix.begin, matrix.begin + matrix.rows * matrix.columns) for matrix in made.matrices]
-        + list(made.others)
+        [(matrix.begin, matrix.begin + matrix.rows * matrix.columns) for matrix in layout.matrices]
+        + list(layout.others)
     )
     assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
     assert all(begin < end for begin, end in stretches)
     assert all(
         2 * rank * (matrix.rows + matrix.columns) <= matrix.rows * matrix.columns
-        for matrix in made.matrices
+        for matrix in layout.matrices
     )
-    assert made.left == sum(matrix.rows for matrix in made.matrices)
-    assert made.right == sum(matrix.columns for matrix in made.matrices)
+    assert layout.left == sum(matrix.rows for matrix in layout.matrices)
+    assert layout.right == sum(matrix.columns for matrix in layout.matrices)
 
 
 def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
@@ -42,14 +42,14 @@ def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
 
 def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
     """Each with what makes its columns orthonormal."""
-    made = powersgd_math.Layout(
-        tuple(powersgd_math.Matrix(0, len(one), 0, 0, 0) for one in bases), (), 0, 0
+    layout = powersgd_math.Layout(
+        tuple(powersgd_math.Matrix(0, len(basis), 0, 0, 0) for basis in bases), (), 0, 0
     )
-    owners = powersgd_math._owners(made, torch.device("cpu"), left=True)
-    every = torch.cat(bases)
+    owners = powersgd_math._owners(layout, torch.device("cpu"), left=True)
+    stacked = torch.cat(bases)
     return list(
-        powersgd_math._times(every, powersgd_math._orthonormal(every, owners), owners).split(
-            [len(one) for one in bases]
+        powersgd_math._times(stacked, powersgd_math._orthonormal(stacked, owners), owners).split(
+            [len(basis) for basis in bases]
         )
     )
 
@@ -58,36 +58,34 @@ def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
 @given(
     st.integers(1, 6), st.lists(st.floats(1e-25, 1e25), min_size=1, max_size=4), st.integers(0, 99)
 )
-def test_columns_become_orthonormal_whatever_their_size(
-    rank: int, sizes: list[float], seed: int
-) -> None:
-    made = torch.Generator().manual_seed(seed)
-    for one in orthonormal(
+def test_columns_of_any_size_become_orthonormal(rank: int, sizes: list[float], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for basis in orthonormal(
         *(
-            size * torch.randn(20 + 10 * number, rank, generator=made)
+            size * torch.randn(20 + 10 * number, rank, generator=generator)
             for number, size in enumerate(sizes)
         )
     ):
-        assert torch.allclose(one.T @ one, torch.eye(rank), atol=1e-3)
+        assert torch.allclose(basis.T @ basis, torch.eye(rank), atol=1e-3)
 
 
 def test_dependent_and_zero_columns_stay_bounded() -> None:
     column = torch.randn(50, 1)
-    for one in orthonormal(
+    for basis in orthonormal(
         torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)
     ):
-        assert torch.isfinite(one).all()
-        assert torch.linalg.matrix_norm(one, 2) <= 1.001
+        assert torch.isfinite(basis).all()
+        assert torch.linalg.matrix_norm(basis, 2) <= 1.001
 
 
 @settings(deadline=None)
 @given(st.integers(0, 9), st.integers(0, 9))
 @example(3, 0)
-def test_only_the_rough_part_of_two_ranks_is_rounded(rough: int, rest: int) -> None:
-    assume(rough + rest)
-    own = torch.linspace(1, 2, rough + rest)
-    twice = SimpleNamespace(size=2, all_gather=lambda blob: torch.stack([blob, blob]))
-    total, nbytes = powersgd._sum(own, rough, twice)
-    assert torch.equal(total[rough:], 2 * own[rough:])
-    assert torch.equal(total[:rough], 2 * own[:rough].bfloat16().float())
-    assert nbytes == 2 * rough + 4 * rest
+def test_only_the_rough_part_of_two_ranks_is_rounded(rough: int, exact: int) -> None:
+    assume(rough + exact)
+    gradient = torch.linspace(1, 2, rough + exact)
+    two_ranks = SimpleNamespace(size=2, all_gather=lambda blob: torch.stack([blob, blob]))
+    total, nbytes = powersgd._sum(gradient, rough, two_ranks)
+    assert torch.equal(total[rough:], 2 * gradient[rough:])
+    assert torch.equal(total[:rough], 2 * gradient[:rough].bfloat16().float())
+    assert nbytes == 2 * rough + 4 * exact

@@ -46,7 +46,7 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def where(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_device(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     # so that there are several of each
@@ -59,101 +59,108 @@ def where(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def random(seed: int, *shape: int) -> torch.Tensor:
     """Columns of a matrix are of unequal sizes."""
-    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-    return (made * torch.logspace(0, -3, shape[1]) if len(shape) == 2 else made).to(DEVICE)
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return (values * torch.logspace(0, -3, shape[1]) if len(shape) == 2 else values).to(DEVICE)
 
 
-def given(
+def make_inputs(
     rank: int,
 ) -> tuple[powersgd_math.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The layout, a gradient, a basis and a residual."""
     shapes = SHAPES if rank <= tables.FEW else LARGE
-    made, length = powersgd_math.layout(shapes, rank), sum(map(math.prod, shapes))
-    assert len(made.matrices) == 4 and len(made.others) >= 4
-    return made, random(1, length), random(2, made.right, rank), {RESIDUAL: random(3, length)}
+    layout, length = powersgd_math.layout(shapes, rank), sum(map(math.prod, shapes))
+    assert len(layout.matrices) == 4 and len(layout.others) >= 4
+    return layout, random(1, length), random(2, layout.right, rank), {RESIDUAL: random(3, length)}
 
 
-def alike(one: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
-    return bool((one - other).abs().max() <= least * other.abs().max())
+def alike(first: torch.Tensor, other: torch.Tensor, least: float = 1e-5) -> bool:
+    return bool((first - other).abs().max() <= least * other.abs().max())
 
 
 @pytest.mark.parametrize(("rank", "size", "kind", "feedback"), CASES)
 def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
-    made, gradient, basis, state = given(rank)
+    layout, gradient, basis, state = make_inputs(rank)
     comm = SimpleNamespace(size=size)
-    total, sent = powersgd.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
-    wanted_total, wanted = powersgd_math.project(
-        made, gradient.to(kind), comm, state, basis, feedback=feedback
+    total, sent = powersgd.project(layout, gradient.to(kind), comm, state, basis, feedback=feedback)
+    expected_total, expected = powersgd_math.project(
+        layout, gradient.to(kind), comm, state, basis, feedback=feedback
     )
     # CUDA divides by numbers as it multiplies by their inverse
-    assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)
-    left, others = powersgd_math.apart(made, sent, rank)
-    wanted_left, wanted_others = powersgd_math.apart(made, wanted, rank)
-    assert torch.allclose(others, wanted_others, rtol=1e-6, atol=1e-6)
+    assert torch.allclose(total, expected_total, rtol=1e-6, atol=1e-6)
+    left_factor, dense = powersgd_math.apart(layout, sent, rank)
+    expected_left_factor, expected_dense = powersgd_math.apart(layout, expected, rank)
+    assert torch.allclose(dense, expected_dense, rtol=1e-6, atol=1e-6)
     assert all(
-        alike(matrix.left_of(left), matrix.left_of(wanted_left), 1e-4) for matrix in made.matrices
+        alike(matrix.left_of(left_factor), matrix.left_of(expected_left_factor), 1e-4)
+        for matrix in layout.matrices
     )
 
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_the_second_factor_matches_plain_torch(rank):
-    made, gradient, _, _ = given(rank)
-    sent = random(4, made.left, rank).flatten()
-    right, wanted = (
-        means.answer(made, gradient, sent, rank) for means in (powersgd, powersgd_math)
+    layout, gradient, _, _ = make_inputs(rank)
+    sent = random(4, layout.left, rank).flatten()
+    right, expected = (
+        means.answer(layout, gradient, sent, rank) for means in (powersgd, powersgd_math)
     )
     assert all(
-        alike(matrix.right_of(right), matrix.right_of(wanted), 1e-4) for matrix in made.matrices
+        alike(matrix.right_of(right), matrix.right_of(expected), 1e-4) for matrix in layout.matrices
     )
 
 
 @pytest.mark.parametrize(("rank", "size", "kind", "feedback"), CASES)
 def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedback):
-    made, gradient, _, state = given(rank)
-    right, total = random(5, made.right, rank), state[RESIDUAL]
-    sent = random(6, powersgd_math.room(made, rank, DEVICE).numel())
-    part, wanted = torch.empty_like(gradient, dtype=kind), torch.empty_like(gradient, dtype=kind)
-    rest, wanted_rest = total.clone(), total.clone()
-    wrong = powersgd.multiply(made, sent, right, part, rest, size, feedback=feedback)
-    powersgd_math.multiply(made, sent, right, wanted, wanted_rest, size, feedback=feedback)
+    layout, gradient, _, state = make_inputs(rank)
+    right, total = random(5, layout.right, rank), state[RESIDUAL]
+    sent = random(6, powersgd_math.room(layout, rank, DEVICE).numel())
+    part, expected = torch.empty_like(gradient, dtype=kind), torch.empty_like(gradient, dtype=kind)
+    residual, expected_residual = total.clone(), total.clone()
+    wrong = powersgd.multiply(layout, sent, right, part, residual, size, feedback=feedback)
+    powersgd_math.multiply(
+        layout, sent, right, expected, expected_residual, size, feedback=feedback
+    )
     # Triton's interpreter does not round to bf16 as GPUs do.
     assert (
-        torch.equal(part, wanted)
+        torch.equal(part, expected)
         if kind == torch.float32 or DEVICE.type == "cuda"
-        else torch.allclose(part, wanted, rtol=1e-2)
+        else torch.allclose(part, expected, rtol=1e-2)
     )
     if feedback:
-        assert torch.allclose(rest, wanted_rest, rtol=1e-6, atol=1e-6)
+        assert torch.allclose(residual, expected_residual, rtol=1e-6, atol=1e-6)
     else:
-        assert torch.equal(rest, total)
+        assert torch.equal(residual, total)
     assert int(wrong) == 0
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
-@pytest.mark.parametrize("place", [0, -1])
-def test_infinite_factors_and_vectors_are_detected(place):
-    made, gradient, _, _ = given(3)
-    sent, right = random(6, powersgd_math.room(made, 3, DEVICE).numel()), random(5, made.right, 3)
-    sent[place] = torch.nan
+@pytest.mark.parametrize("index", [0, -1])
+def test_infinite_factors_and_vectors_are_detected(index):
+    layout, gradient, _, _ = make_inputs(3)
+    sent, right = (
+        random(6, powersgd_math.room(layout, 3, DEVICE).numel()),
+        random(5, layout.right, 3),
+    )
+    sent[index] = torch.nan
     assert (
-        int(powersgd.multiply(made, sent, right, gradient, gradient.clone(), 3, feedback=True)) == 1
+        int(powersgd.multiply(layout, sent, right, gradient, gradient.clone(), 3, feedback=True))
+        == 1
     )
 
 
 def test_zero_and_skipped_bases_are_not_kept():
-    made, _, before, _ = given(3)
-    right = random(5, made.right, 3)
-    made.matrices[1].right_of(right).zero_()
-    wanted = right.clone()
-    made.matrices[1].right_of(wanted).copy_(made.matrices[1].right_of(before))
+    layout, _, before, _ = make_inputs(3)
+    right = random(5, layout.right, 3)
+    layout.matrices[1].right_of(right).zero_()
+    expected = right.clone()
+    layout.matrices[1].right_of(expected).copy_(layout.matrices[1].right_of(before))
     no, yes = (torch.tensor([value], dtype=torch.int32, device=DEVICE) for value in (0, 1))
-    assert torch.equal(powersgd_math.next_basis(made, right, before, no.bool()), wanted)
-    assert torch.equal(powersgd.next_basis(made, right.clone(), before, no), wanted)
-    assert torch.equal(powersgd.next_basis(made, right, before, yes), before)
+    assert torch.equal(powersgd_math.next_basis(layout, right, before, no.bool()), expected)
+    assert torch.equal(powersgd.next_basis(layout, right.clone(), before, no), expected)
+    assert torch.equal(powersgd.next_basis(layout, right, before, yes), before)
 
 
 def test_a_factor_of_zeros_and_dependent_columns_stay_finite():
-    made, gradient, _, _ = given(3)
-    left = random(4, made.left, 1).expand(-1, 3).clone()
-    made.matrices[0].left_of(left).zero_()
-    assert bool(torch.isfinite(powersgd.answer(made, gradient, left.flatten(), 3)).all())
+    layout, gradient, _, _ = make_inputs(3)
+    left_factor = random(4, layout.left, 1).expand(-1, 3).clone()
+    layout.matrices[0].left_of(left_factor).zero_()
+    assert bool(torch.isfinite(powersgd.answer(layout, gradient, left_factor.flatten(), 3)).all())

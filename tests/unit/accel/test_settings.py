@@ -14,7 +14,7 @@ from busbw.core.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ({"method": "top-k"}, f"method 'top-k' is not one of {', '.join(NAMES)}"),
         ({"wire": "fp8"}, "wire 'fp8' is not one of same, fp32, bf16, fp16"),
@@ -61,10 +61,10 @@ from busbw.core.errors import UsageError
         ({"chunk": 100}, "chunk is 100 bytes"),
     ],
 )
-def test_invalid_settings_are_named(words, said):
+def test_invalid_settings_are_named(words, message):
     with pytest.raises(UsageError) as caught:
         Settings(**words)
-    assert caught.value.message.startswith(said)
+    assert caught.value.message.startswith(message)
     assert caught.value.hint
 
 
@@ -93,7 +93,7 @@ def test_thresholds_are_of_bytes_and_inclusive():
     )
 
 
-def test_the_last_bucket_may_have_a_method_of_its_own():
+def test_the_last_bucket_may_have_its_own_method():
     settings = Settings(method="int4", last="powersgd", compress_least=100)
     assert [settings.method_for(100, last=last) for last in (False, True)] == ["int4", "powersgd"]
     assert settings.method_for(99, last=True) == DENSE
@@ -199,7 +199,7 @@ def test_a_2d_group_over_hosts_gets_a_note():
 
 
 @pytest.mark.parametrize(
-    ("hosts", "size", "why"),
+    ("hosts", "size", "reason"),
     [
         ("aab", None, "hosts have different numbers of ranks (a: 2, b: 1)"),
         ("aaaa", None, "all 4 ranks are one 2D group"),
@@ -209,8 +209,8 @@ def test_a_2d_group_over_hosts_gets_a_note():
         ("aabb", 1, "a 2D group needs at least two ranks"),
     ],
 )
-def test_one_dimension_has_a_reason(hosts, size, why):
-    assert rows_of(hosts, size) == ([], f"one dimension only: {why}")
+def test_one_dimension_has_a_reason(hosts, size, reason):
+    assert rows_of(hosts, size) == ([], f"one dimension only: {reason}")
 
 
 def test_bytes_that_leave_a_host_by_ring_and_direct():
@@ -225,6 +225,6 @@ def test_bytes_that_leave_a_host_by_ring_and_direct():
 
 @given(st.integers(0, 500), st.floats(1e-4, 1.0), st.integers(0, 400))
 def test_a_warm_up_falls_to_the_ratio_and_never_below(step, ratio, warmup):
-    now, later = ratio_at(step, ratio, warmup), ratio_at(step + 1, ratio, warmup)
-    assert ratio <= later <= now <= max(ratio, 0.25) * (1 + 1e-12)
+    ratio_now, ratio_next = ratio_at(step, ratio, warmup), ratio_at(step + 1, ratio, warmup)
+    assert ratio <= ratio_next <= ratio_now <= max(ratio, 0.25) * (1 + 1e-12)
     assert ratio_at(warmup, ratio, warmup) == ratio

@@ -1,4 +1,4 @@
-"""How sparse gradients are summed, and by which way their rows are exchanged."""
+"""How sparse gradients are summed, and which method exchanges their rows."""
 
 import pytest
 from hypothesis import given
@@ -23,10 +23,11 @@ def test_rows_with_the_same_id_are_summed(ids, padding, more, scale):
     assert groups.ids.tolist() == sorted(set(ids))
     expected = [
         [
-            scale * sum(float(rows[at, column]) for at, one in enumerate(ids) if one == each)
+            scale
+            * sum(float(rows[at, column]) for at, other_id in enumerate(ids) if other_id == row_id)
             for column in (0, 1)
         ]
-        for each in sorted(set(ids))
+        for row_id in sorted(set(ids))
     ]
     assert (
         groups.sums(rows, len(groups.ids) + more, scale).tolist() == expected + [[0.0, 0.0]] * more
@@ -44,7 +45,7 @@ def test_rows_that_are_not_finite_stay_in_their_sum():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "hosts", "share", "way"),
+    ("ranks", "hosts", "share", "method"),
     [
         (2, 2, 0.05, GATHER),  # nothing is saved by owners of two ranks
         (2, 2, 0.99, GATHER),
@@ -56,8 +57,8 @@ def test_rows_that_are_not_finite_stay_in_their_sum():
         (16, 2, 0.5, DENSE),  # rows for owners leave a host eight times
     ],
 )
-def test_the_way_with_the_fewest_bytes_is_taken(ranks, hosts, share, way):
-    assert fewest_bytes([int(share * 1_000_000)] * ranks, 1_000_000, 260, 260, hosts) == way
+def test_the_method_with_the_fewest_bytes_is_chosen(ranks, hosts, share, method):
+    assert fewest_bytes([int(share * 1_000_000)] * ranks, 1_000_000, 260, 260, hosts) == method
 
 
 def test_without_rows_any_way_is_right():

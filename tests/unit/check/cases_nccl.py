@@ -20,11 +20,11 @@ def with_variable(name: str, value: str, *, call: str = "", answer: str = ""):
 
 
 def two_libraries(tree: Tree) -> Tree:
-    found = [
+    libraries = [
         library("/opt/venv/lib/libnccl.so.2", "2.27.7"),
         library("/opt/nccl/lib/libnccl.so.2", "2.21.5", PATH),
     ]
-    return tree.call("nccl-libraries", json.dumps(found))
+    return tree.call("nccl-libraries", json.dumps(libraries))
 
 
 def bonded(tree: Tree) -> Tree:

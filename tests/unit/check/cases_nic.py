@@ -39,7 +39,7 @@ def run(name, tree):
     return find(name).run(Machine(tree.source()))
 
 
-def one(name, tree, subject="mlx5_3"):
+def finding_of(name, tree, subject="mlx5_3"):
     """The finding about a subject."""
     (finding,) = [finding for finding in run(name, tree) if finding.subject == subject]
     return finding

@@ -3,7 +3,7 @@
 from tree import Change, environment
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """Several changes."""
     return lambda tree: [change(tree) for change in changes]
 

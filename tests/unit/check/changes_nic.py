@@ -14,7 +14,7 @@ RDMA, RDMA_5 = "/sys/class/infiniband/mlx5_3", "/sys/class/infiniband/mlx5_5"
 LOGGED = "pci 0000:20:00.0: [15b3:1021] type 00 class 0x020{class_} PCIe Endpoint"
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """Several changes."""
     return lambda tree: [change(tree) for change in changes]
 
@@ -27,9 +27,9 @@ def container(tree: Tree) -> Tree:
     return tree.file("/.dockerenv", "")
 
 
-def two(name: str, first: int, second: int) -> Change:
+def two_ports(name: str, first: int, second: int) -> Change:
     """A counter of the hardware of mlx5_3 and mlx5_5."""
-    return both(
+    return combine(
         counter(name, first),
         lambda tree: tree.file(f"{RDMA_5}/ports/1/hw_counters/{name}", str(second)),
     )
@@ -108,8 +108,8 @@ def ordered(speeds: tuple[int, int]) -> str:
 
 def unrooted(text: str) -> str:
     """The bond as another user reads it: without the active aggregator."""
-    start, _, rest = text.partition("802.3ad info")
-    return start + "\nSlave Interface" + rest.partition("\nSlave Interface")[2]
+    start, _, after_header = text.partition("802.3ad info")
+    return start + "\nSlave Interface" + after_header.partition("\nSlave Interface")[2]
 
 
 def sensor(**values: str) -> Change:
@@ -143,5 +143,5 @@ def without_types(tree: Tree) -> None:
 def of_infiniband(*changes: Change) -> Tree:
     """The InfiniBand server."""
     tree = healthy(layer="InfiniBand")
-    both(*changes)(tree)
+    combine(*changes)(tree)
     return tree

@@ -14,39 +14,39 @@ FABRIC, DOCKER = IPv4Network("10.1.0.0/24"), IPv4Network("172.17.0.0/16")
 
 def identity(host, *, mtu=9000, busbw=__version__, names=None, **addresses):
     addresses = addresses or {"eth0": f"10.1.0.{host[1:]}/24"}
-    every = {name: [f"10.1.0.{name[1:]}"] for name in ("h1", "h2", "h3")}
+    own_addresses = {name: [f"10.1.0.{name[1:]}"] for name in ("h1", "h2", "h3")}
     return {
         "hostname": host,
         "busbw": busbw,
         "addresses": addresses,
         "mtus": dict.fromkeys(addresses, mtu),
-        "names": every | (names or {}),
+        "names": own_addresses | (names or {}),
     }
 
 
 def context(*hosts, ifname="", **fields):
     """A launch on hosts with these identities."""
-    made = LaunchContext(
+    launch_context = LaunchContext(
         tuple(Host(f"h{number}", 2) for number in range(1, len(hosts) + 1)), 5.0, ifname, **fields
     )
-    made.identities = dict(zip(made.names, hosts, strict=True))
-    return made
+    launch_context.identities = dict(zip(launch_context.names, hosts, strict=True))
+    return launch_context
 
 
-def answers(monkeypatch, *done):
+def answers(monkeypatch, *results):
     """The hosts answer that; returns what they were asked."""
-    asked = []
+    calls = []
 
-    def run_each(words, limit_s, given, *, together):
+    def run_each(words, limit_s, inputs, *, together):
         assert together  # one limit for all hosts
-        asked.append((words, limit_s, given))
-        return list(done)
+        calls.append((words, limit_s, inputs))
+        return list(results)
 
     monkeypatch.setattr(remote, "run_each", run_each)
-    return asked
+    return calls
 
 
-def said(host, answer, code=0, error="", killed=""):
+def host_result(host, answer, code=0, error="", killed=""):
     return Done(
         host,
         code,
@@ -57,9 +57,9 @@ def said(host, answer, code=0, error="", killed=""):
 
 
 def on_two(**fields):
-    one = context(
+    launch_context = context(
         *(identity(f"h{n}", eth0=f"10.1.0.{n}/24", docker0=f"172.17.0.{n}/16") for n in (1, 2)),
         **fields,
     )
-    one.networks = [FABRIC, DOCKER]
-    return one
+    launch_context.networks = [FABRIC, DOCKER]
+    return launch_context

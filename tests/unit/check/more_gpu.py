@@ -14,7 +14,7 @@ WITHHELD, LOST = "Insufficient Permissions", "GPU is lost"
 PACKAGE = [["nvidia-nccl-cu12", "2.27.7"]]
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """Several changes."""
     return lambda tree: [change(tree) for change in changes]
 
@@ -45,12 +45,12 @@ def display(tree: Tree) -> None:
 
 def peers(*statuses: int, gpus: int = 6) -> Change:
     """Peer access of the first pairs."""
-    pairs = [(one, other) for one in range(gpus) for other in range(one + 1, gpus)]
-    said = [[*pair, status] for pair, status in zip(pairs, statuses, strict=False)]
-    return nvml(peers=said, gpus=[health(index) for index in range(gpus)])
+    pairs = [(first, other) for first in range(gpus) for other in range(first + 1, gpus)]
+    pair_states = [[*pair, status] for pair, status in zip(pairs, statuses, strict=False)]
+    return nvml(peers=pair_states, gpus=[health(index) for index in range(gpus)])
 
 
-def many(*numbers: int) -> Change:
+def gpus_with_xid(*numbers: int) -> Change:
     """Xids of one GPU."""
     return logged(*(XID.replace(": 79,", f": {number},") for number in numbers))
 
@@ -60,17 +60,17 @@ MORE_GPU = {
         "off the bus": lambda tree: tree.data(f"{GPU}/config", b"\xff" * 64),
         "one that does not answer": changed(error=LOST),
         "one without address that does not answer": changed(error=LOST, bus_id=""),
-        "two without address that do not answer": both(
+        "two without address that do not answer": combine(
             changed(2, error=LOST, bus_id=""), changed(4, error=LOST, bus_id="")
         ),
-        "one without address, and one too few": both(
+        "one without address, and one too few": combine(
             changed(2, error=LOST, bus_id=""),
             lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree),
         ),
         "one that is withheld": changed(error=WITHHELD),
         "one lost in a call": changed(failed={"temperature_c": LOST}),
         "NVML fails": nvml(gpus=[], reason="Driver/library version mismatch"),
-        "NVML fails in a container": both(
+        "NVML fails in a container": combine(
             container,
             lambda tree: tree.file("/dev/nvidiactl", ""),
             nvml(gpus=[], reason="Unknown Error"),
@@ -79,7 +79,7 @@ MORE_GPU = {
         "two too few": lambda tree: nvml(
             gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:6]
         )(tree),
-        "one too few in a job": both(
+        "one too few in a job": combine(
             slurm,
             lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree),
         ),
@@ -88,11 +88,11 @@ MORE_GPU = {
     "gpu-driver": {
         "another version": nvml(driver="570.172.08"),
         "mismatch": nvml(gpus=[], reason="Driver/library version mismatch"),
-        "mismatch without a module": both(
+        "mismatch without a module": combine(
             nvml(gpus=[], reason="Driver/library version mismatch"),
             lambda tree: tree.drop("/proc/driver/nvidia/version"),
         ),
-        "not loaded": both(nvml(gpus=[], reason="no driver"), without_driver),
+        "not loaded": combine(nvml(gpus=[], reason="no driver"), without_driver),
         "proprietary": lambda tree: tree.file(
             "/proc/driver/nvidia/version",
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01",
@@ -107,32 +107,32 @@ MORE_GPU = {
         "one that does not answer": changed(error=LOST),
         "one that is withheld": changed(error=WITHHELD),
         "NVML lists none": nvml(gpus=[]),
-        "NVML lists none in a container": both(container, nvml(gpus=[])),
+        "NVML lists none in a container": combine(container, nvml(gpus=[])),
         "NVML lists none, with a reason": nvml(gpus=[], reason="Unknown Error"),
         "no package": nvml(gpus=[], reason="nvidia-ml-py is not installed"),
-        "no driver": both(nvml(gpus=[]), without_driver),
-        "cards for a screen with a driver": both(nvml(gpus=[]), display),
-        "cards for a screen": both(nvml(gpus=[]), display, without_driver),
-        "cards for a screen, modules not known": both(
+        "no driver": combine(nvml(gpus=[]), without_driver),
+        "cards for a screen with a driver": combine(nvml(gpus=[]), display),
+        "cards for a screen": combine(nvml(gpus=[]), display, without_driver),
+        "cards for a screen, modules not known": combine(
             nvml(gpus=[]), display, lambda tree: tree.drop("/proc/modules").drop("/sys/module")
         ),
     },
     "gpu-xid": {
-        "four": many(79, 48, 94, 63),
-        "five": many(79, 48, 94, 63, 119),
-        "six": many(79, 48, 94, 63, 119, 31),
+        "four": gpus_with_xid(79, 48, 94, 63),
+        "five": gpus_with_xid(79, 48, 94, 63, 119),
+        "six": gpus_with_xid(79, 48, 94, 63, 119, 31),
         "twice": logged(XID, XID),
     },
     "gpu-sxid": {"twice": logged(SXID, SXID)},
     "gpu-memory-in-use": {
-        "the most first": both(
+        "the most first": combine(
             changed(2, processes=[{"pid": 1, "used_bytes": 1, "name": "a"}], used_bytes=1 << 33),
             changed(4, processes=[{"pid": 2, "used_bytes": 1, "name": ""}], used_bytes=1 << 34),
         ),
         "how much is not known": changed(
             processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=None
         ),
-        "in a container": both(
+        "in a container": combine(
             container,
             changed(processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=1 << 34),
         ),
@@ -141,7 +141,7 @@ MORE_GPU = {
         "exactly so much beside a CPU": changed(used_bytes=1 << 30, name="NVIDIA GB200"),
         "less": changed(used_bytes=(1 << 30) - 1),
         "less beside a CPU": changed(used_bytes=(1 << 30) - 1, name="NVIDIA GB200"),
-        "Windows": both(changed(used_bytes=1 << 34), lambda tree: tree.file("/dev/dxg", "")),
+        "Windows": combine(changed(used_bytes=1 << 34), lambda tree: tree.file("/dev/dxg", "")),
         "not reported": changed(used_bytes=None),
     },
     "gpu-mig": {
@@ -153,32 +153,32 @@ MORE_GPU = {
         "four pairs": peers(*[4] * 4, *[0] * 11),
         "five pairs": peers(*[4] * 5, *[0] * 10),
         "not all pairs": peers(*[0] * 14),
-        "not all pairs, and one does not answer": both(peers(*[0] * 14), changed(error=LOST)),
-        "not all pairs, and one is withheld": both(peers(*[0] * 14), changed(error=WITHHELD)),
+        "not all pairs, and one does not answer": combine(peers(*[0] * 14), changed(error=LOST)),
+        "not all pairs, and one is withheld": combine(peers(*[0] * 14), changed(error=WITHHELD)),
         "two kinds of pairs": peers(2, 5, *[0] * 13),
         "one GPU": healthy(gpus=1),
         "two GPUs": healthy(gpus=2),
     },
     "gpu-same-model": {
         "memory": changed(memory_bytes=1 << 36),
-        "two of each": both(*(changed(index, vbios="96.00.74.00.01") for index in range(4))),
+        "two of each": combine(*(changed(index, vbios="96.00.74.00.01") for index in range(4))),
         "not known": changed(vbios=""),
         "one that does not answer": changed(error=LOST),
         "one that is withheld": changed(error=WITHHELD),
-        "one that answers": both(*(changed(index, error=LOST) for index in range(7))),
-        "two that answer": both(*(changed(index, error=LOST) for index in range(6))),
+        "one that answers": combine(*(changed(index, error=LOST) for index in range(7))),
+        "two that answer": combine(*(changed(index, error=LOST) for index in range(6))),
         "one GPU": healthy(gpus=1),
         "two GPUs": healthy(gpus=2),
     },
     "gpu-cuda-driver": {
-        "CUDA 13": both(
+        "CUDA 13": combine(
             nvml(cuda=13010),
             lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]])),
         ),
-        "CUDA 11.8": both(
+        "CUDA 11.8": combine(
             nvml(cuda=11080), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))
         ),
-        "CUDA 12.0": both(
+        "CUDA 12.0": combine(
             nvml(cuda=12000), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))
         ),
         "not known": nvml(cuda=None),

@@ -1,6 +1,6 @@
 """Variants of the layer launcher: values, versions and machines."""
 
-from changes_nccl import both, set_to
+from changes_nccl import combine, set_to
 from tree import Change, Tree, environment
 
 
@@ -43,10 +43,10 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
         "an interface that is there": environment(OMPI_MCA_btl_tcp_if_include="eth0"),
         "two of the daemons": environment(PRTE_MCA_prte_if_include="eth0,eth1"),
         "a network of loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0,127.0.0.0/8"),
-        "a snapshot without Open MPI": both(
+        "a snapshot without Open MPI": combine(
             environment(OMPI_MCA_btl_tcp_if_include="bond0"), unread_mpirun
         ),
-        "Open MPI is not known": both(
+        "Open MPI is not known": combine(
             environment(OMPI_MCA_btl_tcp_if_include="bond0"), unversioned
         ),
     },
@@ -70,13 +70,13 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
         ),
     },
     "mpirun-isolated": {
-        "of Open MPI 4": both(
+        "of Open MPI 4": combine(
             environment(OMPI_MCA_plm="isolated"),
             lambda tree: tree.update("mpirun", version="4.1.6"),
         ),
         "of the other version": environment(OMPI_MCA_plm="isolated"),
-        "Open MPI is not known": both(environment(OMPI_MCA_plm="isolated"), unversioned),
-        "a snapshot without Open MPI": both(environment(OMPI_MCA_plm="isolated"), unread_mpirun),
+        "Open MPI is not known": combine(environment(OMPI_MCA_plm="isolated"), unversioned),
+        "a snapshot without Open MPI": combine(environment(OMPI_MCA_plm="isolated"), unread_mpirun),
         "not isolated": environment(PRTE_MCA_plm="ssh"),
     },
     "reverse-lookup": {

@@ -3,7 +3,7 @@
 import json
 
 from cases_nccl import bonded, with_variable
-from changes_nccl import both, set_to
+from changes_nccl import combine, set_to
 from healthy import healthy
 from healthy_gpu import all_changed, changed, links
 from healthy_nccl import HOME, library
@@ -35,7 +35,7 @@ def blind(tree: Tree) -> Tree:
 
 def conf(text: str, *changes: Change) -> Change:
     """A file of NCCL."""
-    return both(lambda tree: tree.file("/etc/nccl.conf", text), *changes)
+    return combine(lambda tree: tree.file("/etc/nccl.conf", text), *changes)
 
 
 def two_layers(tree: Tree) -> None:
@@ -64,7 +64,7 @@ MORE_NCCL = {
     "nccl-collnet": {
         **set_to("NCCL_COLLNET_ENABLE", "0"),
         "InfiniBand": on(INFINIBAND, environment(NCCL_COLLNET_ENABLE="1")),
-        "one InfiniBand port": both(environment(NCCL_COLLNET_ENABLE="1"), two_layers),
+        "one InfiniBand port": combine(environment(NCCL_COLLNET_ENABLE="1"), two_layers),
         "no port": on(NO_PORT, environment(NCCL_COLLNET_ENABLE="1")),
         "no plugin": environment(NCCL_COLLNET_ENABLE="1", NCCL_NET_PLUGIN="none"),
         "a plugin": environment(NCCL_COLLNET_ENABLE="1", NCCL_NET_PLUGIN="sharp"),
@@ -98,10 +98,12 @@ MORE_NCCL = {
     ),
     "nccl-gid-index": {
         **set_to("NCCL_IB_GID_INDEX", "2", "9"),
-        "NCCL 2.20": both(environment(**GID), version("2.20.5")),
-        "NCCL 2.20 with another type": both(environment(NCCL_IB_GID_INDEX="2"), version("2.20.5")),
-        "NCCL 2.21": both(environment(**GID), version("2.21")),
-        "NCCL of no known version": both(
+        "NCCL 2.20": combine(environment(**GID), version("2.20.5")),
+        "NCCL 2.20 with another type": combine(
+            environment(NCCL_IB_GID_INDEX="2"), version("2.20.5")
+        ),
+        "NCCL 2.21": combine(environment(**GID), version("2.21")),
+        "NCCL of no known version": combine(
             environment(**GID), lambda tree: tree.call("nccl-libraries", "[]")
         ),
         "no port": on(NO_PORT, environment(**GID)),
@@ -124,7 +126,7 @@ MORE_NCCL = {
     },
     "nccl-ib-disable": {
         **set_to("NCCL_IB_DISABLE", "0"),
-        "one port is up": both(
+        "one port is up": combine(
             environment(NCCL_IB_DISABLE="1"),
             lambda tree: [
                 tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
@@ -134,7 +136,7 @@ MORE_NCCL = {
         "no port": on(NO_PORT, environment(NCCL_IB_DISABLE="1")),
         "EFA": on(
             healthy(ports=1),
-            both(
+            combine(
                 environment(NCCL_IB_DISABLE="1"),
                 lambda tree: tree.link(
                     "/sys/class/infiniband/mlx5_0/device/driver", "../../../../bus/pci/drivers/efa"
@@ -153,8 +155,8 @@ MORE_NCCL = {
             "^mlx5",
             "irdma",
         ),
-        "a slow port": both(environment(NCCL_IB_HCA="mlx5"), two_ports_of("mlx5_3")),
-        "a slow port among named ones": both(
+        "a slow port": combine(environment(NCCL_IB_HCA="mlx5"), two_ports_of("mlx5_3")),
+        "a slow port among named ones": combine(
             environment(NCCL_IB_HCA="=mlx5_3,mlx5_4"), two_ports_of("mlx5_3")
         ),
         "a prefix": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_1")),
@@ -166,8 +168,8 @@ MORE_NCCL = {
     },
     "nccl-ib-qps": {
         **set_to("NCCL_IB_QPS_PER_CONNECTION", "0", "1", "2", "128", "129"),
-        "one of a bond": both(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="1")),
-        "two of a bond": both(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="2")),
+        "one of a bond": combine(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="1")),
+        "two of a bond": combine(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="2")),
         "a bond of one": lambda tree: (
             bonded(tree),
             tree.file("/sys/class/net/bond0/bonding/slaves", "eth0"),
@@ -179,13 +181,13 @@ MORE_NCCL = {
             "no port": on(NO_PORT, environment(NCCL_IB_TC="106")),
             "InfiniBand": on(INFINIBAND, environment(NCCL_IB_TC="106")),
             "nothing is known": on(blind(healthy()), environment(NCCL_IB_TC="106")),
-            "two ports cannot be read": both(
+            "two ports cannot be read": combine(
                 environment(NCCL_IB_TC="106"),
                 lambda tree: [
                     tree.drop(f"/sys/class/infiniband/mlx5_{index}/tc") for index in (3, 5)
                 ],
             ),
-            "a port without a class": both(
+            "a port without a class": combine(
                 environment(NCCL_IB_TC="0"),
                 lambda tree: tree.file("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", ""),
             ),
@@ -193,26 +195,26 @@ MORE_NCCL = {
     ),
     "nccl-ib-timeout": {
         **set_to("NCCL_IB_TIMEOUT", "0", "1", "19", "20", "22", "31", "32"),
-        "NCCL 2.22": both(environment(NCCL_IB_TIMEOUT="17"), version("2.22.3")),
-        "NCCL 2.14": both(environment(NCCL_IB_TIMEOUT="17"), version("2.14.0")),
-        "NCCL 2.13": both(environment(NCCL_IB_TIMEOUT="14"), version("2.13.4")),
-        "NCCL 2.13 with less": both(environment(NCCL_IB_TIMEOUT="13"), version("2.13.4")),
-        "NCCL 2.23": both(environment(NCCL_IB_TIMEOUT="19"), version("2.23")),
-        "NCCL of no known version": both(
+        "NCCL 2.22": combine(environment(NCCL_IB_TIMEOUT="17"), version("2.22.3")),
+        "NCCL 2.14": combine(environment(NCCL_IB_TIMEOUT="17"), version("2.14.0")),
+        "NCCL 2.13": combine(environment(NCCL_IB_TIMEOUT="14"), version("2.13.4")),
+        "NCCL 2.13 with less": combine(environment(NCCL_IB_TIMEOUT="13"), version("2.13.4")),
+        "NCCL 2.23": combine(environment(NCCL_IB_TIMEOUT="19"), version("2.23")),
+        "NCCL of no known version": combine(
             environment(NCCL_IB_TIMEOUT="19"), lambda tree: tree.call("nccl-libraries", "[]")
         ),
     },
     "nccl-names": set_to("NCCL_IB_HCAS", "mlx5") | set_to("NCCL_DEBUG", "WARN"),
     "nccl-nvls": {
         **set_to("NCCL_NVLS_ENABLE", "1", "2"),
-        "one GPU of another generation": both(environment(NCCL_NVLS_ENABLE="0"), changed(sm=80)),
-        "A100": both(
+        "one GPU of another generation": combine(environment(NCCL_NVLS_ENABLE="0"), changed(sm=80)),
+        "A100": combine(
             environment(NCCL_NVLS_ENABLE="0"), all_changed(sm=80, name="NVIDIA A100-SXM4-80GB")
         ),
         "one GPU": on(healthy(gpus=1), environment(NCCL_NVLS_ENABLE="0")),
-        "no NVSwitch": both(
+        "no NVSwitch": combine(
             environment(NCCL_NVLS_ENABLE="0"),
-            all_changed(links=[one | {"remote": 1} for one in links()]),
+            all_changed(links=[link | {"remote": 1} for link in links()]),
         ),
     },
     "nccl-p2p-disable": (
@@ -221,13 +223,13 @@ MORE_NCCL = {
         | {
             "no GPU": on(healthy(gpus=0), environment(NCCL_P2P_DISABLE="1")),
             "one GPU": on(healthy(gpus=1), environment(NCCL_P2P_DISABLE="1")),
-            "no NVLink": both(
+            "no NVLink": combine(
                 environment(NCCL_P2P_DISABLE="1"),
                 lambda tree: tree.update(
                     "nvml",
                     gpus=[
-                        one | {"nvlink": []}
-                        for one in json.loads(tree.calls["nvml"]["text"])["gpus"]
+                        gpu | {"nvlink": []}
+                        for gpu in json.loads(tree.calls["nvml"]["text"])["gpus"]
                     ],
                 ),
             ),
@@ -238,7 +240,7 @@ MORE_NCCL = {
         "one that is there": with_variable(
             "NCCL_NET_PLUGIN", "ofi", call="nccl-plugin net ofi", answer="/opt/libnccl-net-ofi.so"
         ),
-        "a list": both(
+        "a list": combine(
             with_variable(
                 "NCCL_NET_PLUGIN",
                 "ofi,/opt/b.so",
@@ -252,19 +254,19 @@ MORE_NCCL = {
     "nccl-proto": set_to("NCCL_PROTO", "Simple", "^LL128", "allreduce:LL128;^LL"),
     "nccl-socket-ifname": {
         **set_to("NCCL_SOCKET_IFNAME", "eth", "=eth0,eth1", "^eth", "lo", "eth1,lo"),
-        "virtual": both(
+        "virtual": combine(
             environment(NCCL_SOCKET_IFNAME="=virbr0"), bridge("virbr0", "172.17.0.1/16")
         ),
-        "virtual and another": both(
+        "virtual and another": combine(
             environment(NCCL_SOCKET_IFNAME="=virbr0,eth1"), bridge("virbr0", "172.17.0.1/16")
         ),
-        "docker": both(
+        "docker": combine(
             environment(NCCL_SOCKET_IFNAME="=docker0"), bridge("docker0", "172.17.0.1/16")
         ),
-        "docker and another": both(
+        "docker and another": combine(
             environment(NCCL_SOCKET_IFNAME="=docker0,eth1"), bridge("docker0", "172.17.0.1/16")
         ),
-        "a prefix": both(environment(NCCL_SOCKET_IFNAME="eth1"), bridge("eth10", "10.9.0.1/16")),
+        "a prefix": combine(environment(NCCL_SOCKET_IFNAME="eth1"), bridge("eth10", "10.9.0.1/16")),
         "a bridge that NCCL may choose": bridge("virbr0", "192.168.122.1/24"),
         "a bridge without an address": bridge("cali1", ""),
         "a bridge on InfiniBand": on(INFINIBAND, bridge("virbr0", "192.168.122.1/24")),
@@ -291,19 +293,19 @@ MORE_NCCL = {
         "sockets alone": environment(NCCL_NSOCKS_PERTHREAD="4"),
     },
     "nccl-topo-file": {
-        "no topology": both(
+        "no topology": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
             lambda tree: tree.file("/t.xml", "x" * 90 + "\nsecond"),
         ),
-        "a topology": both(
+        "a topology": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
             lambda tree: tree.file("/t.xml", '<system version="1">'),
         ),
-        "not allowed": both(
+        "not allowed": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
             lambda tree: tree.error("/t.xml", "permission denied"),
         ),
-        "a virtual machine": both(
+        "a virtual machine": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
             lambda tree: tree.file("/t.xml", '<system version="1">').files(
                 "/sys/class/dmi/id", sys_vendor="QEMU"
@@ -326,7 +328,7 @@ MORE_NCCL = {
             "GPU-1,0",
         ),
         "no GPU": on(healthy(gpus=0), environment(CUDA_VISIBLE_DEVICES="0")),
-        "GPUs are not known": both(
+        "GPUs are not known": combine(
             environment(CUDA_VISIBLE_DEVICES="0"),
             lambda tree: tree.failing("nvml", "the driver does not answer"),
         ),

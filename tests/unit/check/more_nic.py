@@ -6,8 +6,8 @@ from changes_nic import (
     LOGGED,
     RDMA,
     RDMA_5,
-    both,
     card,
+    combine,
     container,
     down,
     of_infiniband,
@@ -18,7 +18,7 @@ from changes_nic import (
     ordered,
     rates,
     sensor,
-    two,
+    two_ports,
     unlayered,
     unlinked,
     unrooted,
@@ -37,14 +37,14 @@ MORE_NIC = {
             LOGGED.format(class_="000").replace("0000:20:00.0", port_bdf(3))
         ),
         "an Ethernet card is gone": logged(LOGGED.format(class_="000")),
-        "an Ethernet card is gone from a virtual machine": both(
+        "an Ethernet card is gone from a virtual machine": combine(
             virtual, logged(LOGGED.format(class_="000"))
         ),
-        "an InfiniBand card is gone from a virtual machine": both(
+        "an InfiniBand card is gone from a virtual machine": combine(
             virtual, logged(LOGGED.format(class_="700"))
         ),
         "a gap": off_bus,
-        "a gap in a virtual machine": both(virtual, off_bus),
+        "a gap in a virtual machine": combine(virtual, off_bus),
         "no card, but NVSwitches": without_cards(healthy(ports=0)),
         "no card in a container": container(healthy(ports=0)),
         "no card, no NVSwitch": without_cards(
@@ -113,7 +113,7 @@ MORE_NIC = {
         "half the lanes of both": of_two_ports(rates(*["200 Gb/sec (2X NDR)"] * 2)),
         "not readable": lambda tree: tree.drop(f"{PORT}/rate"),
         "no rate": lambda tree: tree.file(f"{PORT}/rate", "fast"),
-        "a single port": of_two_ports(both(rates("200 Gb/sec (2X NDR)"), down(1))),
+        "a single port": of_two_ports(combine(rates("200 Gb/sec (2X NDR)"), down(1))),
     },
     "nic-netdev": {
         "no address": lambda tree: tree.update("addresses", eth3=""),
@@ -141,7 +141,7 @@ MORE_NIC = {
     },
     "nic-gid": {
         "no type": without_types,
-        "no type in a container": both(container, without_types),
+        "no type in a container": combine(container, without_types),
         "no GID": lambda tree: tree.drop(f"{PORT}/gids"),
         "types of RoCE v1 alone": lambda tree: [
             tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1") for index in range(4)
@@ -186,7 +186,7 @@ MORE_NIC = {
         ),
     },
     "nic-flap": {
-        "the most first": both(
+        "the most first": combine(
             counter("link_downed", 9, "counters"),
             lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/link_downed", "12"),
         ),
@@ -224,12 +224,12 @@ MORE_NIC = {
             counter("excessive_buffer_overrun_errors", 200, "counters"),
             counter("excessive_buffer_overrun_errors", 400, "counters"),
         ),
-        "both": both(
+        "both": combine(
             counter("excessive_buffer_overrun_errors", 200, "counters"),
             counter("symbol_error", 200, "counters"),
         ),
         "recovered too often to count": counter("link_error_recovery", 255, "counters"),
-        "the most first": both(
+        "the most first": combine(
             counter("symbol_error", 200, "counters"),
             lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/symbol_error", "300"),
         ),
@@ -240,7 +240,7 @@ MORE_NIC = {
         "no bits": lambda tree: tree.call("ethtool -S eth3", '{"rx_corrected_bits_phy": 5}'),
         "exactly the limit": statistic(rx_bits_phy=10**17, rx_corrected_bits_phy=10**10),
         "more than the limit": statistic(rx_bits_phy=10**17, rx_corrected_bits_phy=10**10 + 1),
-        "the worst first": both(
+        "the worst first": combine(
             statistic(rx_corrected_bits_phy=2 * 10**10),
             lambda tree: tree.update("ethtool -S eth5", rx_corrected_bits_phy=3 * 10**10),
         ),
@@ -254,7 +254,7 @@ MORE_NIC = {
             tree.drop(f"{PORT}/counters"),
             tree.call("ethtool -S eth3", '{"rx_packets_phy": 5}'),
         ),
-        "the most first": both(
+        "the most first": combine(
             statistic(rx_discards_phy=10**6, rx_oversize_pkts_phy=10),
             lambda tree: tree.update("ethtool -S eth5", rx_discards_phy=10**6),
         ),
@@ -274,7 +274,7 @@ MORE_NIC = {
         "events": statistic(module_bad_shorted=2),
     },
     "nic-pci-stalls": {
-        "the most first": both(
+        "the most first": combine(
             statistic(
                 outbound_pci_stalled_wr=40,
                 outbound_pci_stalled_wr_events=70,
@@ -291,13 +291,13 @@ MORE_NIC = {
         "once in a minute": (statistic(), statistic(outbound_pci_stalled_wr_events=1)),
     },
     "nic-retransmissions": {
-        "the most first": two("packet_seq_err", 10**6, 2 * 10**6),
-        "given up": two("req_transport_retries_exceeded", 20, 30),
-        "given up on all": both(
+        "the most first": two_ports("packet_seq_err", 10**6, 2 * 10**6),
+        "given up": two_ports("req_transport_retries_exceeded", 20, 30),
+        "given up on all": combine(
             on_all("req_transport_retries_exceeded", 5),
             counter("req_transport_retries_exceeded", 15),
         ),
-        "given up on all, one less": both(
+        "given up on all, one less": combine(
             on_all("req_transport_retries_exceeded", 5),
             counter("req_transport_retries_exceeded", 14),
         ),
@@ -307,7 +307,7 @@ MORE_NIC = {
         "given up on three": of_ports(3, on_all("req_transport_retries_exceeded", 10, ports=3)),
         "not counted": lambda tree: tree.drop(f"{PORT}/hw_counters"),
         "packets are not counted": lambda tree: tree.drop(f"{PORT}/counters"),
-        "some, and packets are not counted": both(
+        "some, and packets are not counted": combine(
             counter("packet_seq_err", 5), lambda tree: tree.drop(f"{PORT}/counters")
         ),
     },

@@ -1,6 +1,6 @@
 """Variants of the layer NVLink: what is named, in which order, and at which limit."""
 
-from changes_links import both, containers
+from changes_links import combine, containers
 from healthy import healthy
 from healthy_gpu import all_changed, health, links
 from healthy_gpu import changed as gpu_changed
@@ -15,8 +15,8 @@ def recovered(
 ) -> list[dict[str, object]]:
     """Links of a GPU, of which some have errors."""
     return [
-        {**one, "errors": errors if first <= number <= last else {"recovery": usual}}
-        for number, one in enumerate(links())
+        {**link, "errors": errors if first <= number <= last else {"recovery": usual}}
+        for number, link in enumerate(links())
     ]
 
 
@@ -26,7 +26,7 @@ def services(state: str) -> Change:
     return lambda tree: tree.call("nvidia_services", text)
 
 
-def alone(**values: object) -> Tree:
+def single_gpu(**values: object) -> Tree:
     """A server with one GPU."""
     tree = healthy(gpus=1)
     gpu_changed(0, **values)(tree)
@@ -53,10 +53,10 @@ def virtual(tree: Tree) -> Tree:
     return tree.files("/sys/class/dmi/id", sys_vendor="QEMU")
 
 
-PEERS = [one | {"remote": 1} for one in links()]
+PEERS = [link | {"remote": 1} for link in links()]
 
 
-MIXED = [one | {"remote": None} if one["number"] == 3 else one for one in PEERS]
+MIXED = [link | {"remote": None} if link["number"] == 3 else link for link in PEERS]
 
 
 UNSEEN = "NVML: Insufficient Permissions"
@@ -66,17 +66,17 @@ MORE_NVLINK = {
     "nvlink-errors": {
         "three links": gpu_changed(links=recovered(2, 4, {"recovery": 1})),
         "five links": gpu_changed(links=recovered(2, 6, {"recovery": 2, "replay": 3})),
-        "the most errors first": both(
+        "the most errors first": combine(
             gpu_changed(2, links=recovered(3, 3, {"recovery": 7})),
             gpu_changed(5, links=recovered(3, 3, {"recovery": 9})),
         ),
         "an outlier": gpu_changed(links=recovered(3, 3, {"recovery": 0, "ecc_data": 10})),
         "few errors": gpu_changed(links=recovered(3, 3, {"recovery": 0, "ecc_data": 9})),
         "many errors everywhere": all_changed(
-            links=[{**one, "errors": {"crc_flit": 5}} for one in links()]
+            links=[{**link, "errors": {"crc_flit": 5}} for link in links()]
         ),
-        "ten times as many as elsewhere": both(
-            all_changed(links=[{**one, "errors": {"crc_flit": 5}} for one in links()]),
+        "ten times as many as elsewhere": combine(
+            all_changed(links=[{**link, "errors": {"crc_flit": 5}} for link in links()]),
             gpu_changed(links=links(errors={"crc_flit": 50})),
             gpu_changed(4, links=links(errors={"crc_flit": 51})),
         ),
@@ -93,7 +93,10 @@ MORE_NVLINK = {
             gpu_changed(links=links(errors={"recovery": 5})),
             gpu_changed(links=links(errors={"recovery": 2})),
         ),
-        "a GPU that was not there": (both(fewer), gpu_changed(links=links(errors={"recovery": 5}))),
+        "a GPU that was not there": (
+            combine(fewer),
+            gpu_changed(links=links(errors={"recovery": 5})),
+        ),
     },
     "nvlink-fabric": {
         **{
@@ -111,27 +114,27 @@ MORE_NVLINK = {
         ),
         "the service failed": services("failed"),
         "the service is elsewhere": services("inactive"),
-        "no field, and the service failed": both(gpu_changed(fabric=None), services("failed")),
-        "no field, and no service": both(
+        "no field, and the service failed": combine(gpu_changed(fabric=None), services("failed")),
+        "no field, and no service": combine(
             gpu_changed(fabric=None), lambda tree: tree.call("nvidia_services", "")
         ),
-        "no field, and the service failed in a virtual machine": both(
+        "no field, and the service failed in a virtual machine": combine(
             gpu_changed(fabric=None), services("failed"), virtual
         ),
-        "no field, and the service failed in a container": both(
+        "no field, and the service failed in a container": combine(
             gpu_changed(fabric=None), services("failed"), containers
         ),
-        "no field, and the services do not answer": both(
+        "no field, and the services do not answer": combine(
             gpu_changed(fabric=None),
             lambda tree: tree.failing("nvidia_services", "systemctl did not answer within 5 s"),
         ),
         "GPUs that are joined directly": all_changed(links=PEERS),
-        "one link that leads anywhere": both(all_changed(links=PEERS), gpu_changed(links=MIXED)),
-        "links that fail": both(all_changed(links=PEERS), gpu_changed(links=None)),
-        "one GPU that another user does not see": both(
+        "one link that leads anywhere": combine(all_changed(links=PEERS), gpu_changed(links=MIXED)),
+        "links that fail": combine(all_changed(links=PEERS), gpu_changed(links=None)),
+        "one GPU that another user does not see": combine(
             all_changed(links=PEERS), gpu_changed(links=None, error=UNSEEN)
         ),
-        "one GPU that fails": both(
+        "one GPU that fails": combine(
             all_changed(links=PEERS), gpu_changed(links=None, error="NVML: GPU is lost")
         ),
     },
@@ -144,7 +147,7 @@ MORE_NVLINK = {
             lambda tree: virtual(tree).call("fabricmanager_version", NO_FABRIC_MANAGER)
         ),
         "none in a rack": rack().call("fabricmanager_version", NO_FABRIC_MANAGER),
-        "none, and one GPU of a rack": both(
+        "none, and one GPU of a rack": combine(
             gpu_changed(fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8}),
             lambda tree: tree.call("fabricmanager_version", NO_FABRIC_MANAGER),
         ),
@@ -167,19 +170,21 @@ MORE_NVLINK = {
     },
     "nvlink-links": {
         "two links are down": gpu_changed(
-            links=[one | {"active": one["number"] not in (3, 7)} for one in links()]
+            links=[link | {"active": link["number"] not in (3, 7)} for link in links()]
         ),
-        "all are down": gpu_changed(links=[one | {"active": False} for one in links()]),
+        "all are down": gpu_changed(links=[link | {"active": False} for link in links()]),
         "all are down with MIG": gpu_changed(
-            mig=True, links=[one | {"active": False} for one in links()]
+            mig=True, links=[link | {"active": False} for link in links()]
         ),
-        "one is down in a virtual machine": both(virtual, gpu_changed(links=links(active=False))),
-        "one is down in a virtual machine without NVSwitch": both(
+        "one is down in a virtual machine": combine(
+            virtual, gpu_changed(links=links(active=False))
+        ),
+        "one is down in a virtual machine without NVSwitch": combine(
             virtual,
             all_changed(links=PEERS),
-            gpu_changed(links=[one | {"active": one["number"] != 3} for one in PEERS]),
+            gpu_changed(links=[link | {"active": link["number"] != 3} for link in PEERS]),
         ),
-        "a single GPU": alone(links=[one | {"active": False} for one in links()]),
+        "a single GPU": single_gpu(links=[link | {"active": False} for link in links()]),
         "a model without NVLink": gpu_changed(name="NVIDIA L40S", links=[]),
         "a model that is not known": gpu_changed(name="NVIDIA X1"),
         "a model that is not known, with a link that is down": gpu_changed(
@@ -192,12 +197,13 @@ MORE_NVLINK = {
     "nvlink-speed": {
         "two links": gpu_changed(
             links=[
-                one | ({"speed_mbps": 13281} if one["number"] in (3, 7) else {}) for one in links()
+                link | ({"speed_mbps": 13281} if link["number"] in (3, 7) else {})
+                for link in links()
             ]
         ),
         "a speed that is not known": gpu_changed(links=links(speed_mbps=None, version=None)),
         "a model that is not known": gpu_changed(name="NVIDIA X1", links=links(speed_mbps=13281)),
-        "no link": gpu_changed(links=[one | {"active": False} for one in links()]),
+        "no link": gpu_changed(links=[link | {"active": False} for link in links()]),
         "a GPU that fails": gpu_changed(error="NVML: GPU is lost"),
     },
 }

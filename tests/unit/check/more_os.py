@@ -14,14 +14,14 @@ MIB, GIB = 1 << 20, 1 << 30
 OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01"
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """Several changes."""
     return lambda tree: [change(tree) for change in changes]
 
 
 def release(text: str) -> Change:
     """Another kernel, without a module for peer memory."""
-    return both(
+    return combine(
         without("nvidia_peermem"), lambda tree: tree.file("/proc/sys/kernel/osrelease", text)
     )
 
@@ -124,20 +124,22 @@ MORE_KERNEL = {
         "Linux 5.11": release("5.11.0-27-generic"),
         "Linux 5.12": release("5.12.0"),
         "Linux 6.1": release("6.1.0"),
-        "an old driver on an old kernel": both(
+        "an old driver on an old kernel": combine(
             release("4.18.0"), lambda tree: tree.file("/proc/driver/nvidia/version", OLD_DRIVER)
         ),
-        "no driver": both(release("6.8.0"), lambda tree: tree.drop("/proc/driver/nvidia/version")),
+        "no driver": combine(
+            release("6.8.0"), lambda tree: tree.drop("/proc/driver/nvidia/version")
+        ),
         "EFA alone": of_amazon(),
     },
     "rdma-access": {
         "no file": access(rdma_cm=True),
-        "no file, and one port is up": both(access(rdma_cm=True), down(*range(7))),
-        "no file, and no port is up": both(access(rdma_cm=True), down(*range(8))),
+        "no file, and one port is up": combine(access(rdma_cm=True), down(*range(7))),
+        "no file, and no port is up": combine(access(rdma_cm=True), down(*range(8))),
         "two files": access(uverbs0=True, uverbs1=False, uverbs2=False, rdma_cm=False),
     },
     "rdma-modules": {
-        "no connection manager": both(
+        "no connection manager": combine(
             without("rdma_cm", "rdma_ucm"), lambda tree: tree.listing("/dev/infiniband", "uverbs0")
         ),
         "built in": without("ib_uverbs", "rdma_cm", "rdma_ucm"),
@@ -150,7 +152,7 @@ MORE_KERNEL = {
     "stuck-processes": {
         "five": stuck(5),
         "six": stuck(6),
-        "seven in a container": both(stuck(7), lambda tree: tree.file("/.dockerenv", "")),
+        "seven in a container": combine(stuck(7), lambda tree: tree.file("/.dockerenv", "")),
     },
 }
 
@@ -211,13 +213,13 @@ MORE_CPU = {
 MORE_LIMITS = {
     "cgroup-memory": {
         "a limit": group(memory_max=str(64 * GIB), memory_current=str(GIB)),
-        "two limits": both(group(memory_max=str(64 * GIB)), above(memory_max=str(3 * MIB + 1),
+        "two limits": combine(group(memory_max=str(64 * GIB)), above(memory_max=str(3 * MIB + 1),
             memory_current="1")),
         "nearly full": group(memory_max=str(100 * MIB), memory_current=str(90 * MIB + 1)),
         "not nearly full": group(memory_max=str(100 * MIB), memory_current=str(90 * MIB)),
-        "not known how full": both(group(memory_max=str(100 * MIB)),
+        "not known how full": combine(group(memory_max=str(100 * MIB)),
             lambda tree: tree.drop(f"{GROUP}/memory.current")),
-        "killed at a limit": both(
+        "killed at a limit": combine(
             above(memory_max=str(3 * GIB), memory_current="1"),
             group(memory_max=str(64 * GIB), memory_events="oom 2\noom_kill 1"),
         ),
@@ -227,11 +229,11 @@ MORE_LIMITS = {
     "cgroup-pids": {
         "exactly enough": group(pids_max="4126"),
         "one too few": group(pids_max="4125"),
-        "not known how many": both(group(pids_max="4096"),
+        "not known how many": combine(group(pids_max="4096"),
             lambda tree: tree.drop(f"{GROUP}/pids.current")),
-        "not known how many, one too few": both(group(pids_max="4095"),
+        "not known how many, one too few": combine(group(pids_max="4095"),
             lambda tree: tree.drop(f"{GROUP}/pids.current")),
-        "too few above": both(group(pids_max="50000"), above(pids_max="100", pids_current="7")),
+        "too few above": combine(group(pids_max="50000"), above(pids_max="100", pids_current="7")),
         "no such cgroup": lambda tree: tree.file("/proc/self/cgroup", "0::/elsewhere"),
     },
     "disk-space": {
@@ -246,12 +248,12 @@ MORE_LIMITS = {
         "one percent of a small one": full("/var", total=100 * MIB, free=MIB),
         "few files": full("/var", files=10**7, free_files=99_999),
         "no file": full("/var", files=10**7, free_files=0),
-        "few files and little room": both(full("/var", free=GIB, files=10**7, free_files=1),
+        "few files and little room": combine(full("/var", free=GIB, files=10**7, free_files=1),
             full("/", free=2 * GIB)),
-        "the fullest first, by room or by files": both(
+        "the fullest first, by room or by files": combine(
             full("/var", files=2 * 10**6, free_files=99_999), full("/", total=100 * GIB, free=GIB)
         ),
-        "both are as full": both(
+        "both are as full": combine(
             full("/var", total=100 * GIB, free=2 * GIB, files=2 * 10**6, free_files=80_000),
             full("/", total=100 * GIB, free=3 * GIB)
         ),
@@ -263,17 +265,17 @@ MORE_LIMITS = {
     "memlock": {
         "all of the RAM": limit("Max locked memory", str(2113390140 * 1024)),
         "less than the RAM": limit("Max locked memory", str(2113390140 * 1024 - 1)),
-        "the RAM is not known": both(limit("Max locked memory", "8388608"),
+        "the RAM is not known": combine(limit("Max locked memory", "8388608"),
             lambda tree: tree.drop("/proc/meminfo")),
-        "without root": both(limit("Max locked memory", "8388608"),
+        "without root": combine(limit("Max locked memory", "8388608"),
             lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "exactly what NCCL needs": both(limit("Max locked memory", str(GIB)),
+        "exactly what NCCL needs": combine(limit("Max locked memory", str(GIB)),
             lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "nearly what NCCL needs": both(limit("Max locked memory", str(GIB - 1)),
+        "nearly what NCCL needs": combine(limit("Max locked memory", str(GIB - 1)),
             lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "in a container": both(limit("Max locked memory", "8388608"),
+        "in a container": combine(limit("Max locked memory", "8388608"),
             lambda tree: tree.file("/.dockerenv", "")),
-        "without RDMA": both(
+        "without RDMA": combine(
             limit("Max locked memory", "8388608"),
             lambda tree: [tree.drop(f"/sys/class/infiniband/mlx5_{index}") for index in range(8)]
         ),
@@ -288,8 +290,8 @@ MORE_LIMITS = {
         "too little left": shm(GIB - 1),
         "nothing left": shm(64 * MIB),
         "little left": shm(64 * MIB + 1),
-        "files of jobs": both(shm(MIB), lambda tree: tree.file("/dev/shm/nccl-abc", "")),
+        "files of jobs": combine(shm(MIB), lambda tree: tree.file("/dev/shm/nccl-abc", "")),
         "small": shm(GIB - 1, GIB - 1),
-        "small in a container": both(shm(MIB, MIB), lambda tree: tree.file("/.dockerenv", "")),
+        "small in a container": combine(shm(MIB, MIB), lambda tree: tree.file("/.dockerenv", "")),
     },
 }  # fmt: skip

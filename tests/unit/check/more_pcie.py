@@ -20,12 +20,12 @@ BRIDGES = [
 ]
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """Several changes."""
     return lambda tree: [change(tree) for change in changes]
 
 
-def each(paths, change) -> Change:
+def change_each(paths, change) -> Change:
     """A change for each of several paths."""
     return lambda tree: [change(tree, path) for path in paths]
 
@@ -48,7 +48,7 @@ def user(change: Change) -> Change:
 
 def short(*paths: str) -> Change:
     """Configuration spaces as another user than root reads them."""
-    return user(each(paths, lambda tree, path: tree.data(f"{path}/config", config()[:64])))
+    return user(change_each(paths, lambda tree, path: tree.data(f"{path}/config", config()[:64])))
 
 
 def under(*values: dict[str, object]) -> Change:
@@ -61,7 +61,7 @@ def under(*values: dict[str, object]) -> Change:
             rates = value.pop("rates", None)
             for number, copies in enumerate(gpu["copies"]):
                 copies["bytes_per_s"] = rates[number] if rates else copies["bytes_per_s"]
-                copies["samples"] = [one | value for one in copies["samples"]]
+                copies["samples"] = [sample | value for sample in copies["samples"]]
         tree.update("gpu_load", gpus=gpus)
 
     return change
@@ -71,7 +71,7 @@ def unsampled(tree: Tree) -> None:
     """Copies without any sample."""
     gpus = json.loads(tree.calls["gpu_load"]["text"])["gpus"]
     for gpu in gpus:
-        gpu["copies"] = [one | {"samples": []} for one in gpu["copies"]]
+        gpu["copies"] = [copy | {"samples": []} for copy in gpu["copies"]]
     tree.update("gpu_load", gpus=gpus)
 
 
@@ -82,11 +82,11 @@ def without_drives(tree: Tree) -> None:
 
 def loops(*rates: float | None) -> Change:
     """Rates of GPUDirect RDMA."""
-    found = [
+    loops = [
         {"port": f"mlx5_{index}", "gpu": index, "bytes_per_s": rate, "error": "no memory region"}
         for index, rate in enumerate(rates)
     ]
-    return lambda tree: tree.update("gpudirect_loopback", loops=found)
+    return lambda tree: tree.update("gpudirect_loopback", loops=loops)
 
 
 MORE_PCIE = {
@@ -146,7 +146,7 @@ MORE_PCIE = {
             f"{DEVICES}/{port_bdf(1)}/numa_node", "1"
         ),
         "a GPU without a node": lambda tree: tree.file(f"{GPU}/numa_node", "-1"),
-        "a GPU and its card without a node": each(
+        "a GPU and its card without a node": change_each(
             (GPU, f"{DEVICES}/{port_bdf(2)}"),
             lambda tree, path: tree.file(f"{path}/numa_node", "-1"),
         ),
@@ -156,7 +156,7 @@ MORE_PCIE = {
         "one node": lambda tree: tree.file("/sys/devices/system/node/online", "0"),
     },
     "pcie-acs": {
-        "two ports": each(
+        "two ports": change_each(
             (f"{DEVICES}/{UP}", f"{DEVICES}/{DOWN}"),
             lambda tree, path: tree.data(f"{path}/config", config(acs=0x04)),
         ),
@@ -169,7 +169,7 @@ MORE_PCIE = {
             tree.file("/sys/kernel/iommu_groups/8/type", "DMA"),
             tree.link(f"{GPU}/iommu_group", "../../../../kernel/iommu_groups/8"),
         ),
-        "no group": each(
+        "no group": change_each(
             [f"{DEVICES}/{bdf}" for index in range(8) for bdf in (gpu_bdf(index), port_bdf(index))],
             lambda tree, path: tree.drop(f"{path}/iommu_group"),
         ),
@@ -198,7 +198,7 @@ MORE_PCIE = {
     },
     "pcie-max-payload": {
         "a GPU": lambda tree: tree.data(f"{GPU}/config", config(payload=512)),
-        "128 bytes all the way": each(
+        "128 bytes all the way": change_each(
             [f"{DEVICES}/{bdf}" for bdf in (ROOT, UP, DOWN, gpu_bdf(2))],
             lambda tree, path: tree.data(f"{path}/config", config(payload=128)),
         ),
@@ -221,7 +221,7 @@ MORE_PCIE = {
     },
     "pcie-load-link": {
         "fewer lanes": under({"width": 8}, {"gen": 4}),
-        "down to": both(under({}, {"gen": 4}), loading(first=3, gen=1)),
+        "down to": combine(under({}, {"gen": 4}), loading(first=3, gen=1)),
         "generation or lanes are not known": under({"gen": None}, {"width": None}),
         "nothing is known of the GPU": under({"gen_max": None}, {"width_max": None}),
     },

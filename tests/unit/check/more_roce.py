@@ -3,7 +3,7 @@
 import json
 
 from cases_nic import NET, PORT, bonded, counter, statistic
-from changes_links import both, containers
+from changes_links import combine, containers
 from healthy import healthy
 from tree import Change, Tree
 
@@ -22,7 +22,7 @@ def unclassed(tree: Tree) -> None:
 
 def nccl_class(value: str) -> Change:
     """NCCL sets it."""
-    return both(unclassed, lambda tree: tree.update("environment", NCCL_IB_TC=value))
+    return combine(unclassed, lambda tree: tree.update("environment", NCCL_IB_TC=value))
 
 
 def ecn(**parts: tuple[int, ...]) -> Change:
@@ -38,10 +38,10 @@ def traffic(**values: int | None) -> Change:
     """Statistics of eth3; None: it has none of this name."""
 
     def change(tree: Tree) -> None:
-        found = json.loads(tree.calls["ethtool -S eth3"]["text"]) | values
+        counters = json.loads(tree.calls["ethtool -S eth3"]["text"]) | values
         tree.call(
             "ethtool -S eth3",
-            json.dumps({name: value for name, value in found.items() if value is not None}),
+            json.dumps({name: value for name, value in counters.items() if value is not None}),
         )
 
     return change
@@ -80,35 +80,35 @@ MORE_ROCE = {
         "not readable on most ports": lambda tree: [
             tree.drop(f"/sys/class/net/eth{index}/ecn/roce_rp") for index in range(1, 8)
         ],
-        "two settings of two ports": both(
+        "two settings of two ports": combine(
             dcb(classes=[0, 1, 2, 3, 4, 5, 6, 7]), dcb("eth5", shares=[0, 50, 50, 0, 0, 0, 0, 0])
         ),
         "a bond": bonded(),
     },
     "roce-at-start": {
         "none": setters(),
-        "none in a container": both(setters(), containers),
-        "none on a node of Kubernetes": both(
+        "none in a container": combine(setters(), containers),
+        "none on a node of Kubernetes": combine(
             setters(), lambda tree: tree.listing("/var/lib/kubelet", "pods")
         ),
         "a unit that does not start": setters(UNIT),
         "a script that does not start": setters(SCRIPT),
         "two of which one starts": setters(SCRIPT, UNIT | {"enabled": True}),
-        "firmware of one port": both(setters(), dcb(host=False)),
-        "firmware of all ports": both(
+        "firmware of one port": combine(setters(), dcb(host=False)),
+        "firmware of all ports": combine(
             setters(), *(dcb(f"eth{index}", host=False) for index in range(8))
         ),
         "not readable": lambda tree: tree.failing(
             "files that set RoCE at the start", "permission denied"
         ),
-        "nothing to set": both(
+        "nothing to set": combine(
             *(dcb(f"eth{index}", pfc=[]) for index in range(8)),
             *(
                 lambda tree, index=index: tree.file(f"/sys/class/net/eth{index}/qos/trust", "pcp")
                 for index in range(8)
             ),
         ),
-        "trust alone": both(*(dcb(f"eth{index}", pfc=[]) for index in range(8))),
+        "trust alone": combine(*(dcb(f"eth{index}", pfc=[]) for index in range(8))),
     },
     "roce-cm-tos": {
         "another priority": lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0"),
@@ -118,25 +118,25 @@ MORE_ROCE = {
         "two without a directory": (
             lambda tree: tree.drop(CONFIGFS).drop(CONFIGFS.replace("mlx5_3", "mlx5_5"))
         ),
-        "no flow control": both(
+        "no flow control": combine(
             dcb(pfc=[]), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
         ),
-        "nothing sets the class": both(
+        "nothing sets the class": combine(
             unclassed, lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
         ),
-        "another class of NCCL": both(
+        "another class of NCCL": combine(
             nccl_class("106"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
         ),
-        "the highest class of NCCL": both(
+        "the highest class of NCCL": combine(
             nccl_class("255"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
         ),
-        "no class of NCCL": both(
+        "no class of NCCL": combine(
             nccl_class("256"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
         ),
-        "the lowest class of NCCL": both(
+        "the lowest class of NCCL": combine(
             nccl_class("0"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")
         ),
-        "below the lowest class of NCCL": both(
+        "below the lowest class of NCCL": combine(
             nccl_class("-1"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")
         ),
         "no environment": lambda tree: (
@@ -153,8 +153,8 @@ MORE_ROCE = {
         "no flow control": dcb(pfc=[]),
     },
     "roce-cnp": {
-        "exactly the share": both(counter("rp_cnp_ignored", 1), counter("rp_cnp_handled", 99)),
-        "the most first": both(
+        "exactly the share": combine(counter("rp_cnp_ignored", 1), counter("rp_cnp_handled", 99)),
+        "the most first": combine(
             counter("rp_cnp_ignored", 1000),
             lambda tree: tree.file(
                 "/sys/class/infiniband/mlx5_5/ports/1/hw_counters/rp_cnp_ignored", "2000"
@@ -163,7 +163,7 @@ MORE_ROCE = {
         "not counted": lambda tree: tree.drop(f"{PORT}/hw_counters/rp_cnp_ignored"),
         "in a minute": (
             counter("rp_cnp_ignored", 1000),
-            both(counter("rp_cnp_ignored", 1010), counter("rp_cnp_handled", 4642)),
+            combine(counter("rp_cnp_ignored", 1010), counter("rp_cnp_handled", 4642)),
         ),
         "none in a minute": (counter("rp_cnp_ignored", 1000), counter("rp_cnp_ignored", 1000)),
     },
@@ -173,9 +173,9 @@ MORE_ROCE = {
         "on where it is needed": ecn(roce_np=(3, 4), roce_rp=(2, 3)),
         "no marks": ecn(roce_np=(4,), roce_rp=(3,)),
         "off everywhere": ecn(roce_np=(), roce_rp=()),
-        "no flow control, on for two": both(dcb(pfc=[]), ecn(roce_np=(5, 6), roce_rp=(6, 5, 7))),
-        "no flow control, one part off": both(dcb(pfc=[]), ecn(roce_np=(5,), roce_rp=())),
-        "no flow control, off everywhere": both(dcb(pfc=[]), ecn(roce_np=(), roce_rp=())),
+        "no flow control, on for two": combine(dcb(pfc=[]), ecn(roce_np=(5, 6), roce_rp=(6, 5, 7))),
+        "no flow control, one part off": combine(dcb(pfc=[]), ecn(roce_np=(5,), roce_rp=())),
+        "no flow control, off everywhere": combine(dcb(pfc=[]), ecn(roce_np=(), roce_rp=())),
     },
     "roce-priority-traffic": {
         "half": traffic(tx_vport_rdma_unicast_bytes=4 * 10**13, tx_prio3_bytes=2 * 10**13),
@@ -191,7 +191,7 @@ MORE_ROCE = {
             tx_vport_rdma_unicast_bytes=10**9, vport_loopback_bytes=None, tx_prio3_bytes=0
         ),
         "not enough": traffic(tx_vport_rdma_unicast_bytes=10**9 - 1, tx_prio3_bytes=0),
-        "two priorities": both(
+        "two priorities": combine(
             dcb(pfc=[3, 4]), traffic(tx_prio3_bytes=10**13, tx_prio4_bytes=2 * 10**13)
         ),
         "no flow control": dcb(pfc=[]),
@@ -202,7 +202,7 @@ MORE_ROCE = {
         "statistics that fail": lambda tree: tree.failing("ethtool -S eth3", "input/output error"),
     },
     "roce-storm": {
-        "the most first": both(
+        "the most first": combine(
             statistic(tx_pause_storm_error_events=2),
             lambda tree: tree.update(
                 "ethtool -S eth5", tx_pause_storm_error_events=2, tx_pause_storm_warning_events=1
@@ -240,7 +240,7 @@ MORE_ROCE = {
             .file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0")
             .file("/sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/0", "bond0")
         ),
-        "a driver without mlnx_qos": both(
+        "a driver without mlnx_qos": combine(
             lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
             lambda tree: tree.link(
                 "/sys/class/infiniband/mlx5_3/device/driver", "../../../../bus/pci/drivers/irdma"

@@ -26,26 +26,26 @@ def findings(
     """The findings after the changes; with `seconds` there was an earlier reading, with the
     changes of `before`.
     """
-    now = tree or healthy(layer=layer)
+    tree_now = tree or healthy(layer=layer)
     for change in changes:
-        change(now)
+        change(tree_now)
     if not seconds:
-        return find(name).run(Machine(now.source()))
-    was = healthy(layer=layer)
+        return find(name).run(Machine(tree_now.source()))
+    tree_before = healthy(layer=layer)
     for change in before:
-        change(was)
-    now.file("/proc/uptime", f"{100_000 + seconds} 1.0")
-    return find(name).run(Machine(now.source(), Machine(was.source())))
+        change(tree_before)
+    tree_now.file("/proc/uptime", f"{100_000 + seconds} 1.0")
+    return find(name).run(Machine(tree_now.source(), Machine(tree_before.source())))
 
 
-def bad(found: list[Checked]) -> dict[str, Verdict]:
+def bad(findings: list[Checked]) -> dict[str, Verdict]:
     return {
         finding.subject: finding.verdict
-        for finding in found
+        for finding in findings
         if finding.verdict not in (PASS, Verdict.SKIP)
     }
 
 
-def of(found: list[Checked], subject: str = "mlx5_3") -> Checked:
-    (one,) = [finding for finding in found if finding.subject == subject]
-    return one
+def of(findings: list[Checked], subject: str = "mlx5_3") -> Checked:
+    (finding,) = [finding for finding in findings if finding.subject == subject]
+    return finding

@@ -55,10 +55,10 @@ def gpus_gone(*indices: int) -> Change:
 
     def change(tree: Tree) -> None:
         without(*(f"{PCI}/{gpu_bdf(index)}" for index in indices))(tree)
-        left = [index for index in range(8) if index not in indices]
+        remaining = [index for index in range(8) if index not in indices]
         tree.update(
             "nvml_health",
-            gpus=[health(at) | {"bus_id": gpu_bdf(index)} for at, index in enumerate(left)],
+            gpus=[health(at) | {"bus_id": gpu_bdf(index)} for at, index in enumerate(remaining)],
             peers=[],
         )
 
@@ -84,12 +84,12 @@ def port(index: int, **values: str) -> Change:
     return lambda tree: tree.files(f"{RDMA}/mlx5_{index}/ports/1", **values)
 
 
-def both(*changes: Change) -> Change:
+def combine(*changes: Change) -> Change:
     """One change after the other."""
 
     def change(tree: Tree) -> None:
-        for one in changes:
-            one(tree)
+        for change in changes:
+            change(tree)
 
     return change
 
@@ -114,7 +114,7 @@ def unreadable(tree: Tree) -> None:
 
 def in_container(change: Change) -> Change:
     """A change in a container."""
-    return both(lambda tree: tree.file("/.dockerenv", ""), change)
+    return combine(lambda tree: tree.file("/.dockerenv", ""), change)
 
 
 def unloaded(*modules: str) -> Change:
@@ -158,7 +158,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
     ),
     "NVML is dead with the module loaded": (nvml_dead(f"{NVML}: Unknown Error"), 1, "gpu-count"),
     "NVML says that the driver is not loaded": (
-        both(nvml_dead(f"{NVML}: Driver Not Loaded"), unloaded("nvidia")),
+        combine(nvml_dead(f"{NVML}: Driver Not Loaded"), unloaded("nvidia")),
         1,
         "gpu-driver",
     ),
@@ -174,23 +174,23 @@ CASES: dict[str, tuple[Change, int, str]] = {
     ),
     "all GPUs are gone from PCI": (gpus_gone(*ALL), 1, "gpu-missing"),
     "all GPUs and NVSwitches are gone, the module is loaded": (
-        both(gpus_gone(*ALL), without(*SWITCHES)),
+        combine(gpus_gone(*ALL), without(*SWITCHES)),
         1,
         "gpu-missing",
     ),
     "all GPUs are gone, the module is not loaded": (
-        both(gpus_gone(*ALL), unloaded("nvidia", "nvidia_uvm")),
+        combine(gpus_gone(*ALL), unloaded("nvidia", "nvidia_uvm")),
         1,
         "gpu-missing",
     ),
     "two GPUs are gone from PCI, beside NVSwitches": (gpus_gone(2, 5), 1, "gpu-missing"),
     "two GPUs are gone, and the boot log saw them": (
-        both(gpus_gone(2, 5), without(*SWITCHES), logged(*SEEN, ago_s=9e5)),
+        combine(gpus_gone(2, 5), without(*SWITCHES), logged(*SEEN, ago_s=9e5)),
         1,
         "gpu-missing",
     ),
     "two GPUs are gone, and have device files": (
-        both(
+        combine(
             gpus_gone(2, 5),
             without(*SWITCHES),
             lambda tree: tree.files("/dev", **{f"nvidia{index}": "" for index in ALL}),
@@ -205,13 +205,13 @@ CASES: dict[str, tuple[Change, int, str]] = {
     ),
     "all network cards are gone from PCI": (ports_gone(*ALL), 1, "nic-missing"),
     "one network card is gone, and the boot log saw it": (
-        both(ports_gone(3), logged(*CARDS, ago_s=9e5)),
+        combine(ports_gone(3), logged(*CARDS, ago_s=9e5)),
         1,
         f"nic-missing {port_bdf(3)}",
     ),
     "network cards without RDMA devices": (ports_gone(*ALL, pci=False), 1, "nic-present"),
     "a network card without a driver": (
-        both(ports_gone(3, pci=False), without(f"{PCI}/{port_bdf(3)}/driver")),
+        combine(ports_gone(3, pci=False), without(f"{PCI}/{port_bdf(3)}/driver")),
         1,
         f"nic-present {port_bdf(3)}",
     ),
@@ -219,7 +219,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
     "one rail is down": (port(3, state="1: DOWN", phys_state="2: Polling"), 1, "nic-state mlx5_3"),
     "one port waits for its subnet manager": (port(3, state="2: INIT"), 1, "nic-state mlx5_3"),
     "all ports wait": (
-        both(*(port(index, state="2: INIT") for index in ALL)),
+        combine(*(port(index, state="2: INIT") for index in ALL)),
         1,
         "nic-state mlx5_0",
     ),
@@ -258,13 +258,15 @@ CASES: dict[str, tuple[Change, int, str]] = {
     ),
     "a container that lost its GPUs": (
         in_container(
-            both(nvml_dead(f"{NVML}: Unknown Error"), lambda tree: tree.file("/dev/nvidiactl", ""))
+            combine(
+                nvml_dead(f"{NVML}: Unknown Error"), lambda tree: tree.file("/dev/nvidiactl", "")
+            )
         ),
         1,
         "gpu-count",
     ),
     "a job of Slurm that has two GPUs": (
-        both(
+        combine(
             environment(SLURM_JOB_ID="7"),
             lambda tree: tree.update("nvml_health", gpus=[health(0), health(1)], peers=[[0, 1, 0]]),
         ),
@@ -298,7 +300,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "why"),
+    ("name", "code", "reason"),
     [
         (
             "h100x8-ib",
@@ -323,7 +325,7 @@ CASES: dict[str, tuple[Change, int, str]] = {
         ("roce-bond", 0, ""),
     ],
 )
-def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, why: str) -> None:
+def test_a_recorded_host_passes_or_gives_a_reason(name: str, code: int, reason: str) -> None:
     """They hold what a run needs to know of a machine, which is less than a snapshot has."""
     report = examine(recorded(HOSTS / f"{name}.jsonl"))
     assert exit_code(report.verdict) == code
@@ -331,20 +333,20 @@ def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, why: str)
         finding.message
         for finding in report.findings
         if finding.verdict is Verdict.UNKNOWN and not finding.optional
-    } == ({why} if why else set())
+    } == ({reason} if reason else set())
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_exit_code_is_the_one_that_an_operator_wants(case: str, layer: str) -> None:
-    change, code, named = CASES[case]
+def test_exit_code_and_first_line_of_broken_nodes(case: str, layer: str) -> None:
+    change, code, subject = CASES[case]
     tree = healthy(layer=layer)
     change(tree)
     report = examine(tree.source())
     status, line = view.brief(report)
     assert exit_code(report.verdict) == code, line
     assert status == NAGIOS[code] or (code, status) == (0, 1)  # a warning
-    assert named in line
+    assert subject in line
     assert json.dumps(line).isascii() and line.count("\n") == 1
 
 
@@ -352,7 +354,7 @@ def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
     tree = healthy(gpus=0, ports=0).files(
         f"{PCI}/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"}
     )
-    both(
+    combine(
         without(*SWITCHES, "/proc/driver/nvidia", "/dev/nvidia-uvm"),
         unloaded("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core"),
     )(tree)

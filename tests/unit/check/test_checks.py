@@ -41,9 +41,9 @@ def test_check_fires_where_its_fault_is(name):
         finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD
     ]
     assert fired
-    for one in fired:
-        assert one.message and one.evidence and one.fix and one.stays
-        assert "{" not in one.fix
+    for finding in fired:
+        assert finding.message and finding.evidence and finding.fix and finding.stays
+        assert "{" not in finding.fix
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,12 +59,14 @@ def test_check_passes_where_its_fault_is_not(name):
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
 def test_healthy_server_has_no_finding(layer):
     machine = Machine(healthy(layer=layer).source())
-    bad = [one for check in CHECKS for one in check.run(machine) if one.verdict not in GOOD]
+    bad = [
+        finding for check in CHECKS for finding in check.run(machine) if finding.verdict not in GOOD
+    ]
     assert bad == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_machine_that_tells_nothing_passes_no_check(name):
+def test_machine_without_answers_passes_no_check(name):
     from tree import Tree
 
     findings = find(name).run(Machine(Tree().source()))
@@ -99,23 +101,25 @@ def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
     for _, group in groupby(CHECKS, lambda check: check.judge.__module__.rpartition(".")[0]):
         checks = list(group)
         ids = [check.row.id for check in checks]
-        assert [one.row.id for one in checks if not one.after] == sorted(
-            one.row.id for one in checks if not one.after
+        assert [check.row.id for check in checks if not check.after] == sorted(
+            check.row.id for check in checks if not check.after
         )
-        assert all(ids.index(one.row.id) == ids.index(one.after) + 1 for one in checks if one.after)
+        assert all(
+            ids.index(check.row.id) == ids.index(check.after) + 1 for check in checks if check.after
+        )
 
 
-def test_what_several_checks_lack_is_asked_for_once():
+def test_input_that_several_checks_lack_is_requested_once():
     report = examine(healthy().failing(ENVIRONMENT, "not in the recording").source())
-    (lacking,) = [finding for finding in report.findings if "environment" in finding.message]
+    (finding,) = [finding for finding in report.findings if "environment" in finding.message]
     needing = [check.row.name for check in CHECKS if check.needs]
-    assert (lacking.name, lacking.verdict, lacking.optional) == (
+    assert (finding.name, finding.verdict, finding.optional) == (
         "reads-answer",
         Verdict.UNKNOWN,
         True,
     )
-    assert len(needing) > 25 and all(name in lacking.message for name in needing)
-    assert not {one.name for one in report.findings} & set(needing)
+    assert len(needing) > 25 and all(name in finding.message for name in needing)
+    assert not {finding.name for finding in report.findings} & set(needing)
     assert report.verdict is Verdict.PASS
 
 
@@ -129,7 +133,7 @@ def test_rows_are_complete():
         assert row.id.startswith("BW") and len(row.id) == 5
 
 
-def test_a_remedy_that_a_reboot_undoes_says_so():
+def test_a_remedy_that_a_reboot_undoes_is_marked():
     tree, change = server(CASES["nic-mtu"])
     change(tree)
     printed = view.text(examine(tree.source(), [find("nic-mtu")]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from busbw.check.command.line import Line, inner, parse
 from busbw.check.command.lint import lint
 from busbw.check.command.nccl_tests import perf
-from busbw.check.command.options import ONE, TWO
+from busbw.check.command.options import OPTIONS_WITH_ONE_VALUE, OPTIONS_WITH_TWO_VALUES
 from busbw.check.nccl.algorithms import TUNING_DEFAULTS
 from busbw.check.nccl.variables import NAMES
 from busbw.check.registry import MODULES, ROWS, RULES, find, find_row
@@ -36,7 +36,7 @@ SCCGN = """mpirun --allow-run-as-root -np 16 -npernode 8 -H {host1}:{host2} --bi
 -x NCCL_IB_QPS_PER_CONNECTION=4 ./build/all_reduce_perf -b 4M -e 4M -f 2 -g 1 -t 1 -n 20"""
 
 
-def found(text, on=None):
+def bad_rules(text, on=None):
     """Findings that are bad, by name."""
     return {
         finding.name: finding for finding in lint(shlex.split(text), on) if finding.verdict in BAD
@@ -44,15 +44,15 @@ def found(text, on=None):
 
 
 def rule(name, text, on=None):
-    (one,) = [one for one in lint(shlex.split(text), on) if one.name == name]
-    return one
+    (finding,) = [finding for finding in lint(shlex.split(text), on) if finding.name == name]
+    return finding
 
 
 # Published lines
 
 
 def test_line_with_the_daemons_interface_left_open():
-    bad = found(OCI, machine("4.1.7", ["eth0"], host="inst-x"))
+    bad = bad_rules(OCI, machine("4.1.7", ["eth0"], host="inst-x"))
     # the server's ports send with 106
     assert set(bad) == {"line-interfaces", "nccl-gid-index", "nccl-ib-tc"}
     assert bad["line-interfaces"].fix == "add --mca oob_tcp_if_exclude docker0,lo"
@@ -61,33 +61,35 @@ def test_line_with_the_daemons_interface_left_open():
 
 
 def test_line_of_open_mpi_4_with_ssh_options_under_5():
-    bad = found(OCI, machine("5.0.8", ["eth0"]))
+    bad = bad_rules(OCI, machine("5.0.8", ["eth0"]))
     assert "line-mpi-version" not in bad  # mpirun 5.0.8 and 5.0.11 give the agent -p 22222
     # they crash with a list to exclude
     assert bad["line-interfaces"].fix.startswith("add --prtemca prte_if_include SUBNET")
     # and ignore this
-    assert "line-mpi-version" in found(OCI.replace("-mca plm", "--prtemca plm"), machine("5.0.8"))
+    assert "line-mpi-version" in bad_rules(
+        OCI.replace("-mca plm", "--prtemca plm"), machine("5.0.8")
+    )
 
 
 @pytest.mark.parametrize("version", ["4.1.8", "5.0.8"])
 def test_line_with_both_interfaces_has_no_fault(version):
-    assert found(H20_HELLO, machine(version, ["bond1"])) == {}
+    assert bad_rules(H20_HELLO, machine(version, ["bond1"])) == {}
     assert (
-        found(H20_HELLO, machine(version))["line-interfaces"].message
+        bad_rules(H20_HELLO, machine(version))["line-interfaces"].message
         == "--mca oob_tcp_if_include bond1: this host has no such interface"
     )
 
 
 def test_line_with_leftovers_of_tests():
     expected = {"nccl-gid-index", "nccl-net-gdr-level", "nccl-debug"}
-    assert set(found(H20, machine("4.1.8", ["bond1"], host="10.1.1.1"))) == expected
+    assert set(bad_rules(H20, machine("4.1.8", ["bond1"], host="10.1.1.1"))) == expected
     # without the machine, mlx5_ may be any port
-    assert set(found(H20)) == {*expected, "nccl-ib-hca"}
-    assert found(H20)["nccl-debug"].fix == "-x NCCL_DEBUG=WARN"
+    assert set(bad_rules(H20)) == {*expected, "nccl-ib-hca"}
+    assert bad_rules(H20)["nccl-debug"].fix == "-x NCCL_DEBUG=WARN"
 
 
 def test_line_with_a_colon_between_hosts():
-    bad = found(SCCGN, machine("4.1.3", ["bond0"]))
+    bad = bad_rules(SCCGN, machine("4.1.3", ["bond0"]))
     assert set(bad) == {
         "line-hosts",
         "line-interfaces",
@@ -118,7 +120,7 @@ def test_rule_with_a_machine(name, line, on, verdict):
     assert rule(name, line, on).verdict is verdict
 
 
-def test_every_rule_is_seen_to_fire():
+def test_every_rule_fires_in_a_case():
     fired = {name for name, *_, verdict in (*ALONE, *ON_A_MACHINE) if verdict in BAD}
     assert fired == {check.row.name for check in RULES}
 
@@ -133,16 +135,16 @@ def test_ranks_that_fill_the_first_host():
 
 
 def test_two_variables_of_a_fix_are_two_options():
-    bad = found(f"mpirun -x NCCL_SOCKET_NTHREADS=16 -x NCCL_NSOCKS_PERTHREAD=16 {PERF}")
+    bad = bad_rules(f"mpirun -x NCCL_SOCKET_NTHREADS=16 -x NCCL_NSOCKS_PERTHREAD=16 {PERF}")
     assert bad["nccl-socket-threads"].fix == "-x NCCL_SOCKET_NTHREADS=4 -x NCCL_NSOCKS_PERTHREAD=4"
 
 
 def test_variables_of_the_machine_are_not_the_lines():
-    assert "nccl-algo" not in found(
+    assert "nccl-algo" not in bad_rules(
         f"mpirun --allow-run-as-root -n 8 {PERF}", machine(NCCL_ALGO="Ring")
     )
-    assert "nccl-algo" not in found(f"mpirun -x NCCL_ALGO=$ALGO {PERF}")
-    assert "nccl-algo" in found(
+    assert "nccl-algo" not in bad_rules(f"mpirun -x NCCL_ALGO=$ALGO {PERF}")
+    assert "nccl-algo" in bad_rules(
         f"mpirun --allow-run-as-root -n 8 -x NCCL_ALGO=Ring {PERF}", machine()
     )
 
@@ -152,7 +154,7 @@ def test_variables_of_the_machine_are_not_the_lines():
 )
 def test_variables_before_the_program(start):
     for program in (PERF, f"srun --mpi=pmix {PERF}", "torchrun train.py"):
-        assert ("nccl-algo" in found(f"{start} {program}")) or (
+        assert ("nccl-algo" in bad_rules(f"{start} {program}")) or (
             start.startswith("timeout") and program == PERF
         )
 
@@ -216,13 +218,13 @@ def test_program_inside_a_shell():
     )
 
 
-def test_sizes_that_are_none_are_not_judged():
+def test_invalid_sizes_are_not_judged():
     assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
 
 
 WORDS = [
-    *(f"-{name}" for names in ONE.values() for name in names),
-    *(f"--{name}" for name in TWO["mpirun"] | TWO["hydra"]),
+    *(f"-{name}" for names in OPTIONS_WITH_ONE_VALUE.values() for name in names),
+    *(f"--{name}" for name in OPTIONS_WITH_TWO_VALUES["mpirun"] | OPTIONS_WITH_TWO_VALUES["hydra"]),
     "mpirun",
     "srun",
     "torchrun",
@@ -245,7 +247,7 @@ WORDS = [
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=8), min_size=1, max_size=12))
 def test_any_line_gets_a_finding_of_each_rule(argv):
-    names = {one.name for one in lint(argv)}
+    names = {finding.name for finding in lint(argv)}
     assert {check.row.name for check in RULES} <= names
 
 
@@ -277,6 +279,6 @@ def test_variables_that_checks_judge_are_known():
     assert judged <= NAMES
 
 
-def test_rule_is_no_check_of_a_machine():
+def test_rule_is_not_a_check_of_a_machine():
     with pytest.raises(UsageError, match="line-hosts is a check of command lines"):
         find("line-hosts")

@@ -42,8 +42,8 @@ def test_commands_of_a_script():
 
 
 def test_quotes_over_several_lines():
-    (one,) = commands("mpirun -n 2 bash -c 'cd x;\n./run'", "the line")
-    assert one.words == ("mpirun", "-n", "2", "bash", "-c", "cd x;\n./run")
+    (command,) = commands("mpirun -n 2 bash -c 'cd x;\n./run'", "the line")
+    assert command.words == ("mpirun", "-n", "2", "bash", "-c", "cd x;\n./run")
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_text_without_a_command(text, message):
 
 
 def bad(words, machine=None, stdin=""):
-    found = lint.report(words, stdin, machine)
+    report = lint.report(words, stdin, machine)
     return [
         [finding.name for finding in line.findings if finding.verdict is Verdict.FAIL]
-        for line in found.lines
+        for line in report.lines
     ]
 
 
@@ -75,16 +75,16 @@ def test_line_as_words_in_quotes_in_a_file_and_from_stdin(tmp_path):
         assert bad(words, stdin=line) == [["line-hosts"]]
 
 
-def test_script_exports_what_its_lines_pass_on(tmp_path):
+def test_script_exports_the_variables_its_lines_pass_on(tmp_path):
     path = tmp_path / "job.sh"
     path.write_text(SCRIPT, encoding="utf-8")
-    found = lint.report([str(path)], "", None)
-    assert [line.where for line in found.lines] == [f"{path}, line 6", f"{path}, line 10"]
-    (export,) = [one for one in found.lines[0].findings if one.name == "line-export"]
+    report = lint.report([str(path)], "", None)
+    assert [line.where for line in report.lines] == [f"{path}, line 6", f"{path}, line 10"]
+    (export,) = [finding for finding in report.lines[0].findings if finding.name == "line-export"]
     assert export.verdict is Verdict.PASS
 
 
-def test_file_that_is_no_script(tmp_path):
+def test_file_that_is_not_a_script(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not text"):
         lint.report([str(tmp_path / "binary")], "", None)
@@ -156,8 +156,8 @@ def test_variables_that_a_script_sets_without_a_machine():
     ],
 )
 def test_a_backslash_escapes_but_in_single_quotes(text, words):
-    (one,) = commands(text, "the line")
-    assert one.words == words
+    (command,) = commands(text, "the line")
+    assert command.words == words
 
 
 def busbw(*words, stdin=""):
@@ -171,18 +171,18 @@ def busbw(*words, stdin=""):
     )
 
 
-def test_command_prints_what_is_wrong_and_exits_with_1():
-    done = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
-    assert (done.returncode, done.stderr) == (1, "")
+def test_command_prints_the_faults_and_exits_with_1():
+    result = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
+    assert (result.returncode, result.stderr) == (1, "")
     assert (
         "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]"
-        in done.stdout
+        in result.stdout
     )
-    assert done.stdout.startswith("without the facts of this machine")
+    assert result.stdout.startswith("without the facts of this machine")
 
 
 def test_command_as_json_without_secrets():
-    done = busbw(
+    result = busbw(
         "command",
         "--no-machine",
         "--format",
@@ -190,18 +190,18 @@ def test_command_as_json_without_secrets():
         "-",
         stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train",
     )
-    found = json.loads(done.stdout)
-    assert (done.returncode, found["schema"], found["lines"][0]["where"]) == (
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["schema"], report["lines"][0]["where"]) == (
         0,
         "busbw.check-command/1",
         "stdin, line 1",
     )
-    assert "hunter2" not in done.stdout
+    assert "hunter2" not in result.stdout
 
 
 def test_command_without_a_line_is_a_usage_error():
-    done = busbw("command")
-    assert done.returncode == 2 and "no command line" in done.stderr
+    result = busbw("command")
+    assert result.returncode == 2 and "no command line" in result.stderr
 
 
 def test_rules_are_listed_with_the_checks():
@@ -210,8 +210,8 @@ def test_rules_are_listed_with_the_checks():
 
 
 def test_comments_hold_no_quotations():
-    (one,) = commands("module load x # don't\nmpirun -n 2 ./a#b '# c' # isn't\n", "the line")
-    assert one.words == ("mpirun", "-n", "2", "./a#b", "# c")
+    (command,) = commands("module load x # don't\nmpirun -n 2 ./a#b '# c' # isn't\n", "the line")
+    assert command.words == ("mpirun", "-n", "2", "./a#b", "# c")
 
 
 def test_a_long_script_with_an_open_quotation_takes_no_time():

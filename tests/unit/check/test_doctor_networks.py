@@ -8,7 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from doctor_answers import DOCKER, FABRIC, answers, context, identity, on_two, said
+from doctor_answers import DOCKER, FABRIC, answers, context, host_result, identity, on_two
 
 from busbw.check.doctor import networks, node
 from busbw.check.doctor.networks import parse_identity
@@ -22,7 +22,7 @@ BRIDGE = {"docker0": "172.17.0.1/16"}
 
 
 @pytest.mark.parametrize(
-    ("hosts", "ifname", "verdict", "message", "found"),
+    ("hosts", "ifname", "verdict", "message", "remaining"),
     [
         ((identity("h1"), identity("h2")), "", PASS, "the hosts share 10.1.0.0/24", [FABRIC]),
         (
@@ -79,13 +79,13 @@ BRIDGE = {"docker0": "172.17.0.1/16"}
         ),
     ],
 )
-def test_subnets_that_hosts_share(hosts, ifname, verdict, message, found):
-    one = context(*hosts, ifname=ifname)
-    stage = networks.subnets(one)
-    assert (stage.verdict, stage.message.startswith(message), one.networks) == (
+def test_subnets_that_hosts_share(hosts, ifname, verdict, message, remaining):
+    launch_context = context(*hosts, ifname=ifname)
+    stage = networks.subnets(launch_context)
+    assert (stage.verdict, stage.message.startswith(message), launch_context.networks) == (
         verdict,
         True,
-        found,
+        remaining,
     ), stage
 
 
@@ -102,7 +102,7 @@ def failing(*labels, reason="no answer"):
 
 
 @pytest.mark.parametrize(
-    ("second", "verdict", "message", "left"),
+    ("second", "verdict", "message", "remaining"),
     [
         (
             failing(),
@@ -123,7 +123,7 @@ def failing(*labels, reason="no answer"):
             [FABRIC, DOCKER],
         ),
         (
-            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE),
+            failing("10.1.0.0/24 h1", "172.17.0.0/16 h1", reason=node.LARGE_PACKETS_LOST),
             FAIL,
             "large packets are lost on 10.1.0.0/24,",
             [FABRIC, DOCKER],
@@ -132,22 +132,22 @@ def failing(*labels, reason="no answer"):
         ({"problems": {}}, FAIL, "h2: no answer", [FABRIC, DOCKER]),
     ],
 )
-def test_connections_between_hosts(monkeypatch, second, verdict, message, left):
-    one = on_two()
-    asked = answers(monkeypatch, said("h1", failing()), said("h2", second))
-    stage = networks.tcp(one)
-    assert (stage.verdict, stage.message.startswith(message), one.networks) == (
+def test_connections_between_hosts(monkeypatch, second, verdict, message, remaining):
+    launch_context = on_two()
+    calls = answers(monkeypatch, host_result("h1", failing()), host_result("h2", second))
+    stage = networks.tcp(launch_context)
+    assert (stage.verdict, stage.message.startswith(message), launch_context.networks) == (
         verdict,
         True,
-        left,
+        remaining,
     ), stage
     if verdict is WARN:
         assert (stage.evidence, stage.fix) == (
             ("h2 to h1 on 172.17.0.0/16: no answer",),
             "name the subnet that works: --ifname 10.1.0.0/24",
         )
-    words, limit_s, given = asked[0]
-    first, other = (json.loads(given[host]) for host in ("h1", "h2"))
+    words, limit_s, inputs = calls[0]
+    first, other = (json.loads(inputs[host]) for host in ("h1", "h2"))
     port = first["own"][0][1]
     assert (sorted(words), limit_s, 20000 <= port <= 30000) == (["h1", "h2"], 5.0, True)
     assert first["own"] == [["10.1.0.1", port], ["172.17.0.1", port]]
@@ -166,11 +166,17 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    here = ["127.0.0.1", port]
-    done = node.connect(
-        {"token": "t", "seconds": 20, "own": [here, here], "peers": {"net h1": here}, "linger": 0}
+    own_address = ["127.0.0.1", port]
+    connected = node.connect(
+        {
+            "token": "t",
+            "seconds": 20,
+            "own": [own_address, own_address],
+            "peers": {"net h1": own_address},
+            "linger": 0,
+        }
     )
-    assert done == {"failed": {}, "problems": {"listen 127.0.0.1": "Address already in use"}}
+    assert connected == {"failed": {}, "problems": {"listen 127.0.0.1": "Address already in use"}}
     slept = []
     monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
     for seconds, linger in ((20, 0.5), (0.001, 9)):
@@ -180,7 +186,7 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     )
     monkeypatch.undo()
     monkeypatch.setattr(node, "_RETRY_S", 0.0)
-    gone = node.connect(
+    refused = node.connect(
         {
             "token": "t",
             "seconds": 0.05,
@@ -189,7 +195,7 @@ def test_a_host_that_connects_and_listens(monkeypatch):
             "linger": 0,
         }
     )
-    assert gone == {"failed": {"net h1": "connection refused"}, "problems": {}}
+    assert refused == {"failed": {"net h1": "connection refused"}, "problems": {}}
 
 
 @pytest.mark.parametrize(
@@ -197,10 +203,10 @@ def test_a_host_that_connects_and_listens(monkeypatch):
     [
         (b"x" * 32, "another program answered"),
         (b"", "another program answered"),
-        (node._code(b"t", b"here"), node.LARGE),
+        (node._code(b"t", b"here"), node.LARGE_PACKETS_LOST),
     ],
 )
-def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
+def test_answers_from_a_service_that_is_not_a_peer(monkeypatch, reply, reason):
     monkeypatch.setattr(node, "_RETRY_S", 0.0)
     failed, times = {}, iter([0.0, 0.0, 99.0, 99.0])
     monkeypatch.setattr(
@@ -218,11 +224,11 @@ def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
     monkeypatch.setattr(node, "_receive_bulk", lambda connection: False)
 
     def serve():
-        with server.accept()[0] as one:
-            one.recv(32)
-            one.sendall(reply)
+        with server.accept()[0] as connection:
+            connection.recv(32)
+            connection.sendall(reply)
             with contextlib.suppress(OSError):
-                while reason == node.LARGE and one.recv(1 << 16):
+                while reason == node.LARGE_PACKETS_LOST and connection.recv(1 << 16):
                     pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -231,38 +237,39 @@ def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
     assert failed == {"net h1": reason}
 
 
-def test_who_this_host_says_it_is():
-    found = node.identity({"names": ["localhost", "no such name."]})
-    own = socket.gethostname()
-    assert (found["hostname"], found["busbw"]) == (own, __version__)
+def test_identity_of_this_host():
+    answer = node.identity({"names": ["localhost", "no such name."]})
+    hostname = socket.gethostname()
+    assert (answer["hostname"], answer["busbw"]) == (hostname, __version__)
     assert (
-        found["names"]["localhost"] == ["127.0.0.1"]
-        and found["names"]["no such name."] == []
-        and own in found["names"]
+        answer["names"]["localhost"] == ["127.0.0.1"]
+        and answer["names"]["no such name."] == []
+        and hostname in answer["names"]
     )
-    assert "lo" not in found["addresses"] and found["mtus"].keys() == found["addresses"].keys()
+    assert "lo" not in answer["addresses"] and answer["mtus"].keys() == answer["addresses"].keys()
 
 
 def test_of_many_pairs_six_are_shown(monkeypatch):
-    one = context(*(identity(f"h{number}") for number in range(1, 10)))
-    one.networks = [FABRIC]
+    launch_context = context(*(identity(f"h{number}") for number in range(1, 10)))
+    launch_context.networks = [FABRIC]
     answers(
-        monkeypatch, said("h1", failing(*(f"10.1.0.0/24 h{number}" for number in range(2, 10))))
+        monkeypatch,
+        host_result("h1", failing(*(f"10.1.0.0/24 h{number}" for number in range(2, 10)))),
     )
-    assert [text.partition(" on ")[0] for text in networks.tcp(one).evidence] == [
+    assert [text.partition(" on ")[0] for text in networks.tcp(launch_context).evidence] == [
         f"h1 to h{number}" for number in range(2, 8)
     ]
 
 
-@pytest.mark.parametrize(("sent", "whole"), [(9, True), (10, True), (8, False), (0, False)])
-def test_whether_all_bytes_arrived(monkeypatch, sent, whole):
+@pytest.mark.parametrize(("sent", "complete"), [(9, True), (10, True), (8, False), (0, False)])
+def test_whether_all_bytes_arrived(monkeypatch, sent, complete):
     monkeypatch.setattr(node, "_BULK", 9)
-    one, other = socket.socketpair()
-    with one, other:
+    receiver, other = socket.socketpair()
+    with receiver, other:
         other.sendall(bytes(sent))
         other.shutdown(socket.SHUT_WR)
-        assert node._receive_bulk(one) is whole
+        assert node._receive_bulk(receiver) is complete
 
 
-def test_an_older_busbw_tells_no_mtu():
-    assert parse_identity(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}
+def test_an_older_busbw_reports_no_mtu():
+    assert parse_identity(host_result("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}

@@ -16,11 +16,11 @@ TOKEN = b"of this test"
 class Short(socket.socket):
     """A listening socket whose process has no descriptor left at first, as with 1,000 strangers."""
 
-    left = 2
+    refusals_left = 2
 
     def accept(self):
-        if self.left:
-            self.left -= 1
+        if self.refusals_left:
+            self.refusals_left -= 1
             raise OSError(errno.EMFILE, "too many open files")
         return super().accept()
 
@@ -28,7 +28,7 @@ class Short(socket.socket):
 @pytest.mark.parametrize("strangers", [0, 3])
 def test_strangers_do_not_keep_a_peer_from_the_listener(monkeypatch, strangers):
     monkeypatch.setattr(node, "_RETRY_S", 0.02)
-    monkeypatch.setattr(node, "_MOST", 2)
+    monkeypatch.setattr(node, "_MAX_CONNECTIONS", 2)
     with Short() as listening, contextlib.ExitStack() as crowd:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

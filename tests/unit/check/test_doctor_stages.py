@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from doctor_answers import answers, context, identity, on_two, said
+from doctor_answers import answers, context, host_result, identity, on_two
 
 from busbw.check.doctor import launching, networks
 from busbw.check.doctor.launching import commands, diagnosis, stages
@@ -20,44 +20,44 @@ FAIL, PASS, SKIP, WARN = Verdict.FAIL, Verdict.PASS, Verdict.SKIP, Verdict.WARN
 
 
 @pytest.mark.parametrize(
-    ("done", "verdict", "message", "fix"),
+    ("result", "verdict", "message", "fix"),
     [
-        (said("h2", b""), PASS, "2 hosts can be logged into without a prompt", ""),
+        (host_result("h2", b""), PASS, "2 hosts can be logged into without a prompt", ""),
         (
-            said("h2", b"", 3, "bye"),
+            host_result("h2", b"", 3, "bye"),
             FAIL,
             "on h2 every command in a login shell exits with 3",
             "the startup files of its shell on h2",
         ),
         (
-            said("h2", b"", 255, "Something new"),
+            host_result("h2", b"", 255, "Something new"),
             FAIL,
             "h2 cannot be logged into: exit code 255: Something new",
             "ssh -o BatchMode=yes",
         ),
         (
-            said("h2", b"", 127, "ssh: not found"),
+            host_result("h2", b"", 127, "ssh: not found"),
             FAIL,
             "h2 cannot be logged into: exit code 127: ssh: not found",
             "ssh -o BatchMode=yes",
         ),
         (
-            said("h2", b"", None, "", "no answer within the time limit"),
+            host_result("h2", b"", None, "", "no answer within the time limit"),
             FAIL,
             "h2 cannot be logged into: no answer within the",
             "ssh -o",
         ),
         (
-            said("h2", b"", 255, "Host key verification failed."),
+            host_result("h2", b"", 255, "Host key verification failed."),
             FAIL,
             "h2 cannot be logged into: exit code 255: Host key",
             "ssh-key",
         ),
     ],
 )
-def test_logins(monkeypatch, done, verdict, message, fix):
+def test_logins(monkeypatch, result, verdict, message, fix):
     monkeypatch.setattr(launching, "_read_banner", lambda host: "")
-    answers(monkeypatch, said("h1", b""), done)
+    answers(monkeypatch, host_result("h1", b""), result)
     stage = launching.ssh(context({}, {}))
     assert (stage.name, stage.verdict, stage.message.startswith(message), fix in stage.fix) == (
         "ssh",
@@ -72,53 +72,57 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
         monkeypatch.setattr(launching, "SSH_PORT", server.getsockname()[1])
 
         def serve():
-            with server.accept()[0] as one:
-                one.sendall(b"SSH-2.0-OpenSSH_9.6\r\nmore")
+            with server.accept()[0] as connection:
+                connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\nmore")
 
         threading.Thread(target=serve, daemon=True).start()
-        answers(monkeypatch, said("127.0.0.1", b"", None, "", "no answer"))
+        answers(monkeypatch, host_result("127.0.0.1", b"", None, "", "no answer"))
         stage = launching.ssh(context({}))
     assert stage.message.startswith(
         "127.0.0.1: sshd answers ('SSH-2.0-OpenSSH_9.6'), but ssh gets no further"
     )
-    assert (stage.verdict, stage.fix) == (FAIL, networks.LARGER_THAN)
+    assert (stage.verdict, stage.fix) == (FAIL, networks.SHOW_PATH_MTU)
     assert launching._read_banner("127.0.0.1") == "", "nothing listens any more"
 
 
 @pytest.mark.parametrize(
     ("second", "verdict", "message"),
     [
-        (said("h2", identity("h2")), PASS, f"busbw {__version__} is at the same path on all hosts"),
         (
-            said("h2", identity("h2", busbw="0.0.1")),
+            host_result("h2", identity("h2")),
+            PASS,
+            f"busbw {__version__} is at the same path on all hosts",
+        ),
+        (
+            host_result("h2", identity("h2", busbw="0.0.1")),
             FAIL,
             f"h2 has busbw 0.0.1, this host {__version__}",
         ),
         (
-            said("h2", b"motd", 1, "No module named busbw"),
+            host_result("h2", b"motd", 1, "No module named busbw"),
             FAIL,
             "h2: {python} does not run busbw: exit code 1: No module named busbw",
         ),
-        (said("h2", b"no JSON"), FAIL, "h2: {python} does not run busbw: no answer"),
+        (host_result("h2", b"no JSON"), FAIL, "h2: {python} does not run busbw: no answer"),
         (
-            said("h2", identity("h2", eth0="no address")),
+            host_result("h2", identity("h2", eth0="no address")),
             FAIL,
             "h2: {python} does not run busbw: no answer",
         ),
     ],
 )
 def test_the_same_installation_everywhere(monkeypatch, second, verdict, message):
-    asked = answers(monkeypatch, said("h1", identity("h1")), second)
-    one = context({}, {})
-    one.identities = {}
-    stage = launching.install(one)
-    words = asked[0][0]["h2"]
+    calls = answers(monkeypatch, host_result("h1", identity("h1")), second)
+    launch_context = context({}, {})
+    launch_context.identities = {}
+    stage = launching.install(launch_context)
+    words = calls[0][0]["h2"]
     assert (stage.verdict, stage.message) == (verdict, message.format(python=words[0]))
     assert words[1:] == ["-m", "busbw.check.doctor.node", "identity"] and json.loads(
-        asked[0][2]["h2"]
+        calls[0][2]["h2"]
     ) == {"names": ["h1", "h2"]}
     if verdict is PASS:
-        assert one.identities["h2"]["mtus"] == {"eth0": 9000}
+        assert launch_context.identities["h2"]["mtus"] == {"eth0": 9000}
 
 
 @pytest.mark.parametrize(
@@ -149,18 +153,20 @@ def test_names_of_hosts(hosts, verdict, message):
 
 
 def test_stages_end_at_the_first_that_fails(monkeypatch):
-    made = [
+    all_stages = [
         passed("one", "fine"),
         launching.failed("two", "bad", fix="mend it"),
         passed("three", "fine"),
     ]
-    monkeypatch.setattr(launching, "STAGES", tuple(lambda _, stage=stage: stage for stage in made))
-    done = list(stages(on_two()))
-    assert done == made[:2]
-    found = diagnosis(on_two(), done)
-    assert (found.hosts, found.stages, found.failed, found.commands) == (
+    monkeypatch.setattr(
+        launching, "STAGES", tuple(lambda _, stage=stage: stage for stage in all_stages)
+    )
+    stages_run = list(stages(on_two()))
+    assert stages_run == all_stages[:2]
+    report = diagnosis(on_two(), stages_run)
+    assert (report.hosts, report.stages, report.failed, report.commands) == (
         ["h1", "h2"],
-        done,
+        stages_run,
         True,
         {},
     )
@@ -174,18 +180,18 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
         lambda *words: ["mpirun", "-x", f"{launching.interfaces.VARIABLE}=1", *map(str, words[2:])],
     )
     monkeypatch.setattr(launching.shutil, "which", lambda name: f"/usr/bin/{name}")
-    one = on_two()
-    own = "{'NCCL_SOCKET_IFNAME': '=eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}"
-    found = diagnosis(one, [passed("one", "fine")]).commands
-    assert launching.shlex.split(found["mpirun"]) == [
+    launch_context = on_two()
+    variables = "{'NCCL_SOCKET_IFNAME': '=eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}"
+    command_lines = diagnosis(launch_context, [passed("one", "fine")]).commands
+    assert launching.shlex.split(command_lines["mpirun"]) == [
         "mpirun",
         "4",
-        str(one.hosts),
+        str(launch_context.hosts),
         "10.1.0.0/24",
-        own,
+        variables,
     ]
     sockets = "NCCL_SOCKET_IFNAME='=eth0' GLOO_SOCKET_IFNAME=eth0 "
-    assert found[
+    assert command_lines[
         "srun"
     ] == f"{sockets}srun --mpi=pmix -N 2 --ntasks-per-node 2 python train.py".replace(
         "'=eth0'", "=eth0"
@@ -194,15 +200,15 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
         "torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint 10.1.0.1:29500"
         " train.py"
     )
-    assert found["torchrun, on each host"].endswith(torchrun)
-    one.identities["h2"]["addresses"] = {"ib0": "10.1.0.2/24"}
-    assert "SOCKET" not in commands(one)["srun"], "no name that is right on all hosts"
-    one.hosts = (Host("h1", 2), Host("h2", 4))
-    assert list(commands(one)) == ["mpirun"]
-    one.hosts, one.networks = (Host("h1", 2), Host("h2", 2)), []
-    assert "--rdzv-endpoint h1:29500" in commands(one)["torchrun, on each host"]
-    one.hosts = (Host("h1"), Host("h2"))
-    assert launching.shlex.split(commands(one)["mpirun"])[1] == "2", (
+    assert command_lines["torchrun, on each host"].endswith(torchrun)
+    launch_context.identities["h2"]["addresses"] = {"ib0": "10.1.0.2/24"}
+    assert "SOCKET" not in commands(launch_context)["srun"], "no name that is right on all hosts"
+    launch_context.hosts = (Host("h1", 2), Host("h2", 4))
+    assert list(commands(launch_context)) == ["mpirun"]
+    launch_context.hosts, launch_context.networks = (Host("h1", 2), Host("h2", 2)), []
+    assert "--rdzv-endpoint h1:29500" in commands(launch_context)["torchrun, on each host"]
+    launch_context.hosts = (Host("h1"), Host("h2"))
+    assert launching.shlex.split(commands(launch_context)["mpirun"])[1] == "2", (
         "one rank each where nobody says how many"
     )
 
@@ -223,8 +229,8 @@ def test_a_small_sweep_on_all_hosts(monkeypatch, ran, verdict, message, fix):
     monkeypatch.setattr(
         launching, "_run", lambda line, limit_s: (lines.append((line, limit_s)), ran)[1]
     )
-    one = on_two(engine="torch")
-    stage = launching.all_reduce(one)
+    launch_context = on_two(engine="torch")
+    stage = launching.all_reduce(launch_context)
     assert (stage.name, stage.verdict, stage.message, stage.fix.startswith(fix)) == (
         "all_reduce",
         verdict,
@@ -239,7 +245,7 @@ def test_a_small_sweep_on_all_hosts(monkeypatch, ran, verdict, message, fix):
         ),
         20.0,
     )
-    launching.ring(one)
+    launching.ring(launch_context)
     assert "--hosts h1:1,h2:1" in " ".join(lines[1][0])
 
 
@@ -276,7 +282,7 @@ LONG = "x" * 200 + "y" * 300
 def test_errors_are_cut_to_their_last_300_letters(monkeypatch):
     monkeypatch.setattr(launching, "_read_banner", lambda host: "")
     for code in (255, 3, None):
-        answers(monkeypatch, said("h1", b"", code, f"{LONG}\n"))
+        answers(monkeypatch, host_result("h1", b"", code, f"{LONG}\n"))
         assert launching.ssh(context({})).evidence == ("y" * 300,)
     assert launching.install(context({})).evidence == ("y" * 300,)
     assert networks.tcp(on_two()).evidence == ("y" * 300,)
@@ -308,7 +314,7 @@ def test_mpirun_starts_a_process_on_each_host(monkeypatch, ran, verdict, message
     monkeypatch.setattr(
         launching.mpirun,
         "command",
-        lambda found, program, ranks, hosts, network: [str(ranks), *map(str, hosts), network],
+        lambda mpi, program, ranks, hosts, network: [str(ranks), *map(str, hosts), network],
     )
     monkeypatch.setattr(
         launching, "_run", lambda line, limit_s: (lines.append((line, limit_s)), ran)[1]

@@ -11,10 +11,10 @@ from healthy_pcie import DEVICES, NVME
 from looking import found, of
 from tree import Tree
 
-from busbw.check.facts import snapshot
+from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host import mounts as room
-from busbw.host.mounts import SILENT, file_systems
+from busbw.host.mounts import NO_ANSWER, file_systems
 from busbw.host.snapshot import parse_archive
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (
@@ -36,7 +36,7 @@ def bad(findings):
 
 
 @pytest.mark.parametrize(
-    ("path", "values", "verdict", "named"),
+    ("path", "values", "verdict", "fix_part"),
     [
         ("/tmp", {"free": 0}, FAIL, "du -xh --max-depth=2 /tmp"),
         ("/var", {"free": 200 << 20}, FAIL, "du -xh"),
@@ -52,10 +52,10 @@ def bad(findings):
         ("/dev/shm", {"free_files": 0}, FAIL, "--inodes"),
     ],
 )
-def test_file_system_that_is_full(path, values, verdict, named):
+def test_file_system_that_is_full(path, values, verdict, fix_part):
     findings = found("disk-space", full(path, **values))
     assert bad(findings) == ({} if verdict is PASS else {path: verdict})
-    assert named in of(findings, path).fix
+    assert fix_part in of(findings, path).fix
 
 
 def test_each_file_system_is_judged_once():
@@ -65,12 +65,12 @@ def test_each_file_system_is_judged_once():
 
 def test_mount_that_does_not_answer_fails():
     findings = found(
-        "disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": SILENT}})
+        "disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": NO_ANSWER}})
     )
     assert bad(findings) == {"/root": FAIL} and "mount | grep /root" in of(findings, "/root").fix
 
 
-def test_dead_mount_is_given_up(monkeypatch):
+def test_dead_mount_is_abandoned(monkeypatch):
     monkeypatch.setattr(room, "LIMIT_S", 0.2)
     release, real = threading.Event(), os.statvfs
 
@@ -80,24 +80,27 @@ def test_dead_mount_is_given_up(monkeypatch):
         return real(path)
 
     monkeypatch.setattr(room.os, "statvfs", statvfs)
-    said = json.loads(file_systems(("/", "/tmp", "/not/there")))
+    usage = json.loads(file_systems(("/", "/tmp", "/not/there")))
     release.set()
     assert (
-        said["/tmp"] == {"error": SILENT}
-        and said["/"]["total"] > said["/"]["free"] > 0
-        and "/not/there" not in said
+        usage["/tmp"] == {"error": NO_ANSWER}
+        and usage["/"]["total"] > usage["/"]["free"] > 0
+        and "/not/there" not in usage
     )
 
 
 def test_sizes_of_file_systems_and_why_one_has_none(tmp_path):
     (tmp_path / "file").write_text("")
-    said = json.loads(file_systems((str(tmp_path), f"{tmp_path}/file/x", str(tmp_path))))
-    own, stat = shutil.disk_usage(tmp_path), tmp_path.stat()
-    assert list(said) == [str(tmp_path), f"{tmp_path}/file/x"]
-    assert said[f"{tmp_path}/file/x"] == {"error": "not a directory"}
-    room = said[str(tmp_path)]
-    assert (room["total"], room["device"]) == (own.total, stat.st_dev)
-    assert room["free"] == pytest.approx(own.free, rel=0.5) and room["free_files"] <= room["files"]
+    usage = json.loads(file_systems((str(tmp_path), f"{tmp_path}/file/x", str(tmp_path))))
+    own_usage, stat = shutil.disk_usage(tmp_path), tmp_path.stat()
+    assert list(usage) == [str(tmp_path), f"{tmp_path}/file/x"]
+    assert usage[f"{tmp_path}/file/x"] == {"error": "not a directory"}
+    room = usage[str(tmp_path)]
+    assert (room["total"], room["device"]) == (own_usage.total, stat.st_dev)
+    assert (
+        room["free"] == pytest.approx(own_usage.free, rel=0.5)
+        and room["free_files"] <= room["files"]
+    )
 
 
 def test_old_snapshot_has_no_file_systems():
@@ -108,8 +111,8 @@ def test_old_snapshot_has_no_file_systems():
 def test_snapshot_keeps_the_file_systems():
     from healthy import healthy
 
-    kept = parse_archive(snapshot(healthy().source()))
-    assert "/var" in json.loads(kept.call("file systems", str).text)
+    archive = parse_archive(snapshot(healthy().source()))
+    assert "/var" in json.loads(archive.call("file systems", str).text)
 
 
 class TestNvme:
@@ -129,10 +132,10 @@ class TestNvme:
         assert bad(findings) == ({} if verdict is PASS else {"nvme1": verdict})
 
     def test_drive_without_controller(self):
-        def gone(tree):
+        def lose_controller(tree):
             tree.drop("/sys/class/nvme/nvme0").drop(f"{DEVICES}/{NVME[0]}/driver")
 
-        findings = found("nvme", gone)
+        findings = found("nvme", lose_controller)
         assert (
             bad(findings) == {NVME[0]: FAIL}
             and f"dmesg -T | grep -e nvme -e {NVME[0]}" in of(findings, NVME[0]).fix

@@ -1,11 +1,12 @@
-"""Which link differs from the others: a stated test, with a chance that is a true upper bound."""
+"""Which link differs from the others: a stated test whose chance is a true upper bound."""
 
 import random
 from math import comb
 
 import pytest
 
-from busbw.check.error_growth_types import ALPHA, Growth, find_outliers, tail
+from busbw.check.trend.outliers import FALSE_ALARM_CHANCE, binomial_tail_bound, find_outliers
+from busbw.check.trend.types import Growth
 
 
 def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
@@ -17,22 +18,22 @@ def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
     ]
 
 
-def names(found) -> list[str]:
-    return [one.growth.link for one in find_outliers(found)]
+def names(findings) -> list[str]:
+    return [outlier.growth.link for outlier in find_outliers(findings)]
 
 
 def test_one_link_with_many_errors_is_named():
-    (odd,) = find_outliers(growths(*[0] * 143, 505))
-    assert (odd.growth.link, odd.others, odd.others_by, odd.others_most) == (
+    (outlier,) = find_outliers(growths(*[0] * 143, 505))
+    assert (outlier.growth.link, outlier.others, outlier.others_by, outlier.others_most) == (
         "GPU 0 link 143",
         143,
         0,
         0,
     )
-    assert odd.chance < 1e-12
+    assert outlier.chance < 1e-12
 
 
-def test_links_alike_are_not_named():
+def test_similar_links_are_not_named():
     assert names(growths(40, 52, 47, 61, 44, 50)) == []
 
 
@@ -63,14 +64,14 @@ def test_the_bound_is_above_the_exact_tail(count, total, share):
     exact = sum(
         comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)
     )
-    assert exact <= tail(count, total, share) < 1
+    assert exact <= binomial_tail_bound(count, total, share) < 1
 
 
-def test_links_alike_are_named_less_often_than_stated():
+def test_similar_links_are_named_less_often_than_stated():
     draw, wrong, runs = random.Random(7), 0, 400
     for _ in range(runs):
         counts = [0] * 48
         for _ in range(draw.choice((20, 200, 800))):
             counts[draw.randrange(48)] += 1
         wrong += bool(names(growths(*counts)))
-    assert wrong / runs <= ALPHA
+    assert wrong / runs <= FALSE_ALARM_CHANCE

@@ -1,4 +1,4 @@
-"""What a node should have, compared with what it has: mutes, severities, containers."""
+"""Comparison of a node with its expectations: mutes, severities, containers."""
 
 import json
 import tomllib
@@ -16,9 +16,9 @@ from busbw.check.expect import file
 from busbw.check.expect.learn import learn
 from busbw.check.expect.spec import Expectations, Gpus
 from busbw.check.expect.text import text
-from busbw.check.facts import snapshot
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
+from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive
 
@@ -35,27 +35,27 @@ def test_a_node_that_must_have_no_gpu():
             tree.drop(path)
 
 
-def test_a_snapshot_has_what_is_compared():
+def test_a_snapshot_has_all_compared_values():
     source = parse_archive(snapshot(equipped().source()))
     assert text(learn(Machine(source)), "Learned from a test.") == GOOD
     assert bad(compared(GOOD, source)) == []
 
 
-def test_machine_that_tells_nothing_meets_no_expectation():
+def test_machine_without_answers_meets_no_expectation():
     report = compared(GOOD, Tree().source())
     assert {finding.verdict for finding in report.findings if finding.id != "BW299"} == {
         Verdict.UNKNOWN
     }
 
 
-def test_what_is_not_expected_is_skipped():
+def test_unexpected_parts_are_skipped():
     report = compared("[storage]\nnvme = 3\n", equipped().source())
     assert {finding.id for finding in report.findings if finding.verdict is not Verdict.SKIP} == {
         "BW298"
     }
 
 
-def test_in_a_container_what_is_missing_may_be_hidden():
+def test_parts_missing_in_a_container_may_be_hidden():
     tree = equipped().file("/.dockerenv", "")
     for name in ("port", "mount", "GPU not in NVML", "interface"):
         LOSSES[name].change(tree)
@@ -81,9 +81,9 @@ def test_a_container_with_some_of_the_gpus():
     ]
 
 
-def test_ports_without_names_stand_for_the_group_they_are_like():
-    """Eight ports of the fabric and two for storage: the one that lost half its rate is named,
-    and no other.
+def test_ports_without_names_match_the_most_similar_group():
+    """With eight ports of the fabric and two for storage, only the port that lost half its rate is
+    named.
     """
     groups = """
 [[ports]]
@@ -103,19 +103,19 @@ rate_gbit_s = 100
 
 
 def test_more_than_expected_or_other_names_only_warn():
-    few = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
-    found = {
+    changed_toml = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
+    verdicts = {
         (finding.id, finding.subject): finding.verdict
-        for finding in bad(compared(few, equipped().source()))
+        for finding in bad(compared(changed_toml, equipped().source()))
     }
-    assert found[("BW290", "")] is Verdict.WARN
-    assert Verdict.FAIL not in found.values()
-    (named,) = [
-        one
-        for one in bad(compared(GOOD.replace('"mlx5_0"', '"mlx5_9"'), equipped().source()))
-        if one.id == "BW293"
+    assert verdicts[("BW290", "")] is Verdict.WARN
+    assert Verdict.FAIL not in verdicts.values()
+    (finding,) = [
+        finding
+        for finding in bad(compared(GOOD.replace('"mlx5_0"', '"mlx5_9"'), equipped().source()))
+        if finding.id == "BW293"
     ]
-    assert (named.subject, named.verdict) == ("mlx5_9", Verdict.WARN)
+    assert (finding.subject, finding.verdict) == ("mlx5_9", Verdict.WARN)
 
 
 @pytest.mark.parametrize(
@@ -178,19 +178,19 @@ MUTE = '[[mute]]\ncheck = "{check}"\nreason = "ticket 4711"\nuntil = {until}\n'
 def test_mutes(more, counted, muted):
     report = compared(f"[storage]\nnvme = 3\n{more}", MTU.source(), checks=["nic-mtu"])
     assert [finding.subject for finding in bad(report) if finding.id == "BW070"] == counted
-    assert [(one.finding.subject, one.reason) for one in report.muted] == [
+    assert [(mute.finding.subject, mute.reason) for mute in report.muted] == [
         (subject, "ticket 4711") for subject in muted
     ]
     assert all(evidence.where == "node.toml line 3" for evidence in report.muted)
     # not on the last day
-    assert any(one.id == "BW299" for one in bad(report)) == ("2026-11-25" in more)
+    assert any(finding.id == "BW299" for finding in bad(report)) == ("2026-11-25" in more)
 
 
 def test_a_mute_that_has_ended_is_reported():
     report = compared(
         MUTE.format(check="nic-mtu", until="2026-11-25"), MTU.source(), checks=["nic-mtu"]
     )
-    (ended,) = [one for one in bad(report) if one.id == "BW299"]
+    (ended,) = [finding for finding in bad(report) if finding.id == "BW299"]
     assert (ended.verdict, ended.subject) == (Verdict.WARN, "nic-mtu")
     assert ended.message == "the mute of nic-mtu ended on 2026-11-25: ticket 4711"
     assert (ended.evidence[0].where, ended.evidence[0].seen) == (
@@ -228,14 +228,18 @@ def test_every_key_of_the_file_is_judged_or_documented():
     for field in msgspec.structs.fields(Expectations):
         kind = field.type if not getattr(field.type, "__args__", None) else field.type.__args__[0]
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            missing = [one.name for one in msgspec.structs.fields(kind) if one.name not in source]
+            missing = [
+                field.name for field in msgspec.structs.fields(kind) if field.name not in source
+            ]
             assert missing == [], field.name
     assert Gpus().memory_tolerance == 0.02
 
 
 def test_all_checks_pass_on_the_server_of_these_tests():
     machine = Machine(equipped().source())
-    assert [one for check in CHECKS for one in check.run(machine) if one.verdict in BAD] == []
+    assert [
+        finding for check in CHECKS for finding in check.run(machine) if finding.verdict in BAD
+    ] == []
     assert bad(compared(learned(healthy()), healthy().source())) == []
 
 

@@ -12,8 +12,8 @@ from equipped import LOSSES, equipped
 from busbw.check.expect import file
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
-from busbw.check.facts import snapshot
 from busbw.check.machine import Machine
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 
 GOOD = text(learn(Machine(equipped().source())), "Learned from a test.")
@@ -101,7 +101,10 @@ def test_several_snapshots_are_compared_with_one_file(snapshots, capfd):
     code, out, _ = run(capfd, *words, "--format", "json")
     nodes = json.loads(out)["nodes"]
     assert [
-        sum(one["verdict"] == "fail" and one["id"] == "BW293" for one in node["findings"])
+        sum(
+            finding["verdict"] == "fail" and finding["id"] == "BW293"
+            for finding in node["findings"]
+        )
         for node in nodes
     ] == [0, 8]
 
@@ -171,7 +174,7 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--expect", "nowhere.toml"), "--expect nowhere.toml: no such file or directory"),
         (("--expect", ""), "--expect '': it is empty"),
@@ -190,7 +193,7 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
         ),
     ],
 )
-def test_options_that_do_not_go_together(words, said, snapshots, capfd):
+def test_options_that_do_not_go_together(words, message, snapshots, capfd):
     names = {"good": snapshots / "good.jsonl", "toml": snapshots / "node.toml"}
     code, _, err = run(capfd, *(word.format(**names) for word in words))
-    assert code == 2 and said in err and "hint: " in err
+    assert code == 2 and message in err and "hint: " in err

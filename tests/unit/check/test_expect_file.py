@@ -87,11 +87,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize("toml", WRONG)
-def test_what_is_wrong_in_a_file_is_said_with_line_key_and_value(toml):
-    said, hint = WRONG[toml]
+def test_errors_in_a_file_are_named_with_line_key_and_value(toml):
+    message, hint = WRONG[toml]
     with pytest.raises(UsageError) as error:
         file.parse(file.Text("node.toml", toml, TODAY))
-    assert error.value.message.startswith(said), error.value.message
+    assert error.value.message.startswith(message), error.value.message
     assert hint in error.value.hint, error.value.hint
 
 
@@ -138,7 +138,7 @@ text = \'\'\'
 'nic-mtu' = "fail"
 '''
     tomllib.loads(toml)
-    found = lines(toml)
+    key_lines = lines(toml)
     keys = [
         (("a",), 1),
         (("gpus",), 5),
@@ -153,11 +153,11 @@ text = \'\'\'
         (("severity",), 18),
         (("severity", "nic-mtu"), 19),
     ]
-    assert sorted(found.items(), key=str) == sorted(keys, key=str)
-    assert line(found, ("gpus", "inline", "model")) == 11
+    assert sorted(key_lines.items(), key=str) == sorted(keys, key=str)
+    assert line(key_lines, ("gpus", "inline", "model")) == 11
     assert lines('a = [\n  ["b"],\n  ["c"]\n]\nd = {e = [\n["f"]\n]}\ng = 1') == {
         ("a",): 1,
         ("d",): 5,
         ("g",): 8,
     }
-    assert line(found, ("nothing",)) is None
+    assert line(key_lines, ("nothing",)) is None

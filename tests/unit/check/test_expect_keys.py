@@ -19,21 +19,21 @@ from busbw.core.finding import Verdict
 GOOD = tomllib.loads(text(learn(Machine(equipped().source())), ""))
 
 
-def alone(key):
-    """A file with one key, which needs a mount's path and a port's number to stand for
-    something.
+def file_of_key(key):
+    """A file with one key, plus a mount's path and a port's number, without which the key means
+    nothing.
     """
     table, _, name = key.partition(".")
     values = GOOD[table] if isinstance(GOOD[table], dict) else GOOD[table][-1]
-    head, own = (
+    head, section = (
         (f"[{table}]", "")
         if isinstance(GOOD[table], dict)
         else (f"[[{table}]]", "path = '/raid'\n" if table == "mounts" else "")
     )
     return (
-        f"{head}\n{own}{name} = {json.dumps(values[name])}\n"
-        if not own or name != "path"
-        else f"{head}\n{own}"
+        f"{head}\n{section}{name} = {json.dumps(values[name])}\n"
+        if not section or name != "path"
+        else f"{head}\n{section}"
     )
 
 
@@ -82,7 +82,7 @@ ONE = {
 @pytest.mark.parametrize("key", ONE)
 def test_a_key_alone_is_met_and_its_loss_is_found(key):
     loss, subjects = ONE[key]
-    toml, tree = alone(key), equipped()
+    toml, tree = file_of_key(key), equipped()
     findings = compared(toml, tree)
     assert {finding.verdict for finding in findings} == {Verdict.PASS, Verdict.SKIP}
     assert (
@@ -93,12 +93,14 @@ def test_a_key_alone_is_met_and_its_loss_is_found(key):
         <= 1
     )
     LOSSES[loss].change(tree)
-    (check,) = {one[0] for one in bad(toml, tree)}
+    (check,) = {finding[0] for finding in bad(toml, tree)}
     assert bad(toml, tree) == [(check, subject, "fail") for subject in subjects]
     last = toml.count("\n")
-    for one in (finding for finding in compared(toml, tree) if finding.verdict is Verdict.FAIL):
+    for finding in (finding for finding in compared(toml, tree) if finding.verdict is Verdict.FAIL):
         assert (
-            one.fix and one.stays and one.evidence[0].expected.endswith(f"(node.toml line {last})")
+            finding.fix
+            and finding.stays
+            and finding.evidence[0].expected.endswith(f"(node.toml line {last})")
         )
 
 
@@ -108,7 +110,7 @@ def test_there_is_a_row_here_for_every_learned_key():
 
 
 @pytest.mark.parametrize(
-    ("toml", "change", "found"),
+    ("toml", "change", "findings"),
     [
         pytest.param(
             "[[ports]]\nrate_gbit_s = 400",
@@ -160,10 +162,10 @@ def test_there_is_a_row_here_for_every_learned_key():
         pytest.param(
             "[gpus]\npcie_width = 16\npcie_gt_s = 64",
             lambda t: [
-                t.drop(f"/sys/bus/pci/devices/{gpu_bdf(gpu)}/{which}_link_{what}")
+                t.drop(f"/sys/bus/pci/devices/{gpu_bdf(gpu)}/{limit}_link_{measure}")
                 for gpu in range(8)
-                for which in ("current", "max")
-                for what in ("speed", "width")
+                for limit in ("current", "max")
+                for measure in ("speed", "width")
             ],
             [("BW297", f"GPU {gpu}", "fail") for gpu in range(8)],
             id="links that only NVML shows",
@@ -220,7 +222,7 @@ def test_there_is_a_row_here_for_every_learned_key():
         ),
     ],
 )
-def test_single_keys(toml, change, found):
+def test_single_keys(toml, change, findings):
     tree = equipped()
     change(tree)
-    assert bad(toml, tree) == found
+    assert bad(toml, tree) == findings

@@ -1,4 +1,4 @@
-"""What is learned from a node, and that the node meets it."""
+"""Expectations are learned from a node, and the node meets them."""
 
 import tomllib
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_a_file_of_everything_that_can_be_learned():
         "os_min": "22.04",
     }
     assert table["storage"] == {"nvme": 3}
-    assert [(one["path"], one["type"], one.get("writable")) for one in table["mounts"]] == [
+    assert [(mount["path"], mount["type"], mount.get("writable")) for mount in table["mounts"]] == [
         ("/", "ext4", True),
         ("/data sets", "lustre", None),
         ("/raid", "xfs", True),
@@ -72,12 +72,12 @@ def test_each_loss_is_found_and_named(name):
         for finding in compared(GOOD, tree.source()).findings
         if finding.id == loss.check and finding.subject == loss.subject
     ]
-    (one,) = [finding for finding in findings if finding.verdict.value == loss.verdict]
-    assert loss.says in one.message
-    if one.verdict is not Verdict.UNKNOWN:
-        assert one.fix and "{" not in one.fix
-        assert any("node.toml line " in evidence.expected for evidence in one.evidence)
-        assert next(evidence for evidence in one.evidence).seen != ""
+    (finding,) = [finding for finding in findings if finding.verdict.value == loss.verdict]
+    assert loss.says in finding.message
+    if finding.verdict is not Verdict.UNKNOWN:
+        assert finding.fix and "{" not in finding.fix
+        assert any("node.toml line " in evidence.expected for evidence in finding.evidence)
+        assert next(evidence for evidence in finding.evidence).seen != ""
 
 
 def test_each_part_of_a_loss_is_named():
@@ -103,7 +103,7 @@ SERVERS = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(SERVERS, st.sets(st.sampled_from(sorted(LOSSES.keys() - DEFECTS)), max_size=3))
-def test_what_is_learned_from_any_server_is_met_by_it(server, losses):
+def test_any_server_meets_the_expectations_learned_from_it(server, losses):
     """Also of a server that has lost something: then less is expected of it."""
     tree = equipped(**server)
     for name in losses:
@@ -134,7 +134,7 @@ GARBAGE = st.sampled_from(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(st.integers(0, 10**6), GARBAGE, min_size=1, max_size=60))
-def test_what_is_learned_from_garbage_is_a_valid_file(garbage):
+def test_expectations_learned_from_garbage_are_a_valid_file(garbage):
     tree = equipped(gpus=2, ports=2)
     paths, calls = (
         sorted(path for path in tree.paths if "text" in tree.paths[path]),
@@ -153,13 +153,13 @@ def test_what_is_learned_from_garbage_is_a_valid_file(garbage):
 
 def test_names_may_be_anything():
     name = 'a"b\\c\x7f\x1f\n\u00e9\u202e\U0001f600'
-    written = text(Expectations(gpus=Gpus(model=name, vbios="\ud800")), "")
-    assert written.isascii()
-    assert tomllib.loads(written)["gpus"] == {"model": name, "vbios": "?"}
+    toml = text(Expectations(gpus=Gpus(model=name, vbios="\ud800")), "")
+    assert toml.isascii()
+    assert tomllib.loads(toml)["gpus"] == {"model": name, "vbios": "?"}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HOSTS.glob("*.jsonl")))
-def test_recorded_hosts_meet_what_is_learned_from_them(name):
+def test_recorded_hosts_meet_the_expectations_learned_from_them(name):
     source = recorded(HOSTS / name)
     report = compared(text(learn(Machine(source)), ""), source)
     assert bad(report) == []
@@ -176,13 +176,13 @@ def test_a_recorded_host_without_the_condition_of_its_gpus():
         25,
     )
     assert (table["gpus"]["pcie_gt_s"], table["gpus"]["pcie_width"]) == (32, 16)
-    assert [(one["count"], one["rate_gbit_s"]) for one in table["ports"]] == [(8, 400)]
+    assert [(port["count"], port["rate_gbit_s"]) for port in table["ports"]] == [(8, 400)]
 
 
-def test_the_largest_group_stands_first():
+def test_the_largest_group_is_first():
     tree = equipped().file("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)")
     assert [
-        (one["count"], one["rate_gbit_s"]) for one in tomllib.loads(learned(tree))["ports"]
+        (port["count"], port["rate_gbit_s"]) for port in tomllib.loads(learned(tree))["ports"]
     ] == [(7, 400), (1, 100)]
     tree.files("/sys/class/net/eno2", speed="25000", operstate="up", mtu="9000").link(
         "/sys/class/net/eno2/device", "../../pci"
@@ -190,8 +190,8 @@ def test_the_largest_group_stands_first():
     tree.files("/sys/class/net/eno3", speed="25000", operstate="up", mtu="9000").link(
         "/sys/class/net/eno3/device", "../../pci"
     )
-    found = tomllib.loads(learned(tree))["interfaces"]
-    assert [(one["names"], one["mtu"]) for one in found] == [
+    interfaces = tomllib.loads(learned(tree))["interfaces"]
+    assert [(interface["names"], interface["mtu"]) for interface in interfaces] == [
         (["eno2", "eno3"], 9000),
         (["eno1"], 1500),
     ]

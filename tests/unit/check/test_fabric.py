@@ -6,7 +6,7 @@ No check of the fabric fires on them.
 import json
 
 import pytest
-from cases_nic import BOND, NET, PORT, bonded, changed, one, run
+from cases_nic import BOND, NET, PORT, bonded, changed, finding_of, run
 from healthy import healthy
 from tree import Tree, environment
 
@@ -69,11 +69,14 @@ def findings(tree, *verdicts):
     """Names of the checks of ports with such a verdict on mlx5_8 or its interface."""
     machine = Machine(tree.source())
     layers = (Layer.NIC, Layer.ROCE, Layer.NCCL)
-    every = [found for check in CHECKS if check.row.layer in layers for found in check.run(machine)]
+    all_findings = [
+        finding for check in CHECKS if check.row.layer in layers for finding in check.run(machine)
+    ]
     return {
-        found.name
-        for found in every
-        if found.verdict in verdicts and ("mlx5_8" in found.subject or "eno2" in found.subject)
+        finding.name
+        for finding in all_findings
+        if finding.verdict in verdicts
+        and ("mlx5_8" in finding.subject or "eno2" in finding.subject)
     }
 
 
@@ -82,9 +85,9 @@ def test_port_for_management_has_no_finding_of_the_fabric(layer):
     assert findings(card(healthy(layer=layer)), WARN, FAIL) == set()
 
 
-def test_slow_port_says_why_it_is_left_out():
+def test_slow_port_is_left_out_with_a_reason():
     tree = card(healthy(layer="InfiniBand"))
-    assert {found.message for found in run("nic-mtu", tree)} == {
+    assert {finding.message for finding in run("nic-mtu", tree)} == {
         "mlx5_8: at most half the rate of other ports, so for storage or management"
     }
 
@@ -93,7 +96,7 @@ def test_port_that_lost_half_of_its_rate_is_still_of_the_fabric():
     tree = changed(
         lambda tree: tree.file(f"{PORT}/rate", "200 Gb/sec (2X NDR)").file(f"{NET}/mtu", "1500")
     )
-    assert one("nic-mtu", tree).verdict is WARN
+    assert finding_of("nic-mtu", tree).verdict is WARN
 
 
 def test_spare_port_is_named_by_its_state_alone():
@@ -125,10 +128,10 @@ def test_pod_with_virtual_functions_alone_has_them_judged():
     tree = card(Tree(), rate="400 Gb/sec (4X NDR)").link(
         f"{DEVICE}/device/physfn", "../0000:31:00.0"
     )
-    assert one("nic-mtu", tree, "mlx5_8").verdict is WARN
+    assert finding_of("nic-mtu", tree, "mlx5_8").verdict is WARN
 
 
-def test_accelerated_networking_of_azure_is_no_fabric():
+def test_accelerated_networking_of_azure_is_not_a_fabric():
     tree = card(Tree(), rate="100 Gb/sec (4X EDR)").call(
         "addresses", json.dumps({"eth0": "10.0.0.4/24", "eno2": ""})
     )
@@ -145,44 +148,51 @@ def environment_of(tree, **variables):
 
 def test_address_on_a_vlan_or_bridge_counts():
     bare = changed(lambda tree: tree.update("addresses", eth3=""))
-    assert one("nic-netdev", bare).verdict is WARN
+    assert finding_of("nic-netdev", bare).verdict is WARN
     tree = bare.listing(NET, "upper_eth3.100").update("addresses", **{"eth3.100": "10.3.0.1/24"})
-    assert one("nic-netdev", tree).message == "eth3.100 is up and has 10.3.0.1/24"
+    assert finding_of("nic-netdev", tree).message == "eth3.100 is up and has 10.3.0.1/24"
 
 
-def test_priority_of_a_vlan_is_not_taken_for_0():
+def test_priority_of_a_vlan_is_not_assumed_to_be_0():
     tree = changed(lambda tree: tree.file(f"{NET}/qos/trust", "pcp").listing(NET, "upper_eth3.100"))
-    assert {one(name, tree).verdict for name in ("roce-trust", "roce-traffic-class")} == {WARN}
+    assert {finding_of(name, tree).verdict for name in ("roce-trust", "roce-traffic-class")} == {
+        WARN
+    }
     tree.file("/sys/class/net/eth3.100/uevent", "DEVTYPE=vlan\nINTERFACE=eth3.100")
-    assert {one(name, tree).verdict for name in ("roce-trust", "roce-traffic-class")} == {UNKNOWN}
+    assert {finding_of(name, tree).verdict for name in ("roce-trust", "roce-traffic-class")} == {
+        UNKNOWN
+    }
 
 
 def test_global_pause_is_not_called_lossy():
     tree = changed(
         lambda tree: tree.update("dcb eth3", pfc=[]).update("ethtool -a eth3", rx=True, tx=True)
     )
-    assert "global pause is on instead" in one("roce-pfc", tree).message
+    assert "global pause is on instead" in finding_of("roce-pfc", tree).message
 
 
 # Bonds
 
 
-def test_bond_is_judged_without_what_root_alone_sees():
+def test_bond_is_judged_without_values_only_root_can_read():
     start, end = BOND.index("Active Aggregator"), BOND.index("Slave Interface: eth0")
-    assert one("nic-bond", bonded(BOND[:start] + BOND[end:]), "bond0").verdict is PASS
-    apart = BOND[:start] + BOND[end:].replace(
+    assert finding_of("nic-bond", bonded(BOND[:start] + BOND[end:]), "bond0").verdict is PASS
+    other_aggregator = BOND[:start] + BOND[end:].replace(
         "eth1\nMII Status: up\nSpeed: 400000 Mbps\nAggregator ID: 1",
         "eth1\nMII Status: up\nAggregator ID: 2",
     )
-    assert one("nic-bond", bonded(apart), "bond0").message == "eth1 is not in the bond's aggregator"
+    assert (
+        finding_of("nic-bond", bonded(other_aggregator), "bond0").message
+        == "eth1 is not in the bond's aggregator"
+    )
 
 
 def test_fix_of_a_bond_is_that_of_its_fault():
-    down = one(
+    down = finding_of(
         "nic-bond", bonded(BOND.replace("eth1\nMII Status: up", "eth1\nMII Status: down")), "bond0"
     )
     assert down.fix.startswith("ethtool eth1 ")
-    silent = one(
+    silent = finding_of(
         "nic-bond", bonded(BOND.replace("00:1c:73:00:00:01", "00:00:00:00:00:00")), "bond0"
     )
     assert silent.fix.startswith("enable LACP on the switch ports")
@@ -195,7 +205,7 @@ def test_bond_for_management_may_have_one_active_port():
         .replace("eth1", "eno3")
     )
     tree = card(healthy(layer="InfiniBand")).file("/proc/net/bonding/bond0", text)
-    assert one("nic-bond", tree, "bond0").verdict is PASS
+    assert finding_of("nic-bond", tree, "bond0").verdict is PASS
 
 
 # Cards and counters
@@ -228,25 +238,25 @@ def test_card_in_a_pod_is_not_a_fault():
             tree.drop("/sys/class/infiniband/mlx5_3").listing(f"{pci}/net").listing(pci, "net")
         )
     )
-    assert one("nic-present", tree, "0000:62:00.0").verdict is UNKNOWN
+    assert finding_of("nic-present", tree, "0000:62:00.0").verdict is UNKNOWN
 
 
-def test_cards_with_a_port_of_each_layer_are_meant_so():
+def test_cards_with_a_port_of_each_layer_are_intended():
     tree = healthy(ports=2, layer="InfiniBand").file(
         "/sys/class/infiniband/mlx5_1/ports/1/link_layer", "Ethernet"
     )
-    assert {found.verdict for found in run("nic-link-layer", tree)} == {PASS}
+    assert {finding.verdict for finding in run("nic-link-layer", tree)} == {PASS}
 
 
-def test_jobs_that_were_killed_are_no_fault_of_a_port():
+def test_killed_jobs_are_not_a_fault_of_a_port():
     tree = healthy()
     for index in range(8):
         tree.file(
             f"/sys/class/infiniband/mlx5_{index}/ports/1/hw_counters/req_transport_retries_exceeded",
             "64",
         )
-    assert {found.verdict for found in run("nic-retransmissions", tree)} == {PASS}
-    assert "64 connections gave up" in one("nic-retransmissions", tree).message
+    assert {finding.verdict for finding in run("nic-retransmissions", tree)} == {PASS}
+    assert "64 connections gave up" in finding_of("nic-retransmissions", tree).message
 
 
 def test_partition_of_nccl_is_that_of_its_variable():
@@ -254,6 +264,6 @@ def test_partition_of_nccl_is_that_of_its_variable():
     for index in range(8):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/pkeys/0", "0x7fff")
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/pkeys/1", "0x8005")
-    assert one("nic-pkey", tree).verdict is WARN
+    assert finding_of("nic-pkey", tree).verdict is WARN
     environment(NCCL_IB_PKEY="1")(tree)
-    assert one("nic-pkey", tree).message == "it is a full member of 0x8005"
+    assert finding_of("nic-pkey", tree).message == "it is a full member of 0x8005"

@@ -89,13 +89,17 @@ def test_facts_of_each_machine(golden: Callable[[str, str], None]) -> None:
     usual: dict[str, str] = {}
     lines = []
     for title, make in MACHINES.items():
-        found = facts(Machine(make().source()))
+        node_facts = facts(Machine(make().source()))
         lines += [
             title,
-            *(f"  {name}: {value}" for name, value in found.items() if usual.get(name) != value),
+            *(
+                f"  {name}: {value}"
+                for name, value in node_facts.items()
+                if usual.get(name) != value
+            ),
         ]
-        lines += [f"  no {name}" for name in usual if found and name not in found]
-        usual = usual or found
+        lines += [f"  no {name}" for name in usual if node_facts and name not in node_facts]
+        usual = usual or node_facts
     golden("checks/facts.txt", "\n".join(lines) + "\n")
 
 
@@ -128,16 +132,21 @@ def test_a_value_is_usual_with_more_than_half_of_the_nodes(kernels, usual, hosts
         name: {"kernel": kernel} if kernel != " " else {}
         for name, kernel in zip("abcde", kernels, strict=False)
     }
-    (found,) = differences(nodes)
-    assert (found.fact, found.usual, found.usual_hosts, found.odd) == ("kernel", usual, hosts, odd)
+    (difference,) = differences(nodes)
+    assert (difference.fact, difference.usual, difference.usual_hosts, difference.odd) == (
+        "kernel",
+        usual,
+        hosts,
+        odd,
+    )
 
 
-def test_the_fact_with_the_fewest_odd_nodes_stands_first():
+def test_the_fact_with_the_fewest_odd_nodes_is_first():
     nodes = {
         name: {"many": str(number), "few": "1", "same": "1"} for number, name in enumerate("abcd")
     }
     nodes["b"]["few"] = "2"
-    assert [one.fact for one in differences(nodes)] == ["few", "many"]
+    assert [difference.fact for difference in differences(nodes)] == ["few", "many"]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +162,10 @@ def test_the_fact_with_the_fewest_odd_nodes_stands_first():
 def test_hosts_have_time_to_answer_after_one_or_two_readings(
     monkeypatch, limit_s, watch_s, each_s, whole_s
 ):
-    asked = []
+    calls = []
 
-    def run(hosts, command, limit_s, given):
-        asked.append((tuple(hosts), command, limit_s, given))
+    def run(hosts, command, limit_s, stdin):
+        calls.append((tuple(hosts), command, limit_s, stdin))
         yield Done(
             "h1", 0, msgspec.json.encode(here(healthy(gpus=0, ports=0).source(), [], "h1")), ""
         )
@@ -168,12 +177,12 @@ def test_hosts_have_time_to_answer_after_one_or_two_readings(
     report = cluster.ask(
         ["h1", "h2", "h3", "h4"], ["--only", "nic-mtu"], limit_s, watch_s, b"given"
     )
-    ((hosts, command, limit, given),) = asked
-    assert (hosts, limit, given) == (("h1", "h2", "h3", "h4"), whole_s, b"given")
+    ((hosts, command, limit, stdin),) = calls
+    assert (hosts, limit, stdin) == (("h1", "h2", "h3", "h4"), whole_s, b"given")
     assert command == cluster.remote.busbw(
         "check", "--node", "--limit", each_s, "--only", "nic-mtu"
     )
-    assert [one.host for one in report.nodes] == ["gpu-1"]
+    assert [node.host for node in report.nodes] == ["gpu-1"]
     assert report.silent == {
         "h2": f"unexpected answer: '{'x' * 60}'",
         "h3": "exit code 255: no route to host",
@@ -182,13 +191,13 @@ def test_hosts_have_time_to_answer_after_one_or_two_readings(
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "names_found"),
     [
         (("nic-mtu",), ["nic-mtu", "reads-answer"]),
         (("nic-mtu", "reads-answer"), ["nic-mtu", "reads-answer"]),
     ],
 )
-def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, found):
+def test_reads_without_an_answer_are_reported_for_any_choice_of_checks(names, names_found):
     silent = healthy(ports=1).call(
         GIVEN_UP, '{"silent": ["/mnt/data: did not answer within 5 s"], "over": "60 s were over"}'
     )
@@ -198,10 +207,10 @@ def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, fou
         ("reads-answer", Verdict.FAIL),
         ("reads-answer", Verdict.UNKNOWN),
     ]
-    assert sorted({one.name for one in report.findings}) == found
-    assert [one.name for one in examine(healthy(ports=1).source(), [find("nic-mtu")]).findings] == [
-        "nic-mtu"
-    ]
+    assert sorted({finding.name for finding in report.findings}) == names_found
+    assert [
+        finding.name for finding in examine(healthy(ports=1).source(), [find("nic-mtu")]).findings
+    ] == ["nic-mtu"]
 
 
 def test_a_check_that_cannot_parse_what_it_read_is_unknown():

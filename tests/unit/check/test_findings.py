@@ -1,6 +1,4 @@
-"""What each check says, word for word: where its fault is, where it is not, and where what it
-reads cannot be read.
-"""
+"""The exact findings of each check: with its fault, without it, and where its input cannot be read."""
 
 import copy
 import re
@@ -87,7 +85,7 @@ def optional(finding: Checked) -> str:
 
 
 def short(title: str, findings: list[Checked]) -> list[str]:
-    """How many parts there are with each verdict, and the message of the first."""
+    """The number of parts with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
     return [
         f"  {title}: {count} {finding.verdict.value}{optional(finding)}: {finding.message}"
@@ -105,7 +103,7 @@ def proof(finding: Checked) -> list[str]:
     return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
 
 
-def whole(findings: list[Checked]) -> list[str]:
+def lines_with_evidence(findings: list[Checked]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
     title = (
@@ -117,9 +115,7 @@ def whole(findings: list[Checked]) -> list[str]:
 
 
 def right(findings: list[Checked]) -> list[str]:
-    """How many parts there are with each verdict, with the message, evidence and fix of the
-    first.
-    """
+    """The number of parts with each verdict, with the message, evidence and fix of the first."""
     return [
         line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))
     ]
@@ -142,13 +138,13 @@ def elsewhere() -> dict[str, Machine]:
     return machines | {"a minute later": later(healthy(), healthy())}
 
 
-def later(before: Tree, now: Tree) -> Machine:
+def later(before: Tree, tree_now: Tree) -> Machine:
     """A machine after its earlier reading."""
-    now.file("/proc/uptime", "100060.0 1.0")
-    return Machine(now.source(), Machine(before.source()))
+    tree_now.file("/proc/uptime", "100060.0 1.0")
+    return Machine(tree_now.source(), Machine(before.source()))
 
 
-def told(name: str) -> list[str]:
+def cases_of(name: str) -> list[str]:
     """All of a check."""
     check, case = find(name), CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
@@ -157,46 +153,55 @@ def told(name: str) -> list[str]:
     usual = check.run(Machine(source))
     lines = [f"{check.row.id} {name}", *right(usual)]
     for kind in sorted(source.kinds - IDENTITY) if name != ALL_FILES else ():
-        now = check.run(Machine(Failing(unchanged, kind)))
-        lines += short(f"no {kind}", [one for one in now if one not in usual])
-    others: dict[tuple[str, ...], list[str]] = {}
+        findings_without = check.run(Machine(Failing(unchanged, kind)))
+        lines += short(
+            f"no {kind}", [finding for finding in findings_without if finding not in usual]
+        )
+    titles_by_lines: dict[tuple[str, ...], list[str]] = {}
     for title, machine in elsewhere().items():
-        others.setdefault(
-            tuple(short("", [one for one in check.run(machine) if one not in usual])), []
+        titles_by_lines.setdefault(
+            tuple(short("", [finding for finding in check.run(machine) if finding not in usual])),
+            [],
         ).append(title)
     lines += [
-        f"  {', '.join(titles)}{line.strip()}" for texts, titles in others.items() for line in texts
+        f"  {', '.join(titles)}{line.strip()}"
+        for texts, titles in titles_by_lines.items()
+        for line in texts
     ]
-    for title, another in MORE.get(name, {}).items():
-        lines += [f"  {title}:", *(f"  {line}" for line in differing(check, another, tree, usual))]
+    for title, variant in MORE.get(name, {}).items():
+        lines += [f"  {title}:", *(f"  {line}" for line in differing(check, variant, tree, usual))]
     change(tree)
     findings = [finding for finding in check.run(Machine(tree.source())) if finding.verdict in BAD]
-    return [*lines, *(line for group in grouped(findings) for line in whole(group)), ""]
+    return [
+        *lines,
+        *(line for group in grouped(findings) for line in lines_with_evidence(group)),
+        "",
+    ]
 
 
-def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
-    """What it finds after a change and not before, in the minute between two changes, or on
-    another tree, from the worst on.
+def differing(check: Check, variant: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
+    """The findings that appear only after a change, in the minute between two changes, or on
+    another tree, the worst first.
     """
-    if isinstance(another, Tree):
-        machine, usual = Machine(another.source()), []
-    elif isinstance(another, tuple):
-        machine = later(*(made(tree, change) for change in another))
+    if isinstance(variant, Tree):
+        machine, usual = Machine(variant.source()), []
+    elif isinstance(variant, tuple):
+        machine = later(*(changed_tree(tree, change) for change in variant))
     else:
-        machine = Machine(made(tree, another).source())
-    now = check.run(machine)
-    gone = short("no longer", [one for one in usual if one not in now])
+        machine = Machine(changed_tree(tree, variant).source())
+    findings = check.run(machine)
+    no_longer = short("no longer", [finding for finding in usual if finding not in findings])
     return [
         *(
             line
-            for group in grouped(one for one in now if one not in usual)
-            for line in whole(group)
+            for group in grouped(finding for finding in findings if finding not in usual)
+            for line in lines_with_evidence(group)
         ),
-        *gone,
+        *no_longer,
     ]
 
 
-def made(tree: Tree, change: Change) -> Tree:
+def changed_tree(tree: Tree, change: Change) -> Tree:
     """A changed copy."""
     tree = tree.copy()
     change(tree)
@@ -207,11 +212,12 @@ def made(tree: Tree, change: Change) -> Tree:
 def test_findings_of_each_check(layer: Layer, golden: Callable[[str, str], None]) -> None:
     names = [check.row.name for check in CHECKS if check.row.layer is layer]
     golden(
-        f"checks/{layer.name.lower()}.txt", "\n".join(line for name in names for line in told(name))
+        f"checks/{layer.name.lower()}.txt",
+        "\n".join(line for name in names for line in cases_of(name)),
     )
 
 
-def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None]) -> None:
+def test_findings_of_parts_that_a_node_no_longer_has(golden: Callable[[str, str], None]) -> None:
     toml = text(learn(Machine(equipped().source())), "Learned from a test.")
     golden("checks/node.toml", toml)
     expect = Expect(
@@ -231,5 +237,9 @@ def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None])
             for finding in judge(tree.source(), [], expect=expect).findings
             if finding.verdict in {*BAD, Verdict.UNKNOWN}
         ]
-        lines += [name, *(line for group in grouped(findings) for line in whole(group)), ""]
+        lines += [
+            name,
+            *(line for group in grouped(findings) for line in lines_with_evidence(group)),
+            "",
+        ]
     golden("checks/expected.txt", "\n".join(lines))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from cases import CASES
-from cases_nic import changed, one
+from cases_nic import changed, finding_of
 from healthy import healthy
 from healthy_nccl import HOME, library
 from looking import found
@@ -31,22 +31,24 @@ BAD = {Verdict.WARN, Verdict.FAIL}
 
 def renamed(tree: Tree, hostile: str) -> Tree:
     """The same machine, on which some names are hostile."""
-    made = Tree()
+    renamed_tree = Tree()
     escaped = json.dumps(hostile)[1:-1]
     for path, entry in tree.paths.items():
-        made.paths[_with(path, hostile)] = {
+        renamed_tree.paths[_with(path, hostile)] = {
             key: _values(value, hostile) for key, value in entry.items()
         }
     for name, entry in tree.calls.items():
-        made.calls[_with(name, hostile)] = {
+        renamed_tree.calls[_with(name, hostile)] = {
             key: _with(value, escaped) for key, value in entry.items()
         }
-    return made
+    return renamed_tree
 
 
 def _values(value, hostile):
     return (
-        [_with(one, hostile) for one in value] if isinstance(value, list) else _with(value, hostile)
+        [_with(item, hostile) for item in value]
+        if isinstance(value, list)
+        else _with(value, hostile)
     )
 
 
@@ -62,20 +64,33 @@ def fixes(name: str, hostile: str) -> list[str]:
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)
     return [
-        found.fix for found in find(name).run(Machine(renamed(tree, hostile).source())) if found.fix
+        finding.fix
+        for finding in find(name).run(Machine(renamed(tree, hostile).source()))
+        if finding.fix
     ]
 
 
 def safe(fix: str) -> bool:
     """Whether a shell takes each hostile name in a fix as part of one word."""
-    words = [one for one in shlex.split(fix) if MARK in one]
-    return all(f'$({MARK})" `id`;&|>*' in one for one in words)
+    words = [word for word in shlex.split(fix) if MARK in word]
+    return all(f'$({MARK})" `id`;&|>*' in word for word in words)
 
 
 def test_hostile_names_are_quoted_in_every_fix():
-    named = {check.row.name: fixes(check.row.name, HOSTILE) for check in CHECKS}
-    assert {name: made for name, made in named.items() for fix in made if not safe(fix)} == {}
-    assert sum(any(f"$({MARK})" in fix for fix in made) for made in named.values()) > 25
+    fixes_by_check = {check.row.name: fixes(check.row.name, HOSTILE) for check in CHECKS}
+    assert {
+        name: check_fixes
+        for name, check_fixes in fixes_by_check.items()
+        for fix in check_fixes
+        if not safe(fix)
+    } == {}
+    assert (
+        sum(
+            any(f"$({MARK})" in fix for fix in check_fixes)
+            for check_fixes in fixes_by_check.values()
+        )
+        > 25
+    )
 
 
 def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
@@ -89,8 +104,8 @@ def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
 
 
 def test_no_comma_sticks_to_an_option_or_a_file_to_be_written():
-    every = {fix for check in CHECKS for fix in [*fixes(check.row.name, "eth3"), check.row.fix]}
-    shells = [fix.partition(" (")[0] for fix in every]  # what is in parentheses is prose
+    all_fixes = {fix for check in CHECKS for fix in [*fixes(check.row.name, "eth3"), check.row.fix]}
+    shells = [fix.partition(" (")[0] for fix in all_fixes]  # what is in parentheses is prose
     words = [pair for fix in shells for pair in pairwise(shlex.split(fix))]
     assert [
         pair
@@ -190,7 +205,7 @@ def test_words_of_a_command_line_are_quoted():
             "8G",
         ]
     )
-    (proto,) = [one for one in findings if one.name == "nccl-proto"]
+    (proto,) = [finding for finding in findings if finding.name == "nccl-proto"]
     assert proto.fix == f"leave out -x NCCL_PROTO={word(value)}"
 
 
@@ -207,7 +222,7 @@ class TestOnlyTheBitsThatAreMeant:
             for finding in find(name).run(Machine(tree.source()))
             if finding.verdict in BAD
         }
-        (register,) = [one.removesuffix(";") for one in shlex.split(fix) if ".w=" in one]
+        (register,) = [word.removesuffix(";") for word in shlex.split(fix) if ".w=" in word]
         value, _, mask = register.partition("=")[2].partition(":")
         assert int(value, 16) & ~int(mask, 16) == 0 and int(mask, 16) in (0x1D, 0x7000, 0x10)
 
@@ -234,7 +249,7 @@ class TestOnlyTheBitsThatAreMeant:
         "cpu-isolated",
     ],
 )
-def test_what_disturbs_a_job_begins_with_a_drained_host(name):
+def test_fixes_that_disturb_a_job_begin_with_draining_the_host(name):
     case = CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)
@@ -285,7 +300,7 @@ def test_reserving_huge_pages_never_takes_any_away():
 
 
 def test_pfc_of_a_port_that_drops_packets_is_a_whole_command():
-    bad = one(
+    bad = finding_of(
         "nic-discards", changed(lambda tree: tree.update("ethtool -S eth3", rx_discards_phy=10**6))
     )
     assert "mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0" in bad.fix

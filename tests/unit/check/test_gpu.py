@@ -99,11 +99,11 @@ def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
 
 
 def test_gpu_whose_pci_reads_give_ones_fails():
-    seen = found(
+    findings = found(
         "gpu-count",
         lambda tree: tree.data("/sys/bus/pci/devices/0000:43:00.0/config", b"\xff" * 64),
     )
-    assert of(seen, "0000:43:00.0").verdict is FAIL
+    assert of(findings, "0000:43:00.0").verdict is FAIL
 
 
 def test_nvml_that_lists_no_gpu_of_pci_fails():
@@ -160,7 +160,7 @@ def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
         "nvidia-nvswitch 0000:3b:00.0: enabling device (0000 -> 0002)",
     ],
 )
-def test_devices_that_are_no_gpu_are_not_missed(line):
+def test_devices_that_are_not_gpus_are_not_missed(line):
     (finding,) = found("gpu-missing", logged(line))
     assert finding.verdict is PASS
 

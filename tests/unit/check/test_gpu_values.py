@@ -114,7 +114,7 @@ def test_a_process_that_holds_memory_is_named():
     assert "4711 python" in finding.message and "kill 4711" in finding.fix
 
 
-def test_memory_that_nvml_does_not_tell_is_unknown():
+def test_memory_that_nvml_does_not_report_is_unknown():
     assert of(found("gpu-memory-in-use", changed(used_bytes=None)), "GPU 2").verdict is UNKNOWN
 
 
@@ -132,7 +132,7 @@ def test_prohibited_compute_mode_fails():
         ("remap-failed", "remapped"),
     ],
 )
-def test_what_a_gpu_does_not_support_is_skipped(name, field):
+def test_unsupported_features_of_a_gpu_are_skipped(name, field):
     finding = of(found(f"gpu-{name}", changed(**{field: None, "unsupported": [field]})), "GPU 2")
     assert finding.verdict is SKIP and "not supported" in finding.message
 
@@ -142,7 +142,7 @@ def test_gpu_of_another_model_is_named():
     assert finding.subject == "GPU 2" and "CUDA_VISIBLE_DEVICES" in finding.fix
 
 
-def test_gpus_are_not_alike_if_one_tells_nothing():
+def test_gpus_are_not_equal_if_one_reports_nothing():
     (finding,) = found("gpu-same-model", changed(vbios=None))
     assert finding.verdict is UNKNOWN and "GPU 2" in finding.message
 
@@ -160,7 +160,7 @@ def test_peer_access_of_some_pairs_is_not_that_of_all():
     assert finding.verdict is UNKNOWN and "27 of 28 pairs" in finding.message
 
 
-def test_values_that_no_gpu_tells_are_never_a_pass():
+def test_values_that_no_gpu_reports_never_pass():
     unset = dict.fromkeys(
         (
             "persistence",

@@ -26,13 +26,13 @@ def first(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "line", "verdict", "subject"),
-    [(name, *one) for name, lines in FIRES.items() for one in lines],
+    [(name, *line) for name, lines in FIRES.items() for line in lines],
 )
 def test_line_fires_its_rule_on_its_subject(name, line, verdict, subject):
-    (one,) = found(name, logged(line))
-    assert (one.subject, one.verdict) == (subject, Verdict(verdict))
-    assert one.evidence[0].seen == line and "1 min ago" in one.message
-    assert one.fix and "{" not in one.fix + one.message
+    (finding,) = found(name, logged(line))
+    assert (finding.subject, finding.verdict) == (subject, Verdict(verdict))
+    assert finding.evidence[0].seen == line and "1 min ago" in finding.message
+    assert finding.fix and "{" not in finding.fix + finding.message
     matching = [
         rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)
     ]
@@ -56,10 +56,10 @@ def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
         for sign in rule.signs
         if not any(sign.pattern.search(line) for line in lines)
     ]
-    assert [one for one in idle if "Memory cgroup" not in one] == []
+    assert [line for line in idle if "Memory cgroup" not in line] == []
 
 
-def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
+def test_rules_are_separate_rows_and_give_the_reason_a_line_holds():
     assert {rule.row for rule in RULES} <= {check.row for check in CHECKS}
     for rule in RULES:
         assert all(sign.because in rule.row.why for sign in rule.signs), rule.row.name
@@ -67,7 +67,7 @@ def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
 
 
 @pytest.mark.parametrize(("bus", "verdicts"), [("0000:43:00", [PASS]), ("0000:52:00", [FAIL])])
-def test_what_an_xid_tells_of_the_same_gpu_is_not_told_again(bus, verdicts):
+def test_an_error_covered_by_an_xid_of_the_gpu_is_not_repeated(bus, verdicts):
     xid = f"NVRM: Xid (PCI:{bus}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     assert [
         finding.verdict
@@ -86,7 +86,7 @@ def test_a_state_does_not_fade(name):
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_an_event_of_yesterday_is_told_and_passes(name):
+def test_an_event_of_yesterday_is_reported_and_passes(name):
     assert found(name, logged(first(name), ago_s=DAY_S - 60))[0].verdict in BAD
     (finding,) = found(name, logged(first(name), ago_s=7 * DAY_S))
     assert finding.verdict is PASS and "7 d ago" in finding.message and finding.evidence
@@ -198,7 +198,7 @@ LEFT_OVER = (
 
 @pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (60.0, WARN), (60.5, FAIL)])
 @pytest.mark.parametrize("line", LEFT_OVER)
-def test_what_the_previous_boot_left_warns(line, at_s, verdict):
+def test_an_event_of_the_previous_boot_warns(line, at_s, verdict):
     (finding,) = found(
         "hardware-errors-logged",
         lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]),
@@ -206,19 +206,19 @@ def test_what_the_previous_boot_left_warns(line, at_s, verdict):
     assert finding.verdict is verdict and ("previous boot" in finding.message) is (verdict is WARN)
 
 
-def test_what_the_previous_boot_cannot_leave_fails():
+def test_an_event_the_previous_boot_cannot_have_left_fails():
     line = {"at_s": 1.0, "text": "EDAC MC0: 1 UE memory read error on CPU_SrcID#0"}
     (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
     assert (finding.verdict, "previous boot" in finding.message) == (FAIL, False)
 
 
-def test_a_deferred_error_of_the_previous_boot_says_so():
+def test_a_deferred_error_of_the_previous_boot_is_marked():
     line = {"at_s": 1.0, "text": "mce: [Hardware Error]: Deferred error, no action required."}
     (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
     assert finding.verdict is WARN and finding.message.endswith("left by the previous boot")
 
 
-def test_parts_are_judged_apart_the_worst_first():
+def test_parts_are_judged_separately_the_worst_first():
     lines = [
         "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
         "I/O error, dev sdb, sector 1",
@@ -226,17 +226,17 @@ def test_parts_are_judged_apart_the_worst_first():
         "nvme nvme4: Disabling device after reset failure: -19",
         "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
     ]
-    seen = found("disk-errors", logged(*lines))
-    assert [(finding.subject, finding.verdict) for finding in seen] == [
+    findings = found("disk-errors", logged(*lines))
+    assert [(finding.subject, finding.verdict) for finding in findings] == [
         ("nvme4", FAIL),
         ("sdb", FAIL),
         ("nvme2", WARN),
     ]
-    assert of(seen, "sdb").message == "a read or write failed x 2, 1 min ago"
-    assert of(seen, "nvme4").message.startswith(
+    assert of(findings, "sdb").message == "a read or write failed x 2, 1 min ago"
+    assert of(findings, "nvme4").message.startswith(
         "the drive does not answer and was switched off, 1 min ago; the drive did not answer"
     )
-    assert "/dev/nvme4" in of(seen, "nvme4").fix
+    assert "/dev/nvme4" in of(findings, "nvme4").fix
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_three_signs_of_a_part_are_named(lines, ending):
 
 
 @pytest.mark.parametrize(("tasks", "ending"), [(3, "d ago"), (4, "; and 1 more")])
-def test_three_of_what_is_over_are_named(tasks, ending):
+def test_three_past_events_are_named(tasks, ending):
     texts = [
         f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)
     ]
@@ -273,7 +273,7 @@ def test_three_of_what_is_over_are_named(tasks, ending):
         ),
     ],
 )
-def test_the_page_of_a_rule_says_how_long_a_line_holds(name, words):
+def test_the_page_of_a_rule_states_how_long_a_line_holds(name, words):
     assert words in next(rule.row.why for rule in RULES if rule.row.name == name)
 
 

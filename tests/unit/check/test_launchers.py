@@ -99,7 +99,7 @@ def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
         ("input/output error", False),
     ],
 )
-def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional):
+def test_srun_outside_a_cluster_gives_no_verdict_on_the_host(reason, optional):
     finding = only("slurm-mpi", healthy().failing("srun-mpi", reason))
     assert (finding.verdict, finding.optional) == (UNKNOWN, optional)
     assert reason in finding.message
@@ -133,8 +133,8 @@ def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional)
     ],
 )
 def test_interfaces_of_open_mpi(variables, verdict, message):
-    found = only("mpi-interfaces", set_to(**variables))
-    assert (found.verdict, message in found.message) == (verdict, True), found
+    finding = only("mpi-interfaces", set_to(**variables))
+    assert (finding.verdict, message in finding.message) == (verdict, True), finding
 
 
 def test_variables_of_the_other_open_mpi():

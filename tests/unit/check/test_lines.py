@@ -1,4 +1,4 @@
-"""What each rule says of each command line, word for word."""
+"""The exact findings of each rule for each command line."""
 
 import shlex
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from busbw.check.command.lint import lint
 from busbw.check.machine import Machine
 
 
-def told(name: str, line: str, machine: Machine | None) -> list[str]:
+def findings_of_line(name: str, line: str, machine: Machine | None) -> list[str]:
     """A line with what a rule finds in it."""
     lines = [f"{name}: {line}"]
     lines += (
@@ -26,22 +26,26 @@ def told(name: str, line: str, machine: Machine | None) -> list[str]:
         if finding.name == name:
             lines.append(f"  {finding.verdict.value}: {finding.message}")
             lines += [
-                f"    {each.where}: {each.seen!r}"
-                + (f", not {each.expected!r}" if each.expected else "")
-                for each in finding.evidence
+                f"    {item.where}: {item.seen!r}"
+                + (f", not {item.expected!r}" if item.expected else "")
+                for item in finding.evidence
             ]
             lines += [f"    $ {finding.fix}"] if finding.fix else []
     return lines
 
 
 def test_findings_of_each_line(golden: Callable[[str, str], None]) -> None:
-    alone = [(name, line, None) for name, line, *_ in (*ALONE, *MORE_ALONE)]
-    every = [
-        *alone,
+    bare_cases = [(name, line, None) for name, line, *_ in (*ALONE, *MORE_ALONE)]
+    line_cases = [
+        *bare_cases,
         *((name, line, on) for name, line, on, *_ in (*ON_A_MACHINE, *MORE_ON_A_MACHINE)),
     ]
     golden(
         "checks/lines.txt",
-        "\n".join(text for case in sorted(every, key=lambda case: case[0]) for text in told(*case))
+        "\n".join(
+            text
+            for case in sorted(line_cases, key=lambda case: case[0])
+            for text in findings_of_line(*case)
+        )
         + "\n",
     )

@@ -9,7 +9,8 @@ import pytest
 from loads import loaded, loading
 from looking import found
 
-from busbw.check.load import CALL, Loaded, longest_s
+from busbw.check.load import Loaded, longest_s
+from busbw.check.load.gpu_copies import CALL
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
 
@@ -45,15 +46,15 @@ def test_load_that_failed_is_unknown_with_its_reason(name):
 
 @pytest.mark.parametrize(("rate", "verdict"), [(42.0e9, PASS), (41.9e9, WARN)])
 def test_rate_at_two_thirds_of_the_link(rate, verdict):
-    there, back = on_second("pcie-load-rate", loading(rate=rate))
-    assert (there.verdict, back.verdict) == (verdict, PASS)
+    to_gpu, from_gpu = on_second("pcie-load-rate", loading(rate=rate))
+    assert (to_gpu.verdict, from_gpu.verdict) == (verdict, PASS)
 
 
 def test_rate_is_judged_by_the_link_as_it_ran():
-    there, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
+    to_gpu, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
     assert (
-        there.verdict is PASS
-        and there.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+        to_gpu.verdict is PASS
+        and to_gpu.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
     )
 
 
@@ -81,18 +82,18 @@ def test_changes_of_the_link_are_counted(first, changes):
     )
 
 
-def test_change_between_the_directions_is_none_under_load():
+def test_a_change_between_the_directions_is_not_one_under_load():
     (finding,) = on_second("pcie-load-transitions", loading(gen=4))
     assert finding.verdict is PASS
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_samples_that_tell_nothing_are_unknown(name):
+def test_samples_without_values_are_unknown(name):
     silent = {"gen": None, "width": None, "reasons": None}
     tree = loaded()
     load = json.loads(tree.calls[CALL]["text"])
     for copies in load["gpus"][1]["copies"]:
-        copies["samples"] = [one | silent for one in copies["samples"]]
+        copies["samples"] = [sample | silent for sample in copies["samples"]]
     tree.call(CALL, json.dumps(load))
     assert {
         finding.verdict for finding in found(name, tree=tree) if finding.subject == "GPU 1"
@@ -133,7 +134,7 @@ def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="a machine without GPUs is needed")
-def test_load_of_a_machine_without_gpus_says_why():
+def test_load_of_a_machine_without_gpus_gives_the_reason():
     answer = json.loads(Loaded(0.1).call(CALL, str).text)
     assert answer["gpus"] == [] and answer["reason"]
 

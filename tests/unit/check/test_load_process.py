@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.check import load, measuring
-from busbw.check.load import Load, Loaded
-from busbw.check.measuring import Loop, Loopback
+from busbw.check.load import Loaded, gpu_copies, rdma_loopback
+from busbw.check.load.gpu_copies import Load
+from busbw.check.load.rdma_loopback import Loopback, PortLoopback
 
 Program = Callable[[str], None]
 
@@ -31,15 +31,15 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def test_the_answer_of_each_load(program):
-    program("""[ "$*" = "-m busbw.check.load_run 1.5" ] && echo '{"reason": "no GPU"}'
-[ "$*" = "-m busbw.check.loopback_run 1.5" ] && echo '{"loops": [{"port": "p", "gpu": 0}],' "\\"reason\\": \\"$CUDA_DEVICE_ORDER\\"}"
+    program("""[ "$*" = "-m busbw.check.load.gpu_copies_run 1.5" ] && echo '{"reason": "no GPU"}'
+[ "$*" = "-m busbw.check.load.rdma_loopback_run 1.5" ] && echo '{"loops": [{"port": "p", "gpu": 0}],' "\\"reason\\": \\"$CUDA_DEVICE_ORDER\\"}"
 exit 0""")
     machine = Loaded(1.5)
-    assert msgspec.json.decode(machine.call(load.CALL, str).data, type=Load) == Load(
+    assert msgspec.json.decode(machine.call(gpu_copies.CALL, str).data, type=Load) == Load(
         reason="no GPU"
     )
-    said = msgspec.json.decode(machine.call(measuring.CALL, str).data, type=Loopback)
-    assert said == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
+    answer = msgspec.json.decode(machine.call(rdma_loopback.CALL, str).data, type=Loopback)
+    assert answer == Loopback((PortLoopback(port="p", gpu=0),), "PCI_BUS_ID")
     assert machine.call("another", lambda: "asked").text == "asked"
 
 
@@ -56,26 +56,26 @@ exit 0""")
 )
 def test_a_process_that_fails(program, text, copies, loops):
     program(text)
-    assert (load._run(1).reason, measuring.run(1).reason) == (copies, loops)
+    assert (gpu_copies.run(1).reason, rdma_loopback.run(1).reason) == (copies, loops)
 
 
 def test_a_process_that_does_not_end(program, monkeypatch):
-    for room in (load, measuring):
-        monkeypatch.setattr(room, "longest_s", lambda seconds: 0.01)
+    for module in (gpu_copies, rdma_loopback):
+        monkeypatch.setattr(module, "longest_s", lambda seconds: 0.01)
     program("exec sleep 60")
-    assert load._run(1).reason == "the copies did not end within 0 s"
-    assert measuring.run(1).reason == "perftest did not end within 0 s"
+    assert gpu_copies.run(1).reason == "the copies did not end within 0 s"
+    assert rdma_loopback.run(1).reason == "perftest did not end within 0 s"
 
 
 def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
-    assert (measuring.longest_s(0), measuring.longest_s(5)) == (16 * 30, 16 * 35)
+    assert (rdma_loopback.longest_s(0), rdma_loopback.longest_s(5)) == (16 * 30, 16 * 35)
 
 
 def test_results_are_not_changed():
-    for one in (Load(), Loopback(), Loop(port="p", gpu=0)):
+    for result in (Load(), Loopback(), PortLoopback(port="p", gpu=0)):
         with pytest.raises(AttributeError):
-            one.reason = "another"
-    assert json.loads(msgspec.json.encode(Loop(port="p", gpu=0))) == {
+            result.reason = "another"
+    assert json.loads(msgspec.json.encode(PortLoopback(port="p", gpu=0))) == {
         "port": "p",
         "gpu": 0,
         "bytes_per_s": None,

@@ -14,10 +14,10 @@ from healthy import healthy
 from loads import loaded, looping
 from looking import found, of
 
-from busbw.check import loopback_run
-from busbw.check.loopback_run import loops
+from busbw.check.load import rdma_loopback_run
+from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA
+from busbw.check.load.rdma_loopback_run import measure_ports
 from busbw.check.machine import Machine
-from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA
 from busbw.core.finding import Verdict
 from busbw.link import perftest
 
@@ -57,64 +57,66 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_port_runs_with_its_nearest_gpu(program):
-    said = loops(Machine(healthy(gpus=3, ports=3).source()), 1.0)
-    assert [(one.port, one.gpu, one.bytes_per_s, bool(one.error)) for one in said.loops] == [
+    result = measure_ports(Machine(healthy(gpus=3, ports=3).source()), 1.0)
+    assert [(loop.port, loop.gpu, loop.bytes_per_s, bool(loop.error)) for loop in result.loops] == [
         ("mlx5_0", 0, 387.41e9 / 8, False),
         ("mlx5_1", 1, None, True),
         ("mlx5_2", 2, 387.41e9 / 8, False),
     ]
-    assert "Couldn't allocate MR" in said.loops[1].error
+    assert "Couldn't allocate MR" in result.loops[1].error
     assert not perftest._running, "no server is left"
 
 
-def test_a_port_that_another_program_has_taken_is_no_server(program, monkeypatch):
+def test_a_tcp_port_in_use_by_another_program_fails(program, monkeypatch):
     """Between its choice and the start of the server: the client must not connect to a stranger."""
     with socket.create_server(("", 0)) as stranger:
         monkeypatch.setattr(perftest, "free_port", lambda: stranger.getsockname()[1])
-        said = loops(Machine(healthy(gpus=2, ports=2).source()), 1.0)
-    assert [one.bytes_per_s for one in said.loops] == [None, None]
-    assert "exit code 1" in said.loops[0].error and "Couldn't allocate MR" in said.loops[1].error
+        result = measure_ports(Machine(healthy(gpus=2, ports=2).source()), 1.0)
+    assert [loop.bytes_per_s for loop in result.loops] == [None, None]
+    assert (
+        "exit code 1" in result.loops[0].error and "Couldn't allocate MR" in result.loops[1].error
+    )
 
 
 @pytest.mark.parametrize(("layer", "gid"), [("Ethernet", ["3"]), ("InfiniBand", [])])
 def test_only_a_port_of_roce_is_given_a_gid_of_roce_v2(program, layer, gid):
-    loops(Machine(healthy(gpus=1, ports=1, layer=layer).source()), 1.0)
+    measure_ports(Machine(healthy(gpus=1, ports=1, layer=layer).source()), 1.0)
     runs = [
         line.split()
         for line in Path(f"{program}.asked").read_text().splitlines()
         if "--use_cuda=0" in line
     ]
-    given = [[value for name, value in itertools.pairwise(words) if name == "-x"] for words in runs]
-    assert given == [gid, gid]
+    gids = [[value for name, value in itertools.pairwise(words) if name == "-x"] for words in runs]
+    assert gids == [gid, gid]
 
 
 def test_port_that_is_down_is_left_out(program):
     tree = healthy(gpus=3, ports=3).file("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN")
     tree.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN")
-    assert [one.port for one in loops(Machine(tree.source()), 1.0).loops] == ["mlx5_2"]
+    assert [loop.port for loop in measure_ports(Machine(tree.source()), 1.0).loops] == ["mlx5_2"]
 
 
 def test_client_that_hangs_is_ended(program, monkeypatch):
-    monkeypatch.setattr(loopback_run, "END_S", 0.0)
+    monkeypatch.setattr(rdma_loopback_run, "END_S", 0.0)
     program.write_text(
         PROGRAM.replace(
             "with socket.create_connection", "time.sleep(60)\nwith socket.create_connection"
         )
     )
-    (one,) = loops(Machine(healthy(gpus=1, ports=1).source()), 0.5).loops
-    assert "did not end within 0.5 s" in one.error and not perftest._running
+    (loop,) = measure_ports(Machine(healthy(gpus=1, ports=1).source()), 0.5).loops
+    assert "did not end within 0.5 s" in loop.error and not perftest._running
 
 
 def test_why_no_port_was_tried(program):
     assert (
-        loops(Machine(healthy(gpus=2, ports=0).source()), 1.0).reason
+        measure_ports(Machine(healthy(gpus=2, ports=0).source()), 1.0).reason
         == "no active RDMA port with a GPU"
     )
     program.write_text(PROGRAM.replace("--use_cuda=<gpu>", ""))
-    assert loops(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == WITHOUT_CUDA
+    assert measure_ports(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == WITHOUT_CUDA
     program.unlink()
     perftest._output_of.cache_clear()
-    assert loops(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == NOT_INSTALLED
+    assert measure_ports(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == NOT_INSTALLED
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a machine is: a container, a virtual machine, a host of virtual machines."""
+"""The kind of a machine: a container, a virtual machine, a host of virtual machines."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_bit_of_the_first_cpu(tmp_path, flags, bit):
     assert hypervisor_bit(path) == bit
 
 
-def test_cpu_without_flags_says_nothing_of_a_hypervisor(tmp_path):
+def test_cpu_without_flags_gives_no_hypervisor(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nFeatures\t: fp asimd\n")
     with pytest.raises(Unavailable, match="no flags"):
@@ -101,9 +101,9 @@ def test_host_that_passed_all_gpus_on_has_none():
         .link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
     )
     assert {
-        one.verdict
+        finding.verdict
         for name in ("gpu-count", "gpu-mig", "nvlink-links")
-        for one in found(name, tree=tree)
+        for finding in found(name, tree=tree)
     } == {SKIP}
 
 
@@ -137,7 +137,7 @@ def test_network_card_without_rdma_has_the_name_of_its_interface():
     assert [part.name for part in nics(Machine(tree.source()))] == ["eno1", "0000:32:00.0"]
 
 
-def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
+def test_only_a_gpu_of_that_model_is_joined_to_its_cpu():
     tree = healthy(gpus=2)
     tree.update(
         "nvml_health", gpus=[found_gpus(tree)[0], found_gpus(tree)[1] | {"name": "NVIDIA GH200"}]
@@ -148,7 +148,7 @@ def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
 
 def test_gpu_has_one_name_in_all_checks():
     tree = healthy()
-    tree.update("nvml_health", gpus=[one | {"index": one["index"] + 9} for one in found_gpus(tree)])
+    tree.update("nvml_health", gpus=[gpu | {"index": gpu["index"] + 9} for gpu in found_gpus(tree)])
     assert [part.name for part in gpus(Machine(tree.source()))][2] == "GPU 11"
 
 

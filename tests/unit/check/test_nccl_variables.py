@@ -120,16 +120,16 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
     ],
 )
 def test_value_of_a_variable(name, variables, verdict, message):
-    found = only(name, set_to(**variables))
-    assert (found.verdict, message in found.message) == (verdict, True), found
+    finding = only(name, set_to(**variables))
+    assert (finding.verdict, message in finding.message) == (verdict, True), finding
 
 
 def test_bridge_that_nccl_may_choose():
     tree = healthy().file("/sys/class/net/virbr0/operstate", "down").update("addresses", virbr0="")
     assert only("nccl-socket-ifname", tree).verdict is PASS  # NCCL needs an address
-    found = only("nccl-socket-ifname", tree.update("addresses", virbr0="192.168.122.1/24"))
-    assert found.verdict is WARN
-    assert found.fix == "export NCCL_SOCKET_IFNAME=^docker,lo,virbr0"
+    finding = only("nccl-socket-ifname", tree.update("addresses", virbr0="192.168.122.1/24"))
+    assert finding.verdict is WARN
+    assert finding.fix == "export NCCL_SOCKET_IFNAME=^docker,lo,virbr0"
 
 
 def test_infiniband_interfaces_come_before_bridges():
@@ -140,9 +140,9 @@ def test_infiniband_interfaces_come_before_bridges():
 def test_management_port_among_the_selected():
     tree = set_to(NCCL_IB_HCA="mlx5")
     tree.file("/sys/class/infiniband/mlx5_3/ports/1/rate", "100 Gb/sec (4X EDR)")
-    found = only("nccl-ib-hca", tree)
-    assert found.verdict is WARN and "mlx5_3 with 100 Gbit/s" in found.message
-    assert "mlx5_3" not in found.fix.split(",")
+    finding = only("nccl-ib-hca", tree)
+    assert finding.verdict is WARN and "mlx5_3 with 100 Gbit/s" in finding.message
+    assert "mlx5_3" not in finding.fix.split(",")
 
 
 def test_disabled_rdma_matters_only_where_a_port_is_active():
@@ -214,7 +214,7 @@ def test_plugin_that_exists():
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("libraries", "verdict"),
     [
         ([], SKIP),
         ([library("/a", "2.27.7")], PASS),
@@ -222,9 +222,9 @@ def test_plugin_that_exists():
         ([library("/a", "2.27.7"), library("/b", "")], UNKNOWN),
     ],
 )
-def test_libraries_of_nccl(found, verdict):
+def test_libraries_of_nccl(libraries, verdict):
     assert (
-        only("nccl-libraries", healthy().call("nccl-libraries", json.dumps(found))).verdict
+        only("nccl-libraries", healthy().call("nccl-libraries", json.dumps(libraries))).verdict
         is verdict
     )
 
@@ -243,9 +243,9 @@ def test_user_file_comes_before_that_of_the_system():
         .file("/etc/nccl.conf", "NCCL_ALGO=Ring")
         .file(f"{HOME}/.nccl.conf", "# site\nNCCL_ALGO=Tree")
     )
-    found = only("nccl-algo", tree)
-    assert "NCCL_ALGO=Tree" in found.message
-    assert found.fix == f"delete the line NCCL_ALGO=Tree from {HOME}/.nccl.conf"
+    finding = only("nccl-algo", tree)
+    assert "NCCL_ALGO=Tree" in finding.message
+    assert finding.fix == f"delete the line NCCL_ALGO=Tree from {HOME}/.nccl.conf"
 
 
 def test_named_file_replaces_that_of_the_user():

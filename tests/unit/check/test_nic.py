@@ -13,7 +13,7 @@ from cases_nic import (
     counter,
     efa,
     erdma,
-    one,
+    finding_of,
     one_network,
     run,
     statistic,
@@ -40,7 +40,7 @@ def rate(text, ports=8):
     tree = healthy(ports=ports)
     for index in range(ports):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
-    return {found.verdict for found in run("nic-rate", tree)}
+    return {finding.verdict for finding in run("nic-rate", tree)}
 
 
 def test_two_lanes_on_all_ports_are_split_cables():
@@ -58,24 +58,24 @@ def test_storage_port_of_another_card_may_be_slower():
             "/sys/class/infiniband/mlx5_3/board_id", "MT_1"
         )
     )
-    assert one("nic-rate", tree).verdict is PASS
+    assert finding_of("nic-rate", tree).verdict is PASS
 
 
 def test_bond_has_the_address_of_its_slaves():
     tree = bonded()
     tree.call("addresses", json.dumps({"bond0": "10.0.0.1/24", "eth0": "", "eth1": ""}))
-    assert one("nic-netdev", tree, "mlx5_0").message == "bond0 is up and has 10.0.0.1/24"
+    assert finding_of("nic-netdev", tree, "mlx5_0").message == "bond0 is up and has 10.0.0.1/24"
 
 
 def test_interface_without_an_address_warns():
     tree = changed(lambda tree: tree.update("addresses", eth3="169.254.1.1/16"))
-    found = one("nic-netdev", tree)
-    assert (found.verdict, found.evidence[-1].seen) == (WARN, "169.254.1.1/16")
+    finding = finding_of("nic-netdev", tree)
+    assert (finding.verdict, finding.evidence[-1].seen) == (WARN, "169.254.1.1/16")
 
 
 def test_interface_in_another_namespace_is_unknown():
     tree = healthy().call("addresses", json.dumps({"lo": "127.0.0.1/8"}))
-    assert {found.verdict for found in run("nic-netdev", tree)} == {UNKNOWN}
+    assert {finding.verdict for finding in run("nic-netdev", tree)} == {UNKNOWN}
 
 
 def test_gids_hidden_in_a_container_are_unknown():
@@ -92,7 +92,7 @@ def test_port_with_roce_v1_alone_fails():
     tree = healthy()
     for index in range(4):
         tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1")
-    assert one("nic-gid", tree).verdict is FAIL
+    assert finding_of("nic-gid", tree).verdict is FAIL
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_port_with_roce_v1_alone_fails():
 )
 def test_bond_is_warned_about(old, new, message):
     assert old in BOND
-    found = one("nic-bond", bonded(BOND.replace(old, new)), "bond0")
-    assert (found.verdict, found.message) == (WARN, message)
+    finding = finding_of("nic-bond", bonded(BOND.replace(old, new)), "bond0")
+    assert (finding.verdict, finding.message) == (WARN, message)
 
 
 def test_bond_for_management_may_be_active_backup():
@@ -132,11 +132,11 @@ def test_bond_for_management_may_be_active_backup():
         "IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)"
     ).replace("eth", "eno")
     tree = healthy().file("/proc/net/bonding/bond0", text)
-    assert one("nic-bond", tree, "bond0").verdict is PASS
+    assert finding_of("nic-bond", tree, "bond0").verdict is PASS
 
 
 def test_bond_that_cannot_be_read_is_unknown():
-    assert one("nic-bond", bonded().drop("/proc/net/bonding"), "bond0").verdict is UNKNOWN
+    assert finding_of("nic-bond", bonded().drop("/proc/net/bonding"), "bond0").verdict is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_one_network_needs_three_settings(values, verdict):
         **dict(zip(("arp_ignore", "arp_announce", "rp_filter"), map(str, values), strict=True)),
     )
     tree.file("/proc/sys/net/ipv4/conf/all/rp_filter", "0")
-    assert one("nic-multirail", tree, "eth3").verdict is verdict
+    assert finding_of("nic-multirail", tree, "eth3").verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -185,14 +185,14 @@ def test_one_network_needs_three_settings(values, verdict):
     ],
 )
 def test_counter_is_judged_at_its_limit(name, change, verdict):
-    assert one(name, changed(change)).verdict is verdict
+    assert finding_of(name, changed(change)).verdict is verdict
 
 
 def test_ports_that_all_went_down_together_have_no_fault():
     tree = healthy()
     for index in range(8):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/counters/link_downed", "20")
-    assert {found.verdict for found in run("nic-flap", tree)} == {PASS}
+    assert {finding.verdict for finding in run("nic-flap", tree)} == {PASS}
 
 
 def test_module_is_judged_by_its_own_maximum():
@@ -200,14 +200,14 @@ def test_module_is_judged_by_its_own_maximum():
     warm = changed(
         lambda tree: tree.files(sensors, temp2_input="71000", temp2_max="75000", temp2_crit="80000")
     )
-    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (
+    assert (finding_of("nic-module", warm).verdict, finding_of("nic-module", warm).message) == (
         PASS,
         "no event since the driver was loaded, 71 °C",
     )
     hot = changed(
         lambda tree: tree.files(sensors, temp2_input="75000", temp2_max="75000", temp2_crit="80000")
     )
-    assert one("nic-module", hot).verdict is WARN
+    assert finding_of("nic-module", hot).verdict is WARN
 
 
 @pytest.mark.parametrize(
@@ -225,13 +225,15 @@ def test_module_is_judged_by_its_own_maximum():
 def test_counters_that_cannot_be_read_are_unknown(name):
     tree = healthy().failing("ethtool -S eth3", "eth3: operation not supported")
     tree.drop(f"{PORT}/counters").drop(f"{PORT}/hw_counters").drop(f"{NET}/carrier_down_count")
-    assert one(name, tree).verdict is UNKNOWN
+    assert finding_of(name, tree).verdict is UNKNOWN
 
 
 def test_efa_without_the_plugin_of_nccl_warns():
-    assert one("nic-efa", efa().drop("/opt/amazon"), "").verdict is WARN
+    assert finding_of("nic-efa", efa().drop("/opt/amazon"), "").verdict is WARN
     assert (
-        one("nic-efa", efa().drop("/opt/amazon").listing("/var/lib/kubelet", "pods"), "").verdict
+        finding_of(
+            "nic-efa", efa().drop("/opt/amazon").listing("/var/lib/kubelet", "pods"), ""
+        ).verdict
         is UNKNOWN
     )
     plugin = (
@@ -240,18 +242,20 @@ def test_efa_without_the_plugin_of_nccl_warns():
         .listing("/home/me/lib", "libnccl-net.so")
         .call("environment", '{"LD_LIBRARY_PATH": "lib:/home/me/lib"}')
     )
-    assert one("nic-efa", plugin, "").message == "NCCL's plugin is /home/me/lib/libnccl-net.so"
+    assert (
+        finding_of("nic-efa", plugin, "").message == "NCCL's plugin is /home/me/lib/libnccl-net.so"
+    )
 
 
 def test_efa_drops_are_judged_by_packets():
     path = "/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops"
-    assert one("nic-efa", efa().file(path, "1"), "rdmap0").verdict is PASS
-    assert one("nic-efa", efa().file(path, "2"), "rdmap0").verdict is WARN
+    assert finding_of("nic-efa", efa().file(path, "1"), "rdmap0").verdict is PASS
+    assert finding_of("nic-efa", efa().file(path, "2"), "rdmap0").verdict is WARN
 
 
 def test_erdma_is_not_asked_for_jumbo_frames_of_roce():
-    assert [found.verdict for found in run("nic-mtu", erdma("1400"))] == [SKIP]
-    assert one("nic-erdma-mtu", erdma("1400"), "rdmap0").verdict is PASS
+    assert [finding.verdict for finding in run("nic-mtu", erdma("1400"))] == [SKIP]
+    assert finding_of("nic-erdma-mtu", erdma("1400"), "rdmap0").verdict is PASS
 
 
 @pytest.mark.parametrize("name", ["roce-bond", "no-nic", "vm-veth", "h200x2-recorded", "h100x8-ib"])
@@ -259,9 +263,12 @@ def test_recorded_machines_have_no_false_alarm(name):
     machine = Machine(recorded(Path(__file__).parents[2] / "hosts" / f"{name}.jsonl"))
     checks = [check for check in CHECKS if check.row.layer.value in ("NIC", "RoCE")]
     bad = [
-        found for check in checks for found in check.run(machine) if found.verdict in (WARN, FAIL)
+        finding
+        for check in checks
+        for finding in check.run(machine)
+        if finding.verdict in (WARN, FAIL)
     ]
-    assert [(found.name, found.evidence[0].seen) for found in bad] == (
+    assert [(finding.name, finding.evidence[0].seen) for finding in bad] == (
         [("nic-mtu", "1500")] if name == "roce-bond" else []
     )
 
@@ -270,7 +277,7 @@ def test_report_answers_the_items_of_rdma_qos_check():
     machine = Machine(changed(lambda tree: tree.file(f"{NET}/qos/trust", "pcp")).source())
     text = rdma_qos_check.text(
         CheckReport(
-            host="gpu-1", findings=[found for check in CHECKS for found in check.run(machine)]
+            host="gpu-1", findings=[finding for check in CHECKS for finding in check.run(machine)]
         )
     )
     rows = {tuple(line.split()[1:]) for line in text.splitlines() if line.startswith("* ")}

@@ -1,7 +1,7 @@
 """Checks of network cards, their drivers and which ports are there."""
 
 import pytest
-from cases_nic import NET, PORT, changed, one, run
+from cases_nic import NET, PORT, changed, finding_of, run
 from healthy import healthy
 from healthy_gpu import logged
 from healthy_pcie import port_bdf
@@ -43,8 +43,8 @@ def without_rdma(tree):
     ],
 )
 def test_card_without_rdma_device_is_explained(change, verdict, message):
-    found = one("nic-present", changed(without_rdma, change), "0000:62:00.0")
-    assert (found.verdict, found.message) == (verdict, message)
+    finding = finding_of("nic-present", changed(without_rdma, change), "0000:62:00.0")
+    assert (finding.verdict, finding.message) == (verdict, message)
 
 
 def test_functions_for_guests_need_no_rdma_device():
@@ -63,7 +63,7 @@ def test_second_port_of_a_bond_shares_the_rdma_device():
     )
     tree.files("/sys/bus/pci/devices/0000:43:01.1", vendor="0x15b3", **{"class": "0x020000"})
     tree.link("/sys/bus/pci/devices/0000:43:01.1/driver", "../drivers/mlx5_core")
-    assert one("nic-present", tree, "0000:43:01.1").message == "it is mlx5_bond_0"
+    assert finding_of("nic-present", tree, "0000:43:01.1").message == "it is mlx5_bond_0"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_broadcom_card_without_rdma_is_often_right(rdma, model, driver, verdicts
         "/sys/bus/pci/devices/0000:31:00.0", vendor="0x14e4", device=model, **{"class": "0x020000"}
     )
     tree.link("/sys/bus/pci/devices/0000:31:00.0/driver", f"../drivers/{driver}")
-    assert {found.verdict for found in run("nic-present", tree)} == verdicts
+    assert {finding.verdict for finding in run("nic-present", tree)} == verdicts
 
 
 def test_modules_of_one_release_pass():
@@ -90,7 +90,7 @@ def test_modules_of_one_release_pass():
         .file("/sys/module/mlx5_core/version", "24.10-1.1.4")
         .file("/sys/module/mlx5_ib/version", "24.10-1.1.4")
     )
-    assert {found.verdict for found in run("nic-driver", tree)} == {PASS}
+    assert {finding.verdict for finding in run("nic-driver", tree)} == {PASS}
 
 
 # State
@@ -100,7 +100,7 @@ def test_no_active_port_fails():
     tree = healthy(ports=2)
     for index in range(2):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
-    assert {found.verdict for found in run("nic-state", tree)} == {FAIL}
+    assert {finding.verdict for finding in run("nic-state", tree)} == {FAIL}
 
 
 def two_ports_each(tree, down):
@@ -130,9 +130,9 @@ def two_ports_each(tree, down):
 def test_port_is_missed_if_its_like_is_active(down, failing):
     tree = healthy()
     two_ports_each(tree, down)
-    seen = run("nic-state", tree)
-    assert {finding.subject for finding in seen if finding.verdict is FAIL} == failing
-    assert {finding.subject for finding in seen if finding.verdict is WARN} == {
+    findings = run("nic-state", tree)
+    assert {finding.subject for finding in findings if finding.verdict is FAIL} == failing
+    assert {finding.subject for finding in findings if finding.verdict is WARN} == {
         f"mlx5_{index}" for index in down
     } - failing
 
@@ -142,13 +142,13 @@ def test_port_of_another_model_is_missed_only_if_it_had_a_link():
     tree.files("/sys/class/infiniband/mlx5_8/ports/1", state="1: DOWN").file(
         "/sys/class/infiniband/mlx5_8/ports/1/counters/link_downed", "0"
     )
-    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {
-        WARN
-    }
+    assert {
+        finding.verdict for finding in run("nic-state", tree) if finding.subject == "mlx5_8"
+    } == {WARN}
     tree.file("/sys/class/net/eth8/carrier_up_count", "1")
-    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {
-        FAIL
-    }
+    assert {
+        finding.verdict for finding in run("nic-state", tree) if finding.subject == "mlx5_8"
+    } == {FAIL}
 
 
 def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
@@ -160,9 +160,9 @@ def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
         "/sys/class/infiniband/mlx5_9/ports/1/counters/link_downed", "0"
     )
     assert {
-        found.subject: found.verdict
-        for found in run("nic-state", tree)
-        if found.verdict is not PASS
+        finding.subject: finding.verdict
+        for finding in run("nic-state", tree)
+        if finding.verdict is not PASS
     } == {"mlx5_9": WARN}
 
 
@@ -225,19 +225,20 @@ def test_port_whose_state_gives_an_error_fails(file):
 def test_card_that_reads_as_ones_fails():
     tree = healthy()
     tree.data(f"/sys/bus/pci/devices/{port_bdf(3)}/config", b"\xff" * 64)
-    assert {found.subject for found in run("nic-present", tree) if found.verdict is FAIL} == {
+    assert {finding.subject for finding in run("nic-present", tree) if finding.verdict is FAIL} == {
         port_bdf(3)
     }
 
 
-def test_switched_off_interface_is_told_from_a_cable():
+def test_switched_off_interface_is_distinguished_from_a_missing_cable():
     off = changed(
         lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002")
     )
-    assert one("nic-physical-state", off).fix == "ip link set dev eth3 up"
+    assert finding_of("nic-physical-state", off).fix == "ip link set dev eth3 up"
     cable = changed(lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"))
     assert (
-        "nothing answers at the other end of the cable" in one("nic-physical-state", cable).message
+        "nothing answers at the other end of the cable"
+        in finding_of("nic-physical-state", cable).message
     )
 
 
@@ -247,13 +248,13 @@ def test_port_without_link_is_not_blamed_on_the_subnet_manager():
         .file(f"{PORT}/phys_state", "2: Polling")
         .file(f"{PORT}/sm_lid", "0x0")
     )
-    assert "mlx5_3" not in {found.subject for found in run("nic-subnet-manager", tree)}
+    assert "mlx5_3" not in {finding.subject for finding in run("nic-subnet-manager", tree)}
 
 
 def test_partition_of_most_ports_is_the_right_one():
     tree = healthy(layer="InfiniBand").file(f"{PORT}/pkeys/0", "0x8001")
-    found = one("nic-pkey", tree)
-    assert (found.verdict, found.evidence[0].seen, found.evidence[0].expected) == (
+    finding = finding_of("nic-pkey", tree)
+    assert (finding.verdict, finding.evidence[0].seen, finding.evidence[0].expected) == (
         WARN,
         "0: 0x8001",
         "0: 0xffff",

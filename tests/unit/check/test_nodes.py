@@ -17,10 +17,11 @@ from tree import environment
 from busbw.check import cluster
 from busbw.check import text as view
 from busbw.check.cluster import differences
-from busbw.check.facts import facts, merged, snapshot
+from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, examine
-from busbw.check.trend import error_counts
+from busbw.check.snapshot import snapshot
+from busbw.check.trend.growth import error_counts
 from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
@@ -37,16 +38,23 @@ def test_node_that_differs_is_named_with_its_value():
         "MTU of RDMA ports": "9000 (7), 1500 (mlx5_3)",
         "hypervisor": "QEMU",
     }
-    found = {one.fact: one for one in differences(nodes)}
-    assert found.keys() == {"MTU of RDMA ports", "hypervisor"}
-    assert (found["MTU of RDMA ports"].usual, found["MTU of RDMA ports"].usual_hosts) == ("9000", 7)
-    assert found["MTU of RDMA ports"].odd == {"9000 (7), 1500 (mlx5_3)": ["gpu-5"]}
-    assert found["hypervisor"].odd == {"QEMU": ["gpu-5"]}
+    difference_of = {difference.fact: difference for difference in differences(nodes)}
+    assert difference_of.keys() == {"MTU of RDMA ports", "hypervisor"}
+    assert (
+        difference_of["MTU of RDMA ports"].usual,
+        difference_of["MTU of RDMA ports"].usual_hosts,
+    ) == ("9000", 7)
+    assert difference_of["MTU of RDMA ports"].odd == {"9000 (7), 1500 (mlx5_3)": ["gpu-5"]}
+    assert difference_of["hypervisor"].odd == {"QEMU": ["gpu-5"]}
 
 
 def test_no_value_is_usual_without_a_majority():
-    (found,) = differences({"a": {"kernel": "1"}, "b": {"kernel": "2"}})
-    assert (found.usual, found.usual_hosts, found.odd) == ("", 0, {"1": ["a"], "2": ["b"]})
+    (difference,) = differences({"a": {"kernel": "1"}, "b": {"kernel": "2"}})
+    assert (difference.usual, difference.usual_hosts, difference.odd) == (
+        "",
+        0,
+        {"1": ["a"], "2": ["b"]},
+    )
 
 
 @given(st.dictionaries(st.text(max_size=3), st.sampled_from(["x", "y", ""]), max_size=5))
@@ -55,21 +63,21 @@ def test_values_of_parts_are_one_text_if_all_are_equal(values):
 
 
 def test_healthy_servers_have_equal_facts():
-    same = facts(Machine(healthy().source()))
+    server_facts = facts(Machine(healthy().source()))
     other = facts(
         Machine(healthy().file("/sys/class/infiniband/mlx5_2/fw_ver", "28.40.1000").source())
     )
-    assert same["rate of RDMA ports"] == "400 Gb/sec (4X NDR)"
-    (found,) = differences({"a": same, "b": same, "c": other})
-    assert found.fact == "firmware of RDMA ports" and list(found.odd.values()) == [["c"]]
+    assert server_facts["rate of RDMA ports"] == "400 Gb/sec (4X NDR)"
+    (difference,) = differences({"a": server_facts, "b": server_facts, "c": other})
+    assert difference.fact == "firmware of RDMA ports" and list(difference.odd.values()) == [["c"]]
 
 
 def test_200_nodes_are_compared_within_5_cpu_s_and_50_mb(tmp_path, capfd, cpu_s):
     """A fifth of the nodes of the limit, 1,000 within 5 s, with five times the time per node."""
     text = snapshot(healthy(ports=16).source())
     for number in range(200):
-        odd = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
-        (tmp_path / f"{number:03}.jsonl").write_text(odd if number == 70 else text)
+        changed_text = text.replace('"400 Gb/sec (4X NDR)', '"200 Gb/sec (2X NDR)', 1)
+        (tmp_path / f"{number:03}.jsonl").write_text(changed_text if number == 70 else text)
     resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     before_s = cpu_s()
     assert (
@@ -78,10 +86,11 @@ def test_200_nodes_are_compared_within_5_cpu_s_and_50_mb(tmp_path, capfd, cpu_s)
     )
     assert cpu_s() - before_s < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 50 * MIB // 1024
-    found = json.loads(capfd.readouterr().out)
-    assert [(one["fact"], list(one["odd"].values())) for one in found["differences"]] == [
-        ("rate of RDMA ports", [[f"{tmp_path}/070.jsonl"]])
-    ]
+    report = json.loads(capfd.readouterr().out)
+    assert [
+        (difference["fact"], list(difference["odd"].values()))
+        for difference in report["differences"]
+    ] == [("rate of RDMA ports", [[f"{tmp_path}/070.jsonl"]])]
 
 
 def test_many_snapshots_give_the_findings_of_each(tmp_path):
@@ -89,22 +98,22 @@ def test_many_snapshots_give_the_findings_of_each(tmp_path):
     files = [str(tmp_path / f"{number:02}.jsonl") for number in range(2 * cluster.FILES_EACH + 1)]
     for file in files:
         Path(file).write_text(text)
-    found = cluster.recorded_nodes(files, CHECKS)
-    assert [report.source for report in found.nodes] == files
-    assert [one.findings for one in found.nodes] == [examine(parse_archive(text)).findings] * len(
-        files
-    )
+    report = cluster.recorded_nodes(files, CHECKS)
+    assert [report.source for report in report.nodes] == files
+    assert [node.findings for node in report.nodes] == [
+        examine(parse_archive(text)).findings
+    ] * len(files)
 
 
 def test_the_snapshot_that_cannot_be_read_is_named(tmp_path):
     text = snapshot(healthy().source())
     for number in range(3 * cluster.FILES_EACH):
         (tmp_path / f"{number:02}.jsonl").write_text(text if number != 7 else "garbage\n")
-    found = cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)
-    assert len(found.nodes) == 3 * cluster.FILES_EACH - 1
-    ((file, reason),) = found.unreadable.items()
+    report = cluster.recorded_nodes(sorted(map(str, tmp_path.iterdir())), CHECKS)
+    assert len(report.nodes) == 3 * cluster.FILES_EACH - 1
+    ((file, reason),) = report.unreadable.items()
     assert file.endswith("07.jsonl") and "line 1 is 'garbage'" in reason
-    assert f"UNKNOWN {file}: line 1 is 'garbage'" in view.cluster_text(found)
+    assert f"UNKNOWN {file}: line 1 is 'garbage'" in view.cluster_text(report)
 
 
 def test_a_pattern_without_files_is_refused(tmp_path, capfd):
@@ -124,7 +133,9 @@ def test_snapshot_gives_the_same_findings():
         text = snapshot(source)
         first = examine(parse_archive(text))
         assert first.findings == examine(parse_archive(snapshot(parse_archive(text)))).findings
-        assert [one.id for one in first.findings] == [one.id for one in examine(source).findings]
+        assert [finding.id for finding in first.findings] == [
+            finding.id for finding in examine(source).findings
+        ]
 
 
 def test_secrets_do_not_reach_a_snapshot(monkeypatch):
@@ -164,7 +175,7 @@ BY_NATURE = (
 
 
 def node(number, changes=(), layer="Ethernet"):
-    """What a server says about itself; its address, name and uptime are its own."""
+    """The facts of a server with its own address, name and uptime."""
     name = f"gpu-{number}"
     tree = (
         healthy(layer=layer)
@@ -238,25 +249,25 @@ def test_nothing_differs_but_by_nature():
 
 @pytest.mark.parametrize("fact", ODD)
 def test_odd_node_is_named_first_and_alone(fact):
-    found = nodes(ODD[fact])
-    assert [(one.fact, list(one.odd.values())) for one in found.differences] == [
-        (fact, [["gpu-3"]])
-    ]
-    lines = view.cluster_text(found, 200).splitlines()
+    report = nodes(ODD[fact])
+    assert [
+        (difference.fact, list(difference.odd.values())) for difference in report.differences
+    ] == [(fact, [["gpu-3"]])]
+    lines = view.cluster_text(report, 200).splitlines()
     assert lines[3] == "unlike the others: gpu-3 (1 fact)"
     assert lines[4].startswith(f"WARN    {fact}: ")
 
 
 def test_partition_that_one_node_lacks():
-    found = nodes(
+    report = nodes(
         on_all_ports("/sys/class/infiniband/mlx5_#/ports/1/pkeys/3", "0x8005"), layer="InfiniBand"
     )
-    assert [(one.fact, one.odd) for one in found.differences] == [
+    assert [(difference.fact, difference.odd) for difference in report.differences] == [
         ("partition keys of RDMA ports", {"0x8005, 0xffff": ["gpu-3"]})
     ]
 
 
-def test_long_list_is_told_by_what_it_lacks():
+def test_long_list_is_described_by_its_missing_entries():
     text = view.cluster_text(nodes(lambda tree: tree.drop("/sys/class/infiniband/mlx5_5")), 200)
     assert "WARN    RDMA ports: without mlx5_5 on gpu-3; mlx5_0, mlx5_1" in text
 
@@ -285,7 +296,7 @@ def test_ports_of_one_node_with_one_fault_are_together():
     assert "also: mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7" in text
 
 
-def test_snapshots_are_named_by_host_where_it_is_theirs_alone(tmp_path):
+def test_snapshots_are_named_by_host_where_it_is_unique(tmp_path):
     files = []
     for number, name in enumerate(("gpu-1", "gpu-2", "gpu-2")):
         path = tmp_path / f"{number}.jsonl"
@@ -298,8 +309,8 @@ def test_snapshots_are_named_by_host_where_it_is_theirs_alone(tmp_path):
             )
         )
         files.append(str(path))
-    (found,) = cluster.recorded_nodes(files, []).differences
-    assert list(found.odd.values()) == [["gpu-1"], [files[1]], [files[2]]]
+    (difference,) = cluster.recorded_nodes(files, []).differences
+    assert list(difference.odd.values()) == [["gpu-1"], [files[1]], [files[2]]]
 
 
 GARBAGE = [
@@ -317,12 +328,12 @@ GARBAGE = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_garbage_in_files_makes_no_check_fail(seed):
-    tree, dice = healthy(), random.Random(seed)
+    tree, rng = healthy(), random.Random(seed)
     for path in list(tree.paths):
-        if "text" in tree.paths[path] and dice.random() < 0.5:
-            tree.file(path, dice.choice(GARBAGE))
+        if "text" in tree.paths[path] and rng.random() < 0.5:
+            tree.file(path, rng.choice(GARBAGE))
     for name in list(tree.calls):
-        if dice.random() < 0.3:
+        if rng.random() < 0.3:
             tree.failing(name, "no such thing")
     machine = Machine(tree.source())
     for check in CHECKS:
@@ -330,13 +341,13 @@ def test_garbage_in_files_makes_no_check_fail(seed):
 
 
 @pytest.mark.parametrize("text", ["not json", "5", "null", "[null]", "\u00b2"])
-def test_what_calls_gave_may_be_anything(text, tmp_path):
+def test_answers_of_calls_may_be_anything(text, tmp_path):
     """Facts and error counts of other nodes come from snapshots that anyone may have made."""
     tree = healthy()
     for name in list(tree.calls):
         tree.call(name, text)
     node = cluster.here(tree.source(), CHECKS)
-    assert node.facts["kernel"] and {one.id for one in node.report.findings} == {
+    assert node.facts["kernel"] and {finding.id for finding in node.report.findings} == {
         check.row.id for check in CHECKS
     }
     assert not [key for key in error_counts(Machine(tree.source())) if key[0] == "NVLink"]
@@ -347,7 +358,7 @@ def test_check_that_fails_is_unknown_and_the_others_go_on():
     assert all(
         finding.verdict is not Verdict.FAIL or finding.evidence for finding in broken.findings
     )
-    assert {one.id for one in broken.findings} == {check.row.id for check in CHECKS}
+    assert {finding.id for finding in broken.findings} == {check.row.id for check in CHECKS}
 
 
 def test_finding_of_several_nodes_is_printed_once():

@@ -1,4 +1,4 @@
-"""Checks of NVLink: models with and without it, and who tells of the fabric."""
+"""Checks of NVLink: models with and without it, and sources of the fabric's state."""
 
 import pytest
 from healthy import healthy
@@ -21,11 +21,11 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
     """A server of one model; its links go to NVSwitch."""
     tree = healthy(gpus=gpus)
-    made = [
+    gpu_links = [
         {**link, "active": link["number"] < active, "remote": remote, "errors": {"recovery": 0}}
         for link in links(listed)
     ]
-    all_changed(name=name, links=made, **values)(tree)
+    all_changed(name=name, links=gpu_links, **values)(tree)
     return tree
 
 
@@ -107,7 +107,7 @@ def test_error_of_one_link_outweighs_the_silence_of_another():
     )
 
 
-def test_errors_that_all_links_have_are_no_outlier():
+def test_errors_that_all_links_have_are_not_outliers():
     noisy = [{**link, "errors": {"replay": 40}} for link in links()]
     assert {finding.verdict for finding in found("nvlink-errors", all_changed(links=noisy))} == {
         PASS
@@ -159,12 +159,12 @@ def test_service_speaks_for_gpus_without_a_fabric_state(state, vendor, verdict):
     ("state", "verdict"), [("failed", {PASS, FAIL}), ("inactive", {PASS}), ("active", {PASS})]
 )
 def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
-    seen = found(
+    findings = found(
         "nvlink-fabric",
         lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")),
     )
-    assert {finding.verdict for finding in seen} == verdict and (
-        FAIL not in verdict or "no new job can start" in of(seen, "").message
+    assert {finding.verdict for finding in findings} == verdict and (
+        FAIL not in verdict or "no new job can start" in of(findings, "").message
     )
 
 
@@ -208,7 +208,7 @@ def test_imex_of_a_rack(change, verdict):
     }
 
 
-def test_links_that_mig_switches_off_are_no_fault():
+def test_links_that_mig_switches_off_are_not_a_fault():
     tree = gpus_named("NVIDIA A100-SXM4-40GB", 0, 12, mig=True)
     assert {finding.verdict for finding in found("nvlink-links", tree=tree)} == {SKIP}
 
@@ -220,7 +220,7 @@ def test_card_with_one_slot_has_no_links():
     } == {SKIP}
 
 
-def test_fabric_manager_that_is_no_service_may_be_in_a_container():
+def test_fabric_manager_without_a_service_may_be_in_a_container():
     tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None)
     tree.call(
         "nvidia_services",
@@ -242,5 +242,7 @@ def test_fabric_manager_of_a_rack_is_not_on_the_host():
 
 def test_imex_that_cannot_be_asked_is_not_restarted():
     tree = rack().failing("imex", "nvidia-imex-ctl is not installed")
-    (one,) = [finding for finding in found("nvlink-imex", tree=tree) if finding.verdict is UNKNOWN]
-    assert "restart" not in one.fix
+    (finding,) = [
+        finding for finding in found("nvlink-imex", tree=tree) if finding.verdict is UNKNOWN
+    ]
+    assert "restart" not in finding.fix

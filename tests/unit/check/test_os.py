@@ -78,7 +78,7 @@ class TestRdma:
         assert only("rdma-access", tree).verdict is UNKNOWN
 
 
-def test_gdrcopy_that_nccl_is_told_to_use():
+def test_gdrcopy_that_nccl_is_set_to_use():
     tree = changed(without("gdrdrv")).listing("/dev", "infiniband")
     assert only("gdrcopy", tree).verdict is SKIP
     assert only("gdrcopy", changed(environment(NCCL_GDRCOPY_ENABLE="1"), tree)).verdict is WARN
@@ -113,10 +113,12 @@ def test_numa_balancing_of_one_node_is_skipped():
     )
 
 
-@pytest.mark.parametrize("most, verdict", [("6291456", PASS), ("6291455", WARN), ("none", UNKNOWN)])
-def test_tcp_buffers_at_the_default(most, verdict):
+@pytest.mark.parametrize(
+    "maximum, verdict", [("6291456", PASS), ("6291455", WARN), ("none", UNKNOWN)]
+)
+def test_tcp_buffers_at_the_default(maximum, verdict):
     findings = run(
-        "kernel-tcp-memory", healthy().file("/proc/sys/net/ipv4/tcp_rmem", f"4096 131072 {most}")
+        "kernel-tcp-memory", healthy().file("/proc/sys/net/ipv4/tcp_rmem", f"4096 131072 {maximum}")
     )
     assert [finding.verdict for finding in findings if finding.subject == "tcp_rmem"] == [verdict]
 
@@ -225,7 +227,7 @@ def test_scopes_of_ptrace(value, verdict):
 
 
 @pytest.mark.parametrize(
-    ("waits", "verdict", "named"),
+    ("waits", "verdict", "message"),
     [
         ([[7, "find", "folio_wait_bit_common"]], PASS, "1 process waited for a disk"),
         ([[7, "dd", "io_schedule"], [9, "python3", "nv_drm_wait"]], WARN, "python3 (9)"),
@@ -234,11 +236,11 @@ def test_scopes_of_ptrace(value, verdict):
         ([[9, "python3", ""]], WARN, "python3 (9)"),
     ],
 )
-def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, named):
+def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, message):
     finding = only("stuck-processes", healthy().call("stuck processes", json.dumps(waits)))
     assert (
         finding.verdict is verdict
-        and named in finding.message
+        and message in finding.message
         and "find" not in finding.message
         and "dd" not in finding.message
     )

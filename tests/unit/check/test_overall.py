@@ -16,7 +16,7 @@ FAIL, UNKNOWN, WARN, PASS, SKIP = (
 NO_DATA = "no data"
 
 
-def one(of: Verdict | str) -> Checked:
+def finding_with(of: Verdict | str) -> Checked:
     verdict = Verdict.UNKNOWN if of == NO_DATA else of
     assert isinstance(verdict, Verdict)
     return Checked(
@@ -49,7 +49,7 @@ def test_the_worst_finding_that_counts_decides(
     findings: list[Verdict | str], fail_on: Verdict, verdict: Verdict, code: Exit
 ) -> None:
     for order in (findings, findings[::-1]):
-        assert overall(map(one, order), fail_on) is verdict
+        assert overall(map(finding_with, order), fail_on) is verdict
     assert exit_code(verdict) is code
 
 

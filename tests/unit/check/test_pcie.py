@@ -24,9 +24,9 @@ def bad(name, tree):
     ]
 
 
-def only(found):
-    (one,) = found
-    return one
+def only(findings):
+    (finding,) = findings
+    return finding
 
 
 def unprivileged(tree, *devices):
@@ -95,11 +95,11 @@ class TestWidth:
 class TestSpeed:
     def test_idle_gpu_is_unknown(self):
         tree = healthy().file(f"{GPU}/current_link_speed", "2.5 GT/s PCIe")
-        one = only(
+        finding = only(
             finding for finding in run("pcie-speed", tree) if finding.verdict is not Verdict.PASS
         )
-        assert (one.verdict, one.subject) == (Verdict.UNKNOWN, "GPU 2")
-        assert one.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers its link speed"
+        assert (finding.verdict, finding.subject) == (Verdict.UNKNOWN, "GPU 2")
+        assert finding.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers its link speed"
 
     @pytest.mark.parametrize("percent, verdict", [(49, Verdict.UNKNOWN), (50, Verdict.WARN)])
     def test_busy_gpu_is_judged(self, percent, verdict):
@@ -232,7 +232,7 @@ class TestIommu:
             is Verdict.UNKNOWN
         )
 
-    def test_no_group_is_no_iommu_only_where_something_was_read(self):
+    def test_no_group_means_no_iommu_only_where_something_was_read(self):
         tree = healthy()
         for path in [path for path in tree.paths if path.endswith("/iommu_group")]:
             tree.drop(path)

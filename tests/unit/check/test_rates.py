@@ -1,5 +1,5 @@
-"""How fast counters rise: two readings say it, a total does not, and a counter at its maximum is
-says nothing more.
+"""How fast counters rise: two readings give a rate, a total does not, and a counter at its maximum
+gives no verdict.
 """
 
 import pytest
@@ -121,15 +121,15 @@ RATES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "counter", "before", "now", "seconds", "verdict"), RATES)
-def test_two_readings_decide(name, counter, before, now, seconds, verdict):
-    found = findings(name, counter(now), before=[counter(before)], seconds=seconds)
-    assert bad(found) == ({} if verdict is PASS else {"mlx5_3": verdict})
-    assert span(seconds) in of(found).message or before == 65_535
+@pytest.mark.parametrize(("name", "counter", "before", "count_now", "seconds", "verdict"), RATES)
+def test_two_readings_decide(name, counter, before, count_now, seconds, verdict):
+    checked = findings(name, counter(count_now), before=[counter(before)], seconds=seconds)
+    assert bad(checked) == ({} if verdict is PASS else {"mlx5_3": verdict})
+    assert span(seconds) in of(checked).message or before == 65_535
 
 
 @pytest.mark.parametrize(
-    ("name", "subject", "counter", "before", "now", "seconds", "verdict"),
+    ("name", "subject", "counter", "before", "count_now", "seconds", "verdict"),
     [
         (
             "pcie-aer-correctable",
@@ -172,10 +172,10 @@ def test_two_readings_decide(name, counter, before, now, seconds, verdict):
     ],
 )
 def test_two_readings_decide_beyond_the_network(
-    name, subject, counter, before, now, seconds, verdict
+    name, subject, counter, before, count_now, seconds, verdict
 ):
-    found = findings(name, counter(now), before=[counter(before)], seconds=seconds)
-    assert bad(found) == ({} if verdict is PASS else {subject: verdict})
+    checked = findings(name, counter(count_now), before=[counter(before)], seconds=seconds)
+    assert bad(checked) == ({} if verdict is PASS else {subject: verdict})
 
 
 def _links(recoveries):
@@ -206,11 +206,11 @@ def _links(recoveries):
 )
 @pytest.mark.parametrize("uptime_s", [60, 22.8 * 86_400, 900 * 86_400])
 def test_a_counter_at_its_maximum_is_never_right(name, counter, value, verdict, uptime_s):
-    found = findings(
+    checked = findings(
         name, port(counter, value), file("/proc/uptime", f"{uptime_s} 1.0"), layer="InfiniBand"
     )
-    assert bad(found) == {"mlx5_3": verdict}
-    finding = of(found)
+    assert bad(checked) == {"mlx5_3": verdict}
+    finding = of(checked)
     assert (
         "the most that" in finding.message
         and "perfquery -C mlx5_3 -P 1 -R" in finding.fix
@@ -227,7 +227,7 @@ def test_saturated_counters_of_a_host_that_is_up_for_weeks():
     assert bad(findings("nic-symbol-errors", *full)) == {"mlx5_3": FAIL}
 
 
-def test_a_total_says_that_its_rate_is_not_known():
+def test_a_total_is_marked_as_without_a_known_rate():
     finding = of(findings("nic-symbol-errors", port("symbol_error", 5000)))
     assert (
         "5000 errors since the driver was loaded" in finding.message

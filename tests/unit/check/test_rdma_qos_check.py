@@ -95,28 +95,28 @@ def test_columns_are_those_of_the_original():
     assert "* pci           0000:c5:00.1                             ok" in lines
 
 
-def test_what_is_not_offered_is_left_out():
+def test_items_not_offered_are_left_out():
     silent = checked("roce-trust", Verdict.UNKNOWN, "mlx5_0", Evidence("dcb eth0", "?"))
-    found = [
+    findings = [
         msgspec.structs.replace(silent, optional=True),
         checked("roce-cm-mode", Verdict.SKIP, ""),
     ]
-    assert rdma_qos_check.text(CheckReport(host="h", findings=found)) == rdma_qos_check.text(
+    assert rdma_qos_check.text(CheckReport(host="h", findings=findings)) == rdma_qos_check.text(
         CheckReport(host="h")
     )
 
 
-def test_what_gave_no_answer_fails():
-    found = [checked("nic-physical-state", Verdict.UNKNOWN, "mlx5_3")]
-    lines = rdma_qos_check.text(CheckReport(host="h", findings=found)).splitlines()
+def test_checks_without_an_answer_fail():
+    findings = [checked("nic-physical-state", Verdict.UNKNOWN, "mlx5_3")]
+    lines = rdma_qos_check.text(CheckReport(host="h", findings=findings)).splitlines()
     assert "* link_up       mlx5_3: unknown                        fail" in lines
 
 
 def test_fault_on_pcie_fails_all_functions_of_the_device():
-    found = [
+    findings = [
         driver("eth1", "0000:c5:00.0"),
         checked("pcie-width", Verdict.WARN, "mlx5_bond_1", layer="PCIe"),
     ]
     assert "* pci           0000:c5:00.0                           fail" in rdma_qos_check.text(
-        CheckReport(host="h", findings=found)
+        CheckReport(host="h", findings=findings)
     )

@@ -14,7 +14,7 @@ PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UN
 
 
 @pytest.mark.parametrize(
-    ("counters", "named", "not_named"),
+    ("counters", "fix_part", "not_named"),
     [
         ({"symbol_error": 500}, "cable of mlx5_3", "credits"),
         (
@@ -29,7 +29,7 @@ PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UN
         ),
     ],
 )
-def test_advice_is_of_the_counter(counters, named, not_named):
+def test_advice_is_of_the_counter(counters, fix_part, not_named):
     fix = of(
         findings(
             "nic-symbol-errors",
@@ -37,7 +37,7 @@ def test_advice_is_of_the_counter(counters, named, not_named):
             layer="InfiniBand",
         )
     ).fix
-    assert named in fix and not_named not in fix
+    assert fix_part in fix and not_named not in fix
     assert ("without credits" in fix) == ("excessive_buffer_overrun_errors" in counters)
 
 
@@ -47,12 +47,12 @@ def test_first_finding_of_a_group_is_the_worst():
         file(f"/sys/class/infiniband/mlx5_{index}/ports/1/counters/symbol_error", value)
         for index, value in counts.items()
     ]
-    found = [
+    subjects = [
         finding.subject
         for finding in findings("nic-symbol-errors", *changes)
         if finding.verdict is WARN
     ]
-    assert found == ["mlx5_4", "mlx5_6", "mlx5_1"]
+    assert subjects == ["mlx5_4", "mlx5_6", "mlx5_1"]
 
 
 def test_worst_slave_of_a_bond_is_named():
@@ -135,9 +135,9 @@ def test_time_between_two_readings(uptimes, times, seconds):
         Tree().file("/proc/uptime", uptime).call("time", at)
         for uptime, at in zip(uptimes, times, strict=True)
     ]
-    before, now = (tree.source() for tree in trees)
-    assert interval_s(Machine(now, Machine(before))) == seconds
-    assert interval_s(Machine(now)) is None
+    before, source_now = (tree.source() for tree in trees)
+    assert interval_s(Machine(source_now, Machine(before))) == seconds
+    assert interval_s(Machine(source_now)) is None
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_time_between_two_readings(uptimes, times, seconds):
         ),
     ],
 )
-def test_worst_gpu_of_a_group_stands_first(name, mild, bad_one):
+def test_worst_gpu_of_a_group_is_first(name, mild, bad_one):
     assert list(bad(findings(name, mild, bad_one))) == ["GPU 5", "GPU 1"]
 
 
-def test_port_with_the_lowest_rate_stands_first():
+def test_port_with_the_lowest_rate_is_first():
     def slow(index, text):
         return file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
 

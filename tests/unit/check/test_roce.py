@@ -5,7 +5,7 @@ machines, reboots.
 import json
 
 import pytest
-from cases_nic import NET, bonded, changed, one, run, statistic
+from cases_nic import NET, bonded, changed, finding_of, run, statistic
 from healthy import healthy
 from tree import environment
 
@@ -14,29 +14,33 @@ from busbw.core.finding import Verdict
 PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UNKNOWN
 
 
-def test_slaves_with_rdma_devices_of_their_own_are_told_apart():
-    assert one("roce-trust", bonded(), "mlx5_1").message == "eth1 trusts DSCP"
+def test_slaves_with_their_own_rdma_devices_are_distinguished():
+    assert finding_of("roce-trust", bonded(), "mlx5_1").message == "eth1 trusts DSCP"
 
 
 def test_device_of_a_whole_bond_has_each_slave_checked():
     tree = (
         bonded().drop("/sys/class/infiniband/mlx5_1").file("/sys/class/net/eth1/qos/trust", "pcp")
     )
-    assert one("roce-trust", tree, "mlx5_0 eth0").verdict is PASS
-    assert one("roce-trust", tree, "mlx5_0 eth1").verdict is WARN
+    assert finding_of("roce-trust", tree, "mlx5_0 eth0").verdict is PASS
+    assert finding_of("roce-trust", tree, "mlx5_0 eth1").verdict is WARN
 
 
-def test_lossless_class_is_compared_with_what_nccl_sends():
+def test_lossless_class_is_compared_with_the_class_of_nccl():
     tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc")
     assert (
-        one("roce-traffic-class", tree).message
+        finding_of("roce-traffic-class", tree).message
         == "traffic class 0 (DSCP 0, no ECN) has priority 0, which has no flow control"
     )
-    assert one("roce-traffic-class", tree).evidence[0].where == "$NCCL_IB_TC, which is not set"
-    assert "echo 98 >" in one("roce-traffic-class", tree).fix  # DSCP 24, the first of priority 3
+    assert (
+        finding_of("roce-traffic-class", tree).evidence[0].where == "$NCCL_IB_TC, which is not set"
+    )
+    assert (
+        "echo 98 >" in finding_of("roce-traffic-class", tree).fix
+    )  # DSCP 24, the first of priority 3
     environment(NCCL_IB_TC="106")(tree)
-    assert one("roce-traffic-class", tree).verdict is PASS
-    assert one("roce-traffic-class", tree.call("environment", "")).verdict is UNKNOWN
+    assert finding_of("roce-traffic-class", tree).verdict is PASS
+    assert finding_of("roce-traffic-class", tree.call("environment", "")).verdict is UNKNOWN
 
 
 def test_traffic_class_is_read_as_nccl_reads_its_files():
@@ -45,12 +49,14 @@ def test_traffic_class_is_read_as_nccl_reads_its_files():
         .drop("/sys/class/infiniband/mlx5_3/tc")
         .file("/etc/nccl.conf", "NCCL_DEBUG=WARN\nNCCL_IB_TC=0x6a\nNCCL_IB_TC=2")
     )
-    assert one("roce-traffic-class", tree).evidence[0].where == "/etc/nccl.conf: NCCL_IB_TC"
-    assert "traffic class 106 " in one("roce-traffic-class", tree).message  # the first line counts
+    assert finding_of("roce-traffic-class", tree).evidence[0].where == "/etc/nccl.conf: NCCL_IB_TC"
+    assert (
+        "traffic class 106 " in finding_of("roce-traffic-class", tree).message
+    )  # the first line counts
     environment(NCCL_CONF_FILE="/job/nccl.conf")(tree.file("/job/nccl.conf", "NCCL_IB_TC=98"))
-    assert "traffic class 98 " in one("roce-traffic-class", tree).message
+    assert "traffic class 98 " in finding_of("roce-traffic-class", tree).message
     environment(NCCL_IB_TC="300")(tree)
-    assert one("roce-traffic-class", tree).verdict is UNKNOWN
+    assert finding_of("roce-traffic-class", tree).verdict is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_traffic_class_is_read_as_nccl_reads_its_files():
     [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)],
 )
 def test_flow_control_is_for_some_priorities(pfc, verdict):
-    assert one("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
+    assert finding_of("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
 
 
 def test_lossy_fabric_is_not_asked_for_a_lossless_class():
@@ -66,26 +72,26 @@ def test_lossy_fabric_is_not_asked_for_a_lossless_class():
     for index in range(8):
         tree.update(f"dcb eth{index}", pfc=[])
     for name in ("roce-traffic-class", "roce-priority-traffic"):
-        assert {found.verdict for found in run(name, tree)} == {SKIP}
-    assert {found.verdict for found in run("roce-ecn", tree)} == {PASS}
+        assert {finding.verdict for finding in run(name, tree)} == {SKIP}
+    assert {finding.verdict for finding in run("roce-ecn", tree)} == {PASS}
 
 
 def test_congestion_control_is_for_lossless_priorities_alone():
     tree = changed(lambda tree: tree.file(f"{NET}/ecn/roce_np/enable/0", "0"))
-    assert one("roce-ecn", tree).verdict is PASS
-    assert one("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
+    assert finding_of("roce-ecn", tree).verdict is PASS
+    assert finding_of("roce-ecn", tree.drop(f"{NET}/ecn")).verdict is UNKNOWN
 
 
-def test_virtual_machine_says_who_sets_its_ports():
+def test_virtual_machine_names_the_host_that_sets_its_ports():
     tree = (
         healthy()
         .file("/sys/class/dmi/id/sys_vendor", "QEMU")
         .failing("dcb eth3", "eth3: its driver has no DCB")
         .drop(f"{NET}/qos")
     )
-    found = one("roce-trust", tree)
-    assert found.verdict is UNKNOWN
-    assert found.message.endswith("the host of this virtual machine sets it")
+    finding = finding_of("roce-trust", tree)
+    assert finding.verdict is UNKNOWN
+    assert finding.message.endswith("the host of this virtual machine sets it")
 
 
 def test_other_vendors_are_set_by_iproute2():
@@ -94,37 +100,39 @@ def test_other_vendors_are_set_by_iproute2():
         .link("/sys/class/infiniband/mlx5_3/device/driver", "../drivers/bnxt_en")
         .update("dcb eth3", pfc=[])
     )
-    assert one("roce-pfc", tree).fix.startswith("dcb pfc set dev eth3 prio-pfc all:off 3:on")
-    assert one("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith(
+    assert finding_of("roce-pfc", tree).fix.startswith("dcb pfc set dev eth3 prio-pfc all:off 3:on")
+    assert finding_of("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith(
         "mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0"
     )
 
 
 def test_type_of_service_may_differ_within_the_lossless_class():
     path = "/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_tos"
-    assert one("roce-cm-tos", healthy().file(path, "98")).verdict is PASS  # DSCP 24, priority 3 too
-    assert one("roce-cm-tos", healthy().file(path, "64")).verdict is WARN
+    assert (
+        finding_of("roce-cm-tos", healthy().file(path, "98")).verdict is PASS
+    )  # DSCP 24, priority 3 too
+    assert finding_of("roce-cm-tos", healthy().file(path, "64")).verdict is WARN
 
 
 def test_rdma_cm_without_a_directory_is_unknown_once():
     tree = healthy().drop("/sys/kernel/config")
     for name in ("roce-cm-mode", "roce-cm-tos"):
-        assert [found.verdict for found in run(name, tree)] == [UNKNOWN]
+        assert [finding.verdict for finding in run(name, tree)] == [UNKNOWN]
 
 
-def test_little_traffic_says_nothing_about_priorities():
+def test_little_traffic_gives_no_verdict_on_priorities():
     tree = changed(
         statistic(
             tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0
         )
     )
-    assert one("roce-priority-traffic", tree).verdict is SKIP
+    assert finding_of("roce-priority-traffic", tree).verdict is SKIP
 
 
 def test_global_pause_alone_is_allowed():
     tree = healthy().update("ethtool -a eth3", rx=True).update("dcb eth3", pfc=[])
-    assert one("roce-pause-global", tree).verdict is PASS
-    assert one("roce-pause-global", tree.update("dcb eth3", pfc=None)).verdict is UNKNOWN
+    assert finding_of("roce-pause-global", tree).verdict is PASS
+    assert finding_of("roce-pause-global", tree.update("dcb eth3", pfc=None)).verdict is UNKNOWN
 
 
 def test_port_that_was_left_out_is_named():
@@ -132,7 +140,8 @@ def test_port_that_was_left_out_is_named():
     finding = [finding for finding in run("roce-alike", tree) if finding.verdict is WARN]
     assert {finding.subject for finding in finding} == {"mlx5_3"}
     assert [finding.message for finding in finding] == [
-        f"its {what} differs from most ports of this host" for what in ("flow control", "DSCP map")
+        f"its {setting} differs from most ports of this host"
+        for setting in ("flow control", "DSCP map")
     ]
 
 
@@ -166,9 +175,9 @@ def test_host_without_settings_has_none_to_keep():
     tree = healthy(ports=2)
     for index in range(2):
         tree.file(f"/sys/class/net/eth{index}/qos/trust", "pcp").update(f"dcb eth{index}", pfc=[])
-    assert [found.verdict for found in run("roce-at-start", tree)] == [SKIP]
+    assert [finding.verdict for finding in run("roce-at-start", tree)] == [SKIP]
     tree.update("dcb eth1", pfc=[3])
-    assert [found.verdict for found in run("roce-at-start", tree)] == [PASS]
+    assert [finding.verdict for finding in run("roce-at-start", tree)] == [PASS]
 
 
 @pytest.mark.parametrize(
@@ -192,9 +201,9 @@ def test_host_without_settings_has_none_to_keep():
         ),
     ],
 )
-def test_unknown_says_what_is_missing(name, change, reason):
-    found = one(name, changed(change))
-    assert (found.verdict, found.message.endswith(reason)) == (UNKNOWN, True)
+def test_unknown_names_what_is_missing(name, change, reason):
+    finding = finding_of(name, changed(change))
+    assert (finding.verdict, finding.message.endswith(reason)) == (UNKNOWN, True)
 
 
 def test_both_points_of_congestion_control_are_compared():
@@ -203,13 +212,13 @@ def test_both_points_of_congestion_control_are_compared():
             tree.file(f"{NET}/ecn/{part}/enable/5", "0") for part in ("roce_np", "roce_rp")
         ]
     )
-    messages = [found.message for found in run("roce-alike", tree)]
+    messages = [finding.message for finding in run("roce-alike", tree)]
     assert messages == [
         f"its {part} point differs from most ports of this host"
         for part in ("notification", "reaction")
     ]
     assert (
-        one("roce-ecn", tree).message
+        finding_of("roce-ecn", tree).message
         == "eth3 has congestion control on priority 0, 1, 2, 3, 4, 6, 7"
     )
 
@@ -229,6 +238,6 @@ def test_file_that_does_not_run_at_the_start_is_named(path, fix):
     )
 
 
-def test_container_does_not_say_what_its_host_starts():
+def test_settings_at_start_of_the_host_are_unknown_in_a_container():
     tree = healthy().call("files that set RoCE at the start", "[]").file("/.dockerenv", "")
     assert run("roce-at-start", tree)[0].verdict is UNKNOWN

@@ -46,13 +46,13 @@ def test_bash_gives_back_every_name():
     ]
     command = f"printf '%s\\0' {' '.join(map(word, names))}"
     assert command.isprintable()
-    done = subprocess.run(
+    result = subprocess.run(
         ["/bin/bash", "-c", command],
         capture_output=True,
         env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"},
         check=True,
     )
-    assert done.stdout.decode().split("\0")[:-1] == names and not done.stderr
+    assert result.stdout.decode().split("\0")[:-1] == names and not result.stderr
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.isprintable()])

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tree import Tree
 
-from busbw.check import error_growth_types as view
-from busbw.check.trend import trend
+from busbw.check.trend import text as view
+from busbw.check.trend.growth import trend
 from busbw.cli.check import command
 from busbw.core.errors import UsageError
 from busbw.host.gpu_health import GpuHealth, Gpus, Link
@@ -43,9 +43,9 @@ def machine(
     path = folder / f"{host}-{day}.jsonl"
     lines = [
         {"schema": "busbw.host/1"},
-        *({"path": path, **one} for path, one in tree.paths.items()),
+        *({"path": path, **fields} for path, fields in tree.paths.items()),
     ]
-    lines += [{"call": name, **one} for name, one in tree.calls.items()]
+    lines += [{"call": name, **fields} for name, fields in tree.calls.items()]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
 
@@ -54,32 +54,40 @@ def test_the_link_that_differs_is_named(tmp_path):
     files = [machine(tmp_path, "h1", day, {14: 170 * (day - 1) + 7, 2: 1}) for day in (1, 2, 4)]
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 4)]
     report = trend(files[::-1])
-    (odd,) = report.odd
-    assert (odd.growth.host, odd.growth.link, odd.growth.counter, odd.growth.by) == (
-        "h1",
-        "GPU 3 link 14",
-        "recovery",
-        510,
+    (outlier,) = report.odd
+    assert (
+        outlier.growth.host,
+        outlier.growth.link,
+        outlier.growth.counter,
+        outlier.growth.by,
+    ) == ("h1", "GPU 3 link 14", "recovery", 510)
+    assert (outlier.growth.hours, outlier.growth.grown, outlier.growth.periods, outlier.others) == (
+        72.0,
+        2,
+        2,
+        35,
     )
-    assert (odd.growth.hours, odd.growth.grown, odd.growth.periods, odd.others) == (72.0, 2, 2, 35)
     assert report.links == {"NVLink": 36, "PCIe device": 2} and report.hours == 72
-    said = view.text(report)
+    text = view.text(report)
     assert (
         "h1 GPU 3 link 14 differs from the others: recovery grew by 510 in 72.0 h, none of the 35"
-        " others did" in said
+        " others did" in text
     )
-    assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in said
+    assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in text
 
 
-def test_the_link_that_differs_most_stands_first(tmp_path):
+def test_the_link_that_differs_most_is_first(tmp_path):
     files = [
         machine(tmp_path, "h1", day, {2: 170 * (day - 1), 14: 900 * (day - 1)}) for day in (1, 2)
     ]
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 2)]
-    assert [one.growth.link for one in trend(files).odd] == ["GPU 3 link 14", "GPU 3 link 2"]
+    assert [outlier.growth.link for outlier in trend(files).odd] == [
+        "GPU 3 link 14",
+        "GPU 3 link 2",
+    ]
 
 
-def test_what_was_there_before_is_no_growth(tmp_path):
+def test_earlier_counts_are_not_growth(tmp_path):
     report = trend([machine(tmp_path, "h1", day, {14: 505}) for day in (1, 2)])
     assert (report.odd, report.grown) == ([], [])
     assert "no error counter of a link grew" in view.text(report)
@@ -89,13 +97,13 @@ def test_after_a_reboot_all_of_a_count_is_new(tmp_path):
     report = trend(
         [machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 400}, boot="b2")]
     )
-    assert [(one.by, one.at_least) for one in report.grown] == [(400, True)]
+    assert [(growth.by, growth.at_least) for growth in report.grown] == [(400, True)]
     assert "at least 400" in view.text(report)
 
 
 def test_a_counter_that_fell_was_reset(tmp_path):
     report = trend([machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 20})])
-    assert [(one.by, one.at_least) for one in report.grown] == [(20, True)]
+    assert [(growth.by, growth.at_least) for growth in report.grown] == [(20, True)]
 
 
 def test_a_saturated_counter_may_have_grown_more(tmp_path):
@@ -105,9 +113,9 @@ def test_a_saturated_counter_may_have_grown_more(tmp_path):
             machine(tmp_path, "h1", 2, {}, link_downed=255),
         ]
     )
-    assert [(one.link, one.counter, one.by, one.at_least) for one in report.grown] == [
-        ("mlx5_0", "link_downed", 5, True)
-    ]
+    assert [
+        (growth.link, growth.counter, growth.by, growth.at_least) for growth in report.grown
+    ] == [("mlx5_0", "link_downed", 5, True)]
 
 
 def test_a_counter_that_stays_saturated_has_no_known_growth(tmp_path):
@@ -120,8 +128,14 @@ def test_a_counter_that_grew_in_one_of_two_periods(tmp_path):
         machine(tmp_path, "h1", day, {}, link_downed=count)
         for day, count in ((1, 7), (2, 7), (3, 255))
     ]
-    (one,) = trend(files).grown
-    assert (one.by, one.grown, one.periods, one.at_least, one.hours) == (248, 1, 2, True, 48.0)
+    (growth,) = trend(files).grown
+    assert (growth.by, growth.grown, growth.periods, growth.at_least, growth.hours) == (
+        248,
+        1,
+        2,
+        True,
+        48.0,
+    )
 
 
 def test_hosts_with_one_snapshot_are_named(tmp_path):
@@ -160,7 +174,7 @@ def test_exit_code_and_json(tmp_path, capfd):
     )
 
 
-def test_a_file_that_is_no_snapshot_is_refused(tmp_path):
+def test_a_file_that_is_not_a_snapshot_is_refused(tmp_path):
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(UsageError, match="line 1"):
         trend([str(tmp_path / "x")])

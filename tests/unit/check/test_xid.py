@@ -119,7 +119,7 @@ def test_bits_of_the_registers_of_xid_74(register):
     harmless = {0: {0, 23, 30}, 4: {20, 23, 26, 29}}.get(register, set())
     secondary = {0: {1, 20}, 3: {16, 17}}.get(register, set())
     for bit in range(32):
-        registers = ", ".join(hex((place == register) << bit) for place in range(7))
+        registers = ", ".join(hex((register_at == register) << bit) for register_at in range(7))
         expected = "harmless" if bit in harmless else "secondary" if bit in secondary else ""
         assert (
             nvlink_severity(f", NVLink: fatal error detected on link 6({registers})") == expected
@@ -134,7 +134,7 @@ def test_bits_of_the_registers_of_xid_74(register):
         "on link 6(0x1, 0x0)",
     ],
 )
-def test_lines_of_xid_74_without_bits_tell_nothing_of_them(text):
+def test_lines_of_xid_74_without_bits_give_no_detail(text):
     assert nvlink_severity(text) == ""
 
 
@@ -168,14 +168,14 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
 )
 def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
     bus = "0000:1b:00" if "1b:00" in later else "0000:43:00"
-    seen = found("gpu-xid", at(7200, error), at(3600, later))
-    assert of(seen, "GPU 1").verdict is verdict
-    assert len(seen) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
+    findings = found("gpu-xid", at(7200, error), at(3600, later))
+    assert of(findings, "GPU 1").verdict is verdict
+    assert len(findings) == (2 if bus == "0000:1b:00" and "Xid" in later else 1)
     before = found("gpu-xid", at(7200, later), at(3600, error))
     assert of(before, "GPU 1").verdict is FAIL, "a reset before the error ends nothing"
 
 
-def test_a_reset_ends_what_is_watched():
+def test_a_reset_ends_a_watched_error():
     (finding,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
     assert finding.verdict is PASS and finding.message.endswith("the GPU was reset since")
 
@@ -188,21 +188,21 @@ def test_one_finding_for_each_gpu_the_worst_first():
         f"{second}94, Contained",
         f"{second}95, Uncontained",
     ]
-    seen = found("gpu-xid", at(7200, *lines))
-    assert [(finding.subject, finding.verdict) for finding in seen] == [
+    findings = found("gpu-xid", at(7200, *lines))
+    assert [(finding.subject, finding.verdict) for finding in findings] == [
         ("GPU 1", FAIL),
         ("GPU 0", PASS),
     ]
     assert (
-        seen[0].message
+        findings[0].message
         == "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
         "Xid 31 (GPU memory page fault) x 3, 2 h ago: an error of the application"
     )
-    assert seen[0].fix.startswith(
+    assert findings[0].fix.startswith(
         f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' >"
         " /dev/kmsg"
     )
-    assert [evidence.seen for evidence in seen[0].evidence] == [lines[-1]]
+    assert [evidence.seen for evidence in findings[0].evidence] == [lines[-1]]
 
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
@@ -257,13 +257,13 @@ def test_xids_are_judged_without_nvml():
     ],
 )
 @pytest.mark.parametrize("name", ["gpu-xid", "gpu-sxid", "disk-errors"])
-def test_a_log_that_cannot_be_read_is_told(name, reason, optional, fix):
+def test_an_unreadable_log_is_reported(name, reason, optional, fix):
     (finding,) = found(name, lambda tree: tree.failing("kmsg", reason))
     assert (finding.verdict, finding.optional, finding.fix) == (UNKNOWN, optional, fix)
     assert reason in finding.message
 
 
-def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
+def test_a_log_that_lost_its_beginning_states_its_first_time():
     (finding,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
     assert finding.verdict is PASS and "reaches back 2 h" in finding.message
 
@@ -366,8 +366,8 @@ PREFIXES = [
     ],
 )
 def test_forms_of_lines(prefix, line, expected):
-    (one,) = logged_xids(prefix + line)
-    assert (one.bus, one.number, one.switch, one.instance) == expected
+    (xid,) = logged_xids(prefix + line)
+    assert (xid.bus, xid.number, xid.switch, xid.instance) == expected
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_forms_of_lines(prefix, line, expected):
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64",
     ],
 )
-def test_other_lines_are_no_xid(line):
+def test_other_lines_are_not_an_xid(line):
     assert logged_xids(line) == []
 
 
@@ -389,10 +389,10 @@ name = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs", 
 @given(st.integers(0, 0xFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(1, 99999), name)
 def test_any_xid_is_read_back(domain, bus, slot, number, process):
     address = f"{domain:04x}:{bus:02x}:{slot:02x}"
-    (one,) = logged_xids(
+    (xid,) = logged_xids(
         f"NVRM: Xid (PCI:{address}): {number}, pid=1, name={process}, Ch 00000001\n"
     )
-    assert (one.bus, one.number, one.switch) == (address, number, False)
+    assert (xid.bus, xid.number, xid.switch) == (address, number, False)
 
 
 @settings(max_examples=40)

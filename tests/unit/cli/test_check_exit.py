@@ -12,8 +12,8 @@ from healthy_gpu import all_changed, changed
 from tree import Change, Tree
 
 from busbw.check import text as view
-from busbw.check.facts import snapshot
 from busbw.check.registry import examine
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 from busbw.core.errors import NagiosExit
 from busbw.core.finding import Verdict
@@ -24,7 +24,7 @@ SLOW = changed(3, power_limit_mw=400000)
 STRANGE = changed(3, temperature_c=None, failed={"temperature_c": "Unknown Error"})
 
 
-def written(tree: Tree, file: Path) -> str:
+def write_snapshot(tree: Tree, file: Path) -> str:
     file.write_text(snapshot(tree.source()))
     return str(file)
 
@@ -37,21 +37,23 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     SLOW(trees["warned"])
     LOST(trees["lost"])
     STRANGE(trees["strange"])
-    found = {name: written(tree, tmp_path / f"{name}.jsonl") for name, tree in trees.items()}
-    whole = Path(found["good"]).read_bytes()
-    lines = whole.splitlines(keepends=True)
+    snapshots = {
+        name: write_snapshot(tree, tmp_path / f"{name}.jsonl") for name, tree in trees.items()
+    }
+    content = Path(snapshots["good"]).read_bytes()
+    lines = content.splitlines(keepends=True)
     broken = {
         "empty": b"",
-        "torn": whole[: len(whole) // 2],
+        "torn": content[: len(content) // 2],
         "cut": b"".join(lines[: len(lines) // 2]),
         "text": b"hello\n",
         "nothing": b'{"schema": "busbw.host/1"}\n',
     }
     for name, data in broken.items():
         (tmp_path / f"{name}.jsonl").write_bytes(data)
-        found[name] = str(tmp_path / f"{name}.jsonl")
+        snapshots[name] = str(tmp_path / f"{name}.jsonl")
     (tmp_path / "folder").mkdir()
-    return found | {
+    return snapshots | {
         "folder": str(tmp_path / "folder"),
         "nonexistent": "/nonexistent",
         "pattern": f"{tmp_path}/zz*.jsonl",
@@ -86,13 +88,13 @@ def test_exit_codes_of_snapshots(
 ) -> None:
     words = ["check", *(word for name in names for word in ("--from", files[name]))]
     assert guarded(words) == code
-    said = capsys.readouterr()
-    assert bool(said.err) is (code == 2)
+    captured = capsys.readouterr()
+    assert bool(captured.err) is (code == 2)
     assert guarded([*words, "--brief"]) == nagios
     lines = capsys.readouterr().out.splitlines()
-    assert any(line in one for one in lines), lines
+    assert any(line in line_words for line_words in lines), lines
     assert len(lines) == (1 if code == 2 else len(names))
-    assert all(one.startswith("BUSBW ") and one.count("|") <= 1 for one in lines)
+    assert all(text.startswith("BUSBW ") and text.count("|") <= 1 for text in lines)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +105,11 @@ def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsy
     assert guarded(["check", *words]) == 2
     assert not capsys.readouterr().out
     assert guarded(["check", *words, "--brief"]) == 3
-    said = capsys.readouterr().out
-    assert said.startswith("BUSBW UNKNOWN - ") and said.count("\n") == 1
+    output = capsys.readouterr().out
+    assert output.startswith("BUSBW UNKNOWN - ") and output.count("\n") == 1
 
 
-def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys: Output) -> None:
+def test_json_has_the_verdict_and_optional_findings(files: dict[str, str], capsys: Output) -> None:
     for name, verdict in (
         ("good", "pass"),
         ("warned", "warn"),
@@ -115,12 +117,14 @@ def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys
         ("strange", "unknown"),
     ):
         guarded(["check", "--from", files[name], "--format", "json"])
-        said = json.loads(capsys.readouterr().out)
-        assert said["verdict"] == verdict
-        assert not any(one["optional"] for one in said["findings"] if one["verdict"] != "unknown")
+        report = json.loads(capsys.readouterr().out)
+        assert report["verdict"] == verdict
+        assert not any(
+            finding["optional"] for finding in report["findings"] if finding["verdict"] != "unknown"
+        )
 
 
-def test_what_is_not_offered_is_counted_apart_and_named_last(
+def test_optional_values_are_counted_separately_and_named_last(
     tmp_path: Path, capsys: Output
 ) -> None:
     tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted")
@@ -128,7 +132,7 @@ def test_what_is_not_offered_is_counted_apart_and_named_last(
         if path.endswith("/config"):
             tree.data(path, bytes(64))
     STRANGE(tree)
-    file = written(tree.file("/sys/class/net/eth3/mtu", "1500"), tmp_path / "user.jsonl")
+    file = write_snapshot(tree.file("/sys/class/net/eth3/mtu", "1500"), tmp_path / "user.jsonl")
     assert guarded(["check", "--from", file]) == 3
     text = capsys.readouterr().out
     assert "checks: 1 unknown, 2 warn, " in text and " no data (" in text and "need root)" in text
@@ -144,10 +148,10 @@ def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(
     files: dict[str, str], capsys: Output
 ) -> None:
     guarded(["check", "--from", files["lost"]])
-    one = capsys.readouterr().out
+    one_reason = capsys.readouterr().out
     guarded(["check", "--from", files["lost"], "--from", files["good"]])
     several = capsys.readouterr().out
-    for text in (one, several):
+    for text in (one_reason, several):
         assert text.count("GPU 3: NVML cannot read it: Unknown Error") == 1
         assert "the same in: gpu-ecc-mode, gpu-ecc-uncorrected, gpu-remap-pending" in " ".join(
             text.split()
@@ -165,8 +169,8 @@ def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(
 def test_a_warning_may_be_critical(change: Change, line: str) -> None:
     tree = healthy()
     change(tree)
-    code, said = view.brief(examine(tree.source()), Verdict.WARN)
-    assert said.startswith(line)
+    code, status_line = view.brief(examine(tree.source()), Verdict.WARN)
+    assert status_line.startswith(line)
     assert NagiosExit(code).name == line.split()[1]
 
 
@@ -174,11 +178,11 @@ def test_many_findings_are_counted() -> None:
     tree = healthy()
     all_changed(power_limit_mw=400000)(tree)
     changed(3, persistence=False)(tree)
-    _, said = view.brief(examine(tree.source()))
-    assert said.startswith("BUSBW WARNING - gpu-1: gpu-persistence GPU 3; gpu-power-limit GPU 0; ")
-    assert "gpu-power-limit GPU 6; 1 more | " in said
+    _, line = view.brief(examine(tree.source()))
+    assert line.startswith("BUSBW WARNING - gpu-1: gpu-persistence GPU 3; gpu-power-limit GPU 0; ")
+    assert "gpu-power-limit GPU 6; 1 more | " in line
 
 
-def test_a_snapshot_says_how_long_it_is(tmp_path: Path) -> None:
-    first, *others = snapshot(healthy().source()).splitlines()
-    assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(others)}
+def test_a_snapshot_states_its_length(tmp_path: Path) -> None:
+    first, *other_lines = snapshot(healthy().source()).splitlines()
+    assert msgspec.json.decode(first) == {"schema": "busbw.host/1", "lines": len(other_lines)}

@@ -27,12 +27,12 @@ def archive(path, *, errors=0, host="gpu-1", boot="one", uptime=1000):
 
 
 @pytest.mark.parametrize(("errors", "code"), [(60_000, 0), (60_500, 1)])
-def test_an_older_snapshot_tells_the_rate(tmp_path, capsys, errors, code):
+def test_an_older_snapshot_gives_the_rate(tmp_path, capsys, errors, code):
     old, new = (
         archive(tmp_path / "old.jsonl", errors=60_000),
         archive(tmp_path / "new.jsonl", errors=errors, uptime=4600),
     )
-    found = [
+    arguments = [
         "busbw",
         "check",
         "--from",
@@ -45,9 +45,11 @@ def test_an_older_snapshot_tells_the_rate(tmp_path, capsys, errors, code):
         "--format",
         "json",
     ]
-    assert main(found) == 0
+    assert main(arguments) == 0
     (port,) = [
-        one for one in json.loads(capsys.readouterr().out)["findings"] if one["subject"] == "mlx5_3"
+        finding
+        for finding in json.loads(capsys.readouterr().out)["findings"]
+        if finding["subject"] == "mlx5_3"
     ]
     assert (port["verdict"] == "warn") == bool(
         code
@@ -88,5 +90,5 @@ def test_options_that_exclude_each_other(tmp_path, capsys, options, reason):
 
 
 def test_two_readings_of_this_machine(capsys):
-    main(["busbw", "check", "--only", "disk-space", "--watch-for", "50ms", "--all"])
+    main(["busbw", "check", "--only", "disk-space", "--watch-for", "50ms", "--all", "--wide"])
     assert "BW263 disk-space" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from busbw.cli.main import cli, guarded
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.report import results
 
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Write:
 
     def make(name: str, *times_s: float, collective: str = "all_reduce") -> Path:
         rows = [
-            Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20)
+            ResultRow(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20)
             for i, time_s in enumerate(times_s)
         ]
         file = tmp_path / name
@@ -90,13 +90,13 @@ def test_directories_are_repeated_runs(
 
 def test_one_side_may_come_from_stdin(write: Write) -> None:
     a, b = write("a.json", 1e-3), write("b.json", 1e-3)
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli,
         ["compare", str(a), "-", "--format", "markdown"],
         input=b.read_bytes(),
         standalone_mode=False,
     )
-    assert "none of 1 cell slower" in done.output
+    assert "none of 1 cell slower" in result.output
 
 
 def test_invalid_arguments_are_refused(write: Write, tmp_path: Path) -> None:
@@ -145,19 +145,19 @@ def test_a_log_of_several_tables_warns_and_one_can_be_chosen(
 ) -> None:
     log = str(recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt")
     assert guarded(["compare", log, log]) == 0
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert (
-        told.err.count(
+        captured.err.count(
             f"warning: {log}: the log holds 2 tables; this is the first; choose another with"
             " --table"
         )
         == 2
     )
     assert guarded(["compare", log, log, "--table", "1", "--table", "2"]) == 1
-    told = capsys.readouterr()
-    assert "slower" in told.out and "holds 2 tables" not in told.err
+    captured = capsys.readouterr()
+    assert "slower" in captured.out and "holds 2 tables" not in captured.err
     # the recording has not all
-    assert told.err.count("rows of the table are missing or were changed") == 2
+    assert captured.err.count("rows of the table are missing or were changed") == 2
     assert refused("compare", log, log, "--table", "3").message.startswith(
         f"{log}: --table 3: the log holds 2 tables"
     )

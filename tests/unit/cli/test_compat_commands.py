@@ -25,14 +25,14 @@ def test_a_second_time_replaces_its_own_files(
     assert capsys.readouterr().out.startswith(f"22 commands in {tmp_path}; ")
 
 
-@pytest.mark.parametrize("kept", ["file", "link", "folder"])
-def test_what_is_not_its_own_is_kept_and_nothing_is_written(
-    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", ["file", "link", "folder"])
+def test_foreign_files_are_kept_and_nothing_is_written(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "sendrecv_perf"
-    if kept == "file":
+    if kind == "file":
         other.write_bytes(b"\x7fELF")
-    elif kept == "link":
+    elif kind == "link":
         other.symlink_to("/opt/nccl-tests/build/sendrecv_perf")
     else:
         other.mkdir()
@@ -58,5 +58,5 @@ def test_an_interpreter_whose_path_no_first_line_can_name(tmp_path: Path) -> Non
     )
     command.write_text(text.replace("entry()", "print(sys.argv[0])"), encoding="utf-8")
     command.chmod(0o755)
-    done = subprocess.run([command], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout) == (0, "all_reduce_perf\n"), done.stderr
+    result = subprocess.run([command], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stdout) == (0, "all_reduce_perf\n"), result.stderr

@@ -14,7 +14,7 @@ from busbw.core.rank_messages import Stalled
 from busbw.engines.registry import engine, refuse_network
 from busbw.launch.control import SoloControl
 from busbw.launch.diagnosis import Evidence, absent, conclude
-from busbw.launch.failures import DRY_RUN_HINT, explain
+from busbw.launch.failures import DRY_RUN_HINT, launcher_error
 from busbw.measure.events import Failed, failure, write_failure
 from busbw.measure.launch_plan import TooFewGpus
 from busbw.measure.rank import failure_report
@@ -53,7 +53,7 @@ def raised(function: Callable[..., object], *arguments: object) -> BusbwError:
         (NOT_HERE, "error: --engine nccl cannot", "error: BUSBW_ENGINE=nccl cannot"),
         (TooFewGpus(4, 2), "or name more --hosts", "or start it on more hosts with mpirun or srun"),
         (raised(check_writable, Path("/no/x.json")), "--json /no/x.json", "-J /no/x.json"),
-        (explain(3, ""), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
+        (launcher_error(3, ""), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
         (absent(Evidence(2, {}, {}), 5), f"hint: {DRY_RUN_HINT}", f"hint: {BY_HAND}"),
         (conclude(STUCK, 5), "or more time: --limit 600", "or more time: -T 600"),
         (NO_ENGINE, "start it as `busbw run ... -n 4`", "give -g 4"),
@@ -79,8 +79,8 @@ def options_in_errors() -> set[str]:
     ids = {"json"}  # check_writable chooses it
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            given = isinstance(node, ast.keyword) and node.arg == "options"
-            if given and isinstance(node.value, ast.List):
+            is_options = isinstance(node, ast.keyword) and node.arg == "options"
+            if is_options and isinstance(node.value, ast.List):
                 ids.update(item.value for item in node.value.elts if isinstance(item, ast.Constant))
     return ids
 

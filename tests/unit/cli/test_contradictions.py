@@ -1,5 +1,5 @@
-"""What plan and train say and return where figures contradict each other, and what an
-interrupted plan prints.
+"""Output and exit codes of plan and train where figures contradict each other, and the output of an
+interrupted plan.
 """
 
 import json
@@ -28,13 +28,13 @@ SAID = "figures contradict each other:"
 
 def trained() -> TrainResult:
     """Alone eight times as long as under DDP."""
-    made = Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2)
+    training = Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2)
     for number in range(2):
-        made.runs += [
+        training.runs += [
             TrainRun(ALONE, number, [1.6], [1.0], silent_s=[0.2]),
             TrainRun("none", number, [0.6], [3.0], silent_s=[0.2]),
         ]
-    return TrainResult(training=made)
+    return TrainResult(training=training)
 
 
 def planned(alone_s: float) -> PlanResult:
@@ -74,7 +74,7 @@ def test_a_plan_that_contradicts_itself_recommends_nothing(
     assert (SAID in captured.err) == (code == 3)
 
 
-def test_an_interrupted_plan_prints_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_plan_prints_its_measurements(capsys: pytest.CaptureFixture[str]) -> None:
     output, result = plan_command.PlanOutput(first=True), planned(0.19)
     assert result.plan is not None
     output.take(Started(PlanResult(training=result.training)))

@@ -48,10 +48,10 @@ def test_an_option_without_a_word_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = guarded(words if "" in words else (*words, ""))
-    told = capsys.readouterr()
-    assert (code, told.out) == (2, "")
-    assert told.err.splitlines()[0] == f"error: {option} '': it is empty"
-    assert "\nhint: give it a value, or leave it out" in told.err
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, "")
+    assert captured.err.splitlines()[0] == f"error: {option} '': it is empty"
+    assert "\nhint: give it a value, or leave it out" in captured.err
     assert not list(tmp_path.iterdir())
 
 
@@ -60,5 +60,5 @@ def test_options_of_a_sweep_without_a_word_are_refused(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert guarded((*RUN, name, "")) == 2
-    told = capsys.readouterr()
-    assert (told.out, "\nhint: " in told.err) == ("", True)
+    captured = capsys.readouterr()
+    assert (captured.out, "\nhint: " in captured.err) == ("", True)

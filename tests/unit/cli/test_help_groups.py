@@ -10,7 +10,7 @@ from busbw.cli.main import cli
 from busbw.cli.options.grouped import OTHERS, GroupedCommand, sections
 
 COLUMNS = 80
-OF_EVERY_COMMAND = {"config", "verbose", "version"}
+OF_EVERY_COMMAND = {"config", "verbose", "version", "wide"}
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

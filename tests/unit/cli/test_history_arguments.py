@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import results
 
@@ -35,8 +35,8 @@ def busbw(
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO())
         code = guarded(["history", *words])
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -53,7 +53,7 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
             for side in (0, 1)
         ]
         rows.append(
-            Row(
+            ResultRow(
                 size,
                 size // 4,
                 "float",
@@ -77,7 +77,7 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
 
 
 @pytest.fixture
-def kept(busbw: Busbw, tmp_path: Path) -> list[str]:
+def stored_runs(busbw: Busbw, tmp_path: Path) -> list[str]:
     """19 runs in the history."""
     files = [write(tmp_path / f"run_{number}.json", number) for number in range(19)]
     assert busbw("add", *files)[0] == 0
@@ -92,28 +92,28 @@ def test_adding_a_run_twice_stores_it_once(busbw: Busbw, tmp_path: Path) -> None
 
 
 def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Path) -> None:
-    code, _, told = busbw("add", write(tmp_path / "a.json", 1), "missing.json")
-    assert (code, told.splitlines()[0]) == (2, "error: missing.json: No such file or directory")
+    code, _, err = busbw("add", write(tmp_path / "a.json", 1), "missing.json")
+    assert (code, err.splitlines()[0]) == (2, "error: missing.json: No such file or directory")
     assert busbw("list")[0] == 2
 
 
 def test_the_list_is_newest_first_with_machine_sizes_and_peak(
-    busbw: Busbw, kept: list[str]
+    busbw: Busbw, stored_runs: list[str]
 ) -> None:
-    code, out, _ = busbw("list")
-    titles, newest, *others = out.splitlines()
+    code, out, _ = busbw("list", "--wide")
+    titles, newest, *other_lines = out.splitlines()
     assert code == 0
     assert titles.split("  ")[:2] == ["id", "when"]
     assert newest.startswith("19  2026-11-19 08:00:00  all_reduce  8 B to 1 GiB")
     assert newest.endswith("classic  2.28.9  gpu-7: 8 x NVIDIA H200, nccl")
-    assert len(others) == 18
+    assert len(other_lines) == 18
     assert busbw("list", "--collective", "allgather") == (0, "", "no such run\n")
     assert len(busbw("list", "--machine", "GPU-7")[1].splitlines()) == 20
     assert busbw("list", "--collective", "all_redcue")[0] == 2
 
 
-def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[str]) -> None:
-    code, out, _ = busbw("plot", "--size", "1G", "--last", "3")
+def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, stored_runs: list[str]) -> None:
+    code, out, _ = busbw("plot", "--size", "1G", "--last", "3", "--wide")
     above, below = out.split("\n\nAllReduce")
     assert code == 0
     assert above.startswith(
@@ -123,11 +123,13 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
     )
     assert "1 GiB in place" in below
     assert max(line.count("█") for line in above.splitlines()) == 40
-    code, _, told = busbw("plot", "--size", "3M")
-    assert (code, "no such run has 3 MiB" in told) == (2, True)
+    code, _, err = busbw("plot", "--size", "3M")
+    assert (code, "no such run has 3 MiB" in err) == (2, True)
 
 
-def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_a_slower_run_makes_check_exit_1(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
+) -> None:
     code, out, _ = busbw("check", write(tmp_path / "fine.json", 20))
     assert (code, out.splitlines()[0]) == (
         0,
@@ -144,15 +146,15 @@ def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path
 def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2)))
     slow = write(tmp_path / "slow.json", 21, slower=4.0, complete=False)
-    code, out, told = busbw("check", slow)
+    code, out, err = busbw("check", slow, "--wide")
     first = (
         "UNKNOWN  2 comparable runs of this machine are stored; 3 show large changes, 19 are needed"
         " for 95 % confidence"
     )
     assert (code, out.splitlines()[0]) == (3, first)
-    assert "note: slow.json is of a sweep that did not end" in told
-    less = told.split("--confidence ")[1].strip()
-    assert busbw("check", slow, "--confidence", less)[0] == 1
+    assert "note: slow.json is of a sweep that did not end" in err
+    lower_confidence = err.split("--confidence ")[1].strip()
+    assert busbw("check", slow, "--confidence", lower_confidence)[0] == 1
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2, 7)))
     assert (
         "hint: add --last 99"
@@ -162,25 +164,23 @@ def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> N
     )
 
 
-def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(
-    busbw: Busbw, tmp_path: Path
-) -> None:
+def test_three_runs_show_large_changes_with_their_confidence(busbw: Busbw, tmp_path: Path) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(3)))
-    code, out, told = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0))
-    assert (code, told) == (1, "")
+    code, out, err = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0), "--wide")
+    assert (code, err) == (1, "")
     assert out.startswith("SLOWER  1 of 6 cells than in the last 3 runs, largest 4.")
     assert (
         "judged by the spread of 3 runs: the chance" in out
         and "is 5 % or less if times vary like a normal" in out
     )
     like = write(tmp_path / "like.json", 22)
-    code, out, told = busbw("check", like)
+    code, out, err = busbw("check", like, "--wide")
     assert code == 3
     assert out.startswith(
         "UNKNOWN  no cell is clearly slower than in the last 3 runs, but 2 of 6 cells may be slower"
         " by more than 10 %, at most "
     )
-    assert "hint: busbw history add" in told
+    assert "hint: busbw history add" in err
     code, out, _ = busbw("check", like, "--tolerance", "60%")
     assert (code, out.splitlines()[0]) == (
         0,
@@ -191,22 +191,22 @@ def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(
 def test_the_least_tolerance_that_would_do_is_named(busbw: Busbw, tmp_path: Path) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(6)))
     like = write(tmp_path / "like.json", 22)
-    code, _, told = busbw("check", like, "--tolerance", "1%")
+    code, _, err = busbw("check", like, "--tolerance", "1%")
     assert code == 3
-    least = int(told.split("--tolerance ")[1].strip().removesuffix("%"))
+    least = int(err.split("--tolerance ")[1].strip().removesuffix("%"))
     assert busbw("check", like, "--tolerance", f"{least}%")[0] == 0
     assert busbw("check", like, "--tolerance", f"{least - 1}%")[0] == 3
 
 
-def test_what_differs_from_the_newest_run_is_named(
-    busbw: Busbw, kept: list[str], tmp_path: Path
+def test_differences_from_the_newest_run_are_named(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
-    other = json.loads((tmp_path / kept[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
+    other = json.loads((tmp_path / stored_runs[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
     other["library"] |= {"nccl": 23001, "versions": {"nccl4py": "0.7"}}
     other["environment"] = {"NCCL_ALGO": "Ring", "PMIX_RANK": "3"}
     (tmp_path / "other.json").write_text(json.dumps(other))
-    code, _, told = busbw("check", "other.json")
-    assert (code, told) == (
+    code, _, err = busbw("check", "other.json")
+    assert (code, err) == (
         0,
         "note: unlike run 19: NCCL 2.28.9 -> 2.30.1, NCCL_ALGO unset -> Ring\n",
     )
@@ -217,18 +217,18 @@ def test_what_differs_from_the_newest_run_is_named(
 
 
 def test_an_unusual_run_is_named_and_its_removal_offered(
-    busbw: Busbw, kept: list[str], tmp_path: Path
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     busbw("add", write(tmp_path / "odd.json", 19, slower=3.0))
     slow = write(tmp_path / "slow.json", 21, slower=1.4)
-    code, out, told = busbw("check", slow)
+    code, out, err = busbw("check", slow, "--wide")
     assert code == 3
     assert out.startswith(
         "UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39"
     )
     assert "which may be chance: run 20 is unusual too\n" in out and "1 GiB  out of place" in out
     assert (
-        told
+        err
         == "\nhint: run 20 is far from the others; remove what had a known fault: busbw history rm"
         " 20\n"
     )
@@ -236,9 +236,11 @@ def test_an_unusual_run_is_named_and_its_removal_offered(
     assert busbw("check", slow)[0] == 1
 
 
-def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_a_run_is_shown_again_in_any_format(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
+) -> None:
     code, out, _ = busbw("show", "7", "--format", "json")
-    assert (code, out) == (0, (tmp_path / kept[6]).read_text())
+    assert (code, out) == (0, (tmp_path / stored_runs[6]).read_text())
     assert busbw("show", "7")[1].startswith("AllReduce, 8 x NVIDIA H200 on 1 host")
     for missing in ("20", "-1", "9" * 30):
         assert busbw("show", "--", missing)[::2] == (
@@ -247,29 +249,29 @@ def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_p
         )
 
 
-def test_runs_are_removed_all_or_none(busbw: Busbw, kept: list[str]) -> None:
+def test_runs_are_removed_all_or_none(busbw: Busbw, stored_runs: list[str]) -> None:
     assert busbw("rm", "3", "99", "--yes")[0] == 2
-    code, _, told = busbw("rm", "3")
-    assert (code, told.splitlines()[-1]) == (2, "hint: add --yes")  # nobody can answer
+    code, _, err = busbw("rm", "3")
+    assert (code, err.splitlines()[-1]) == (2, "hint: add --yes")  # nobody can answer
     assert len(busbw("list")[1].splitlines()) == 20
     assert busbw("rm", "3", "4", "4", "--yes") == (0, "", "removed 2 runs\n")
     assert [line.split()[0] for line in busbw("list")[1].splitlines()[-3:]] == ["5", "2", "1"]
     # of 17: also its cells are gone
-    assert "is 5.56 %" in busbw("check", kept[2], "--confidence", "94%")[1]
-    assert busbw("add", kept[2])[1].endswith("run 20\n")
+    assert "is 5.56 %" in busbw("check", stored_runs[2], "--confidence", "94%")[1]
+    assert busbw("add", stored_runs[2])[1].endswith("run 20\n")
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "left"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)]
+    ("typed", "code", "remaining"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)]
 )
 def test_a_person_is_asked(
-    typed: str, code: int, left: int, busbw: Busbw, kept: list[str], tmp_path: Path
+    typed: str, code: int, remaining: int, busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     lead, follow = pty.openpty()
     try:
         os.write(lead, typed.encode() + b"\n")
         words = [sys.executable, "-m", "busbw", "history", "rm", "5"]
-        done = subprocess.run(
+        result = subprocess.run(
             words,
             stdin=follow,
             capture_output=True,
@@ -281,9 +283,9 @@ def test_a_person_is_asked(
     finally:
         os.close(lead)
         os.close(follow)
-    assert done.returncode == code
-    assert "remove run 5?" in done.stderr
-    assert len(busbw("list")[1].splitlines()) == left + 1
+    assert result.returncode == code
+    assert "remove run 5?" in result.stderr
+    assert len(busbw("list")[1].splitlines()) == remaining + 1
 
 
 def _controlled() -> None:
@@ -292,10 +294,12 @@ def _controlled() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
-    bare = json.loads((tmp_path / kept[0]).read_text()) | {"start": ""}
+def test_an_export_is_read_back_without_loss(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
+) -> None:
+    bare = json.loads((tmp_path / stored_runs[0]).read_text()) | {"start": ""}
     (tmp_path / "bare.json").write_text(json.dumps(bare))
-    nan = json.loads((tmp_path / kept[1]).read_text())
+    nan = json.loads((tmp_path / stored_runs[1]).read_text())
     nan["rows"][0]["out_of_place"]["busbw"] = "nan"
     (tmp_path / "nan.json").write_text(json.dumps(nan))
     busbw("add", "bare.json", "nan.json")
@@ -313,13 +317,13 @@ def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_
 
 
 def test_a_damaged_line_of_an_export_is_named_and_nothing_added(
-    busbw: Busbw, kept: list[str], tmp_path: Path
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     first, second, *_ = busbw("export")[1].splitlines()
     for broken in (second[:500], "garbage"):
         (tmp_path / "damaged.jsonl").write_text(f"{first}\n{broken}\n{first}\n")
-        code, _, told = busbw("add", "damaged.jsonl", "--db", "new.sqlite")
-        assert (code, told.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
+        code, _, err = busbw("add", "damaged.jsonl", "--db", "new.sqlite")
+        assert (code, err.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
     assert busbw("list", "--db", "new.sqlite")[0] == 2
     (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
     assert busbw("check", "two.jsonl")[2].startswith(
@@ -327,21 +331,23 @@ def test_a_damaged_line_of_an_export_is_named_and_nothing_added(
     )
 
 
-def test_a_damaged_result_names_its_run(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_a_damaged_result_names_its_run(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
+) -> None:
     with closing(sqlite3.connect(tmp_path / "data/busbw/history.sqlite")) as connection:
         connection.execute("UPDATE runs SET result = substr(result, 1, 500) WHERE id = 19")
         connection.commit()
-    for words in (("show", "19"), ("export", "19"), ("check", kept[0])):
-        code, _, told = busbw(*words)
+    for words in (("show", "19"), ("export", "19"), ("check", stored_runs[0])):
+        code, _, err = busbw(*words)
         assert (
             code == 2
-            and told.startswith("error: run 19 is stored with an error: ")
-            and told.endswith("busbw history rm 19\n")
+            and err.startswith("error: run 19 is stored with an error: ")
+            and err.endswith("busbw history rm 19\n")
         )
 
 
 def test_a_history_in_a_directory_that_cannot_be_written_is_read(
-    busbw: Busbw, kept: list[str], tmp_path: Path
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     script = (
         'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do'
@@ -349,13 +355,13 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
     )
     try:
         words = ["unshare", "-rm", "sh", "-c", script, sys.executable]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
         pytest.skip("needs unshare, of util-linux")
-    if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip(f"no mount of one's own here: {done.stderr.strip()}")
-    assert (len(done.stdout.splitlines()), done.returncode) == (20, 2)
-    assert "readonly database" in done.stderr
+    if "unshare" in result.stderr or "mount" in result.stderr:
+        pytest.skip(f"no mount of one's own here: {result.stderr.strip()}")
+    assert (len(result.stdout.splitlines()), result.returncode) == (20, 2)
+    assert "readonly database" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -367,7 +373,7 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
         ("benchmarks/tune_2xh100_202611/table", "tuner table"),
     ],
 )
-def test_a_file_that_is_no_sweep_is_called_what_it_is(
+def test_a_file_without_a_sweep_is_named_by_its_kind(
     file: str, title: str, busbw: Busbw, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = Path(__file__).parents[3] / file
@@ -377,11 +383,13 @@ def test_a_file_that_is_no_sweep_is_called_what_it_is(
 
 
 def test_an_export_to_files_that_busbw_show_reads(
-    busbw: Busbw, kept: list[str], tmp_path: Path
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     code, out, _ = busbw("export", "2", "3", "-d", "some/where")
     assert (code, out) == (0, "some/where/run-2.json\nsome/where/run-3.json\n")
-    assert (tmp_path / "some/where/run-2.json").read_text() == (tmp_path / kept[1]).read_text()
+    assert (tmp_path / "some/where/run-2.json").read_text() == (
+        tmp_path / stored_runs[1]
+    ).read_text()
     assert busbw("export", "2", "4", "-d", "some/where")[0] == 2
     assert not (tmp_path / "some/where/run-4.json").exists()
     assert busbw("export", "2", "4", "-d", "some/where", "--force")[0] == 0
@@ -391,8 +399,8 @@ def test_an_export_to_files_that_busbw_show_reads(
     assert busbw("export", "-d", "run_1.json")[0] == 2
 
 
-def test_a_run_is_not_compared_with_itself(busbw: Busbw, kept: list[str]) -> None:
-    assert "judged by the spread of 18 runs" in busbw("check", kept[0])[1]
+def test_a_run_is_not_compared_with_itself(busbw: Busbw, stored_runs: list[str]) -> None:
+    assert "judged by the spread of 18 runs" in busbw("check", stored_runs[0])[1]
 
 
 def test_another_file_can_be_named(busbw: Busbw, tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def test_tuning_reaches_the_ranks_as_variables(
     line = capsys.readouterr().out.split()
     assert line[1:3] == ["-n", "3"]
     set_to = [word for before, word in pairwise(line) if before == "-x"]
-    folder, _, own = set_to.pop(0).removeprefix("PYTHONPATH=").partition(":")
-    assert (Path(folder) / "horovod" / "__init__.py").exists() and own == "/own"
+    folder, _, user_path = set_to.pop(0).removeprefix("PYTHONPATH=").partition(":")
+    assert (Path(folder) / "horovod" / "__init__.py").exists() and user_path == "/own"
     assert set_to == [
         "HOROVOD_TIMELINE=t.json",
         "HOROVOD_FUSION_THRESHOLD=2097152",
@@ -56,7 +56,7 @@ def test_options_of_job_scripts_without_effect_are_named(
     assert out.split()[1:3] == ["--timestamp-output", "-n"] and " -x HOROVOD_CYCLE_TIME=2.5 " in out
 
 
-def test_hosts_get_what_steers_communication(
+def test_hosts_get_communication_variables(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("OMPI_MCA_plm", raising=False)  # of images without ssh

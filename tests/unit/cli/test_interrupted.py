@@ -23,5 +23,5 @@ main.entry()
 def test_an_interrupt_in_generated_code_is_an_exit_code_like_any_other(tmp_path: Path) -> None:
     """Python remembers it, and ends by the signal what `python -m` runs."""
     Path(tmp_path, "program.py").write_text(PROGRAM)
-    done = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False)
-    assert done.returncode == Exit.INTERRUPTED
+    result = subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False)
+    assert result.returncode == Exit.INTERRUPTED

@@ -65,7 +65,7 @@ def test_a_name_that_leads_to_another_folder_is_refused(words, capsys):
 
 
 @pytest.mark.parametrize("words", [["up"], ["exec", "h1", "--", "true"], ["status"], ["down"]])
-def test_another_user_than_root_is_told(words, monkeypatch, capsys):
+def test_a_user_other_than_root_gets_an_error(words, monkeypatch, capsys):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main(["busbw", "lab", *words]) == 3
     assert (
@@ -113,13 +113,13 @@ def test_a_made_lab_is_printed_with_the_commands_that_use_it():
     ]
 
 
-def test_status_says_what_has_ended():
-    made = lab()
+def test_status_names_ended_parts():
+    test_lab = lab()
     hosts = [
-        HostStatus(host=made.hosts[0], there=True, processes=1, sshd=False),
-        HostStatus(host=made.hosts[1], there=False, processes=0, sshd=False),
+        HostStatus(host=test_lab.hosts[0], there=True, processes=1, sshd=False),
+        HostStatus(host=test_lab.hosts[1], there=False, processes=0, sshd=False),
     ]
-    status = LabStatus(lab=made, leftover=False, hosts=hosts)
+    status = LabStatus(lab=test_lab, leftover=False, hosts=hosts)
     assert not status.fine
     assert view.status([status]).splitlines() == [
         "lab: 2 hosts, no rate limit, MTU 9000",
@@ -129,7 +129,7 @@ def test_status_says_what_has_ended():
     ]
 
 
-def test_status_says_what_was_left_behind():
+def test_status_names_leftovers():
     status = LabStatus(lab=lab(), leftover=True, hosts=[])
     assert not status.fine
     assert (

@@ -1,5 +1,5 @@
-"""The command line of busbw link: what does not fit together is refused, and exit codes say what
-is known.
+"""The command line of busbw link: contradictory options are refused, and exit codes give the
+outcome.
 """
 
 import json
@@ -35,7 +35,7 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
         ("--hosts h1,h2,h3 --suspect hosts", "--suspect: 3 hosts cannot be compared"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_contradictory_options_are_refused(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert guarded(["link", *words.split()]) == 2
@@ -66,7 +66,7 @@ def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]],
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "message"),
+    ("place", "value", "message"),
     [
         (("flows", 0, "sender"), 2**70, f"a flow is on rail 0 between hosts {2**70} and "),
         (("flows", 3, "receiver"), 4, "but there are 1 rail and 4 hosts"),
@@ -76,14 +76,14 @@ def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]],
     ],
 )
 def test_a_file_that_names_no_host_of_its_own_is_refused(
-    where: tuple[str, int, str],
+    place: tuple[str, int, str],
     value: Any,
     message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = json.loads(FOUR_HOSTS.read_bytes())
-    listed, number, field = where
+    listed, number, field = place
     document[listed][number][field] = value
     file = tmp_path / "r.json"
     file.write_text(json.dumps(document))
@@ -115,7 +115,7 @@ def test_files_are_replaced_only_with_force(
         ),
     ],
 )
-def test_hosts_that_could_not_be_told_apart_are_unknown(
+def test_hosts_that_could_not_be_distinguished_are_unknown(
     fields: dict[str, Any], code: int, message: str
 ) -> None:
     report = SuspectReport(

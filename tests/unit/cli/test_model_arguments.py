@@ -70,7 +70,7 @@ def run(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("explain missing.json", 2, "missing.json: No such file"),
     ],
 )
-def test_errors_name_the_value_and_what_to_type(
+def test_errors_name_the_value_and_the_correct_form(
     arguments: str, code: int, message: str, capsys: Captured
 ) -> None:
     exit_code, out, err = run(arguments, capsys)
@@ -115,9 +115,9 @@ def test_this_host_is_used_where_it_has_gpus(
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
     monkeypatch.setattr(system_options, "read_host", lambda: host)
-    _, here, _ = run("predict --nodes 2 --format json", capsys)
+    _, this_host, _ = run("predict --nodes 2 --format json", capsys)
     _, described, _ = run("predict --nodes 2 --format json --system h100x8", capsys)
-    levels = [json.loads(text)["bounds"]["levels"] for text in (here, described)]
+    levels = [json.loads(text)["bounds"]["levels"] for text in (this_host, described)]
     assert levels[0] == levels[1]
 
 
@@ -145,7 +145,9 @@ def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
 
 def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
-    code, out, _ = run(f"predict --system h100x8 --nodes 2,4 -b 1G --calibrate {file}", capsys)
+    code, out, _ = run(
+        f"predict --system h100x8 --nodes 2,4 -b 1G --wide --calibrate {file}", capsys
+    )
     assert code == 0
     assert "calibrated all_reduce NVLSTree Simple" in out
     assert "from 5 times on up to 2 hosts" in out
@@ -175,13 +177,13 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
-    comm = tally.comm(16, members=range(16))
-    tally.add(Arguments(comm, "all_reduce", 1 << 30), 7)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    comm = tally.add_comm(16, members=range(16))
+    tally.add_calls(Arguments(comm, "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "in 7 calls" in out) == (0, True)
-    tally.add(Arguments(comm, "all_reduce", 0), 2)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    tally.add_calls(Arguments(comm, "all_reduce", 0), 2)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
 
@@ -191,21 +193,21 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
-    tally.add(
-        Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
+    tally.add_calls(
+        Arguments(tally.add_comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
     )
-    file.write_bytes(b"".join(lines(tally.pattern())))
-    asked = f"predict --system h100x8 --pattern {file}"
-    code, out, _ = run(asked, capsys)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
+    command = f"predict --system h100x8 --wide --pattern {file}"
+    code, out, _ = run(command, capsys)
     assert (code, out.splitlines()[:2]) == (
         0,
         [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"],
     )
-    assert " on 8 hosts x 2 H100 " in run(f"{asked} --gpus 2 --nodes 8", capsys)[1]
-    code, _, err = run(f"{asked} --nodes 16", capsys)
+    assert " on 8 hosts x 2 H100 " in run(f"{command} --gpus 2 --nodes 8", capsys)[1]
+    code, _, err = run(f"{command} --nodes 16", capsys)
     assert code == 2
     assert "the pattern is of 16 ranks, not 128" in err and "--scale bytes or --scale count" in err
-    code, out, _ = run(f"{asked} --nodes 16 --scale count --format json", capsys)
+    code, out, _ = run(f"{command} --nodes 16 --scale count --format json", capsys)
     answer = json.loads(out)
     assert (
         answer["ranks"],
@@ -214,7 +216,8 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
         answer["rows"][0]["bytes"],
     ) == (128, 16, "count", 8 << 30)
     assert (
-        "128 ranks, scaled from 16 by bytes" in run(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+        "128 ranks, scaled from 16 by bytes"
+        in run(f"{command} --nodes 16 --scale bytes", capsys)[1]
     )
 
 
@@ -223,11 +226,11 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
 ) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(ranks=[0]), ordered=False)
-    tally.add(Arguments(tally.comm(0, read=1), "all_reduce", 1 << 30), 7)
-    file.write_bytes(b"".join(lines(tally.pattern())))
+    tally.add_calls(Arguments(tally.add_comm(0, read=1), "all_reduce", 1 << 30), 7)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
-    code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4 --wide", capsys)
     assert (
         code,
         "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split()),

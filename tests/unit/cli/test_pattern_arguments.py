@@ -41,8 +41,8 @@ def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
     file: str, code: int, capsys: Output
 ) -> None:
     assert guarded(["show", file]) == code
-    told = capsys.readouterr()
-    assert bool(told.out) == (code != 2) and bool(told.err) == (code == 2)
+    captured = capsys.readouterr()
+    assert bool(captured.out) == (code != 2) and bool(captured.err) == (code == 2)
 
 
 @pytest.mark.usefixtures("samples")
@@ -54,7 +54,7 @@ def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
         ("simai_moe.txt", "bytes (average of all ranks; the calls are not timed)"),
     ],
 )
-def test_the_table_says_what_it_is_sorted_by_and_fits_80_columns(
+def test_the_table_names_its_sort_key_and_fits_80_columns(
     file: str, kind: str, capsys: Output
 ) -> None:
     assert guarded(["show", file]) == 0
@@ -101,13 +101,13 @@ def test_record_is_a_format_like_the_others(tmp_path: Path, capsys: Output) -> N
 @pytest.mark.usefixtures("samples")
 def test_pattern_csv_of_a_log(capsys: Output) -> None:
     assert guarded(["show", "nccl_2.23_fsdp.log", "--format", "pattern-csv", "--calls"]) == 0
-    told = capsys.readouterr()
-    assert told.out.splitlines()[1:] == [
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[1:] == [
         "allgather,2359808,float32,4,?,?,37756928,?,2",
         "broadcast,1,int64,4,?,?,8,?,1",
         "broadcast,3145,uint8,4,?,?,3145,?,1",
     ]
-    assert "note: 3 of 4 ranks were read, 0-2" in told.err
+    assert "note: 3 of 4 ranks were read, 0-2" in captured.err
 
 
 def test_invalid_arguments_are_refused(samples: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""`busbw plan` refuses words that is invalid before anything is started, and says what to type
-instead.
+"""`busbw plan` refuses invalid arguments before anything starts, and the hint names the correct
+form.
 """
 
 import pytest

@@ -38,11 +38,11 @@ def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None
         ' "$NCCL_SOCKET_IFNAME"; sh -c env'
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
-    assert done.stdout.startswith(f"{plugin}|busbw|lo")
-    assert f"NCCL_NET_PLUGIN={plugin}\n" in done.stdout, (
+    assert result.stdout.startswith(f"{plugin}|busbw|lo")
+    assert f"NCCL_NET_PLUGIN={plugin}\n" in result.stdout, (
         "programs that the shell starts have it too"
     )
 
@@ -68,7 +68,7 @@ def test_json_and_dotenv_hold_the_same(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "chosen", "made"),
+    ("gpus", "chosen", "sets_threads"),
     [(1, "", True), (1, "512", False), (2, "", False), (None, "", False)],
 )
 def test_one_gpu_hosts_get_256_threads_unless_set(
@@ -77,16 +77,16 @@ def test_one_gpu_hosts_get_256_threads_unless_set(
     capsys: pytest.CaptureFixture[str],
     gpus: int | None,
     chosen: str,
-    made: bool,
+    sets_threads: bool,
 ) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     monkeypatch.setattr(nvml, "count", lambda: gpus)
     monkeypatch.setenv("NCCL_NTHREADS", chosen)
     assert main(PRINT) == Exit.OK
-    told = capsys.readouterr()
-    assert ("export NCCL_NTHREADS=256\n" in told.out) == made
-    alike = "NCCL_MIN_NCHANNELS=8" + (" and NCCL_NTHREADS=256" if made else "")
-    assert f"note: {alike} must be the same on all hosts\n" in told.err
+    captured = capsys.readouterr()
+    assert ("export NCCL_NTHREADS=256\n" in captured.out) == sets_threads
+    alike = "NCCL_MIN_NCHANNELS=8" + (" and NCCL_NTHREADS=256" if sets_threads else "")
+    assert f"note: {alike} must be the same on all hosts\n" in captured.err
 
 
 def test_a_link_that_two_channels_fill_needs_no_more(
@@ -120,8 +120,8 @@ def test_invalid_arguments_print_no_variables(
     message: str,
 ) -> None:
     assert main([*PRINT, *words]) == code
-    told = capsys.readouterr()
-    assert (told.out, told.err.startswith(message)) == ("", True)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.startswith(message)) == ("", True)
 
 
 def test_a_plugin_that_nccl_could_not_load_prints_no_variables(
@@ -129,6 +129,6 @@ def test_a_plugin_that_nccl_could_not_load_prints_no_variables(
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(library("int other;")))
     assert main(PRINT) == Exit.UNKNOWN
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "it has no ncclNetPlugin_v8, ncclNetPlugin_v11\n\nhint: " in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "it has no ncclNetPlugin_v8, ncclNetPlugin_v11\n\nhint: " in captured.err

@@ -1,5 +1,5 @@
-"""`busbw run` refuses invalid arguments before anything is started, and says what to type
-instead.
+"""`busbw run` refuses invalid arguments before anything starts, and the hint names the correct
+form.
 """
 
 import json
@@ -159,7 +159,7 @@ def test_json_on_stdout_needs_no_format_and_takes_its_own(
         (["--check", "0"], "--soak with --check 0: nothing would be verified"),
     ],
 )
-def test_a_soak_refuses_what_contradicts_it(capsys, words, message):
+def test_a_soak_refuses_contradictory_options(capsys, words, message):
     assert guarded(["run", "all_reduce", "--engine", "sim", "--soak", "1", *words]) == 2
     assert message in capsys.readouterr().err
 

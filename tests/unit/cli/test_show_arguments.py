@@ -1,4 +1,4 @@
-"""What `busbw show`, and all that read a result, say of a file that holds no sweep."""
+"""Errors of `busbw show`, and of all commands that read a result, for a file without a sweep."""
 
 import json
 from importlib.resources import files
@@ -9,7 +9,7 @@ import pytest
 
 from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
@@ -37,7 +37,7 @@ HOSTS = ROOT / "tests" / "hosts"
     ],
     ids=["compare", "explain", "show"],
 )
-def test_a_file_is_called_what_it_is(
+def test_a_file_is_named_by_its_kind(
     words: tuple[str, ...],
     message: str,
     planned: bool,
@@ -76,13 +76,13 @@ def test_one_rank_has_nothing_to_explain(
     collective: str, system: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = Cell(1e-3, 1e9, 5e9)  # some programs print a busbw for one rank too
-    rows = [Row(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
-    alone = Result(
+    rows = [ResultRow(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
+    one_rank = Result(
         SweepSpec(collective=collective),
         rows=rows,
         world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1),
     )
-    (tmp_path / "one.json").write_text(results.render(alone))
+    (tmp_path / "one.json").write_text(results.render(one_rank))
     assert guarded(("explain", str(tmp_path / "one.json"), *system)) == 3
     assert "one.json: with one rank no data crosses a link" in capsys.readouterr().err
 
@@ -90,9 +90,9 @@ def test_one_rank_has_nothing_to_explain(
 def check_schema(*texts: str) -> None:
     """Each of these fits the schema that the package has for it."""
     for text in texts:
-        written = json.loads(text)
-        name = f"{written['schema'].replace('/', '-')}.schema.json"
-        jsonschema.validate(written, json.loads((files("busbw") / "schemas" / name).read_text()))
+        document = json.loads(text)
+        name = f"{document['schema'].replace('/', '-')}.schema.json"
+        jsonschema.validate(document, json.loads((files("busbw") / "schemas" / name).read_text()))
 
 
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")
@@ -202,11 +202,11 @@ def test_a_tuner_table_is_shown(
     rule = "4 * all_reduce 1024 1048576 Ring LL128 8   # 12.1 % less time"
     (tmp_path / "t.table").write_text(f"busbw-tuner-table 1\nabout device NVIDIA H200\n{rule}\n")
     assert guarded(("show", "t.table")) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(
+    output = capsys.readouterr().out
+    assert output.startswith(
         "device    NVIDIA H200\n\nranks  hosts  collective   from     to  choice"
     )
-    assert shown.endswith(
+    assert output.endswith(
         "    4    any  all_reduce  1 KiB  1 MiB  Ring LL128, 8 channels  12.1 % less time\n"
     )
     assert guarded(("report", ".")) == 0
@@ -214,6 +214,6 @@ def test_a_tuner_table_is_shown(
     assert guarded(("show", "t.table")) == 2
 
 
-def test_every_kind_has_a_schema_of_its_own() -> None:
+def test_every_kind_has_its_own_schema() -> None:
     assert len(file_kinds.BY_SCHEMA) == len(file_kinds.KINDS)
     assert not file_kinds.BY_SCHEMA.keys() & SCHEMAS.keys()

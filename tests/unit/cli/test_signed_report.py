@@ -79,19 +79,19 @@ def verified(lines: list[str]) -> subprocess.CompletedProcess[str]:
 
 def test_the_printed_commands_verify_the_page(signed):
     assert signed[:2] == ["proof.html", "proof.html.sig"]
-    done = verified(signed)
-    assert done.returncode == 0 and done.stdout.startswith(
+    result = verified(signed)
+    assert result.returncode == 0 and result.stdout.startswith(
         'Good "busbw" signature for busbw with ED25519 key'
-    ), done.stderr
+    ), result.stderr
 
 
 def test_a_changed_byte_fails(signed):
     page = Path("proof.html")
     data = bytearray(page.read_bytes())
     at = data.index(b"&quot;" if b"&quot;" in data else b'"time_s"') + 40
-    for place in (at, 0, len(data) - 1, len(data) // 2):
+    for position in (at, 0, len(data) - 1, len(data) // 2):
         changed = bytearray(data)
-        changed[place] ^= 1
+        changed[position] ^= 1
         page.write_bytes(changed)
         assert verified(signed).returncode != 0
     page.write_bytes(data)
@@ -102,9 +102,9 @@ def test_another_key_does_not_verify(signed):
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "other"], check=True, timeout=30
     )
-    own = Path("key.pub").read_text().split()[1]
+    own_key = Path("key.pub").read_text().split()[1]
     other = Path("other.pub").read_text().split()[1]
-    assert verified([line.replace(own, other) for line in signed]).returncode != 0
+    assert verified([line.replace(own_key, other) for line in signed]).returncode != 0
 
 
 def test_the_comparison_can_be_computed_from_the_page_alone(signed, capsys):
@@ -136,7 +136,7 @@ def test_results_in_the_page_are_the_results(signed, capsys):
         (["report", "before.json", "-o", "-", "--sign", "key"], "--sign signs a file"),
     ],
 )
-def test_what_cannot_be_done_is_a_usage_error(signed, capsys, words, message):
+def test_impossible_requests_are_usage_errors(signed, capsys, words, message):
     assert guarded(words) == 2
     assert message in capsys.readouterr().err
 

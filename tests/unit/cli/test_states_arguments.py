@@ -45,7 +45,7 @@ def test_options_that_do_not_belong_are_refused(words, message, capsys):
     assert capsys.readouterr().err.startswith(message)
 
 
-def test_a_plan_says_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
+def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert (
         guarded(
@@ -78,7 +78,7 @@ def test_a_plan_says_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
         "  busbw train gpt --params 3B --batch-size 4 --sequence 1024 --recompute --compare"
         " compute,offload"
     )
-    ways = json.loads((tmp_path / "p.json").read_text())["ways"]
-    assert [bool(way["lacks"]) for way in ways] == [True, False, False]
+    plans = json.loads((tmp_path / "p.json").read_text())["ways"]
+    assert [bool(plan["lacks"]) for plan in plans] == [True, False, False]
     assert guarded(["plan", "gpt", "--params", "70B", "--memory", *MACHINE]) == 1
     assert "nothing fits" in capsys.readouterr().out

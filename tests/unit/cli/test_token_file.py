@@ -38,7 +38,7 @@ def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o444])
-def test_a_token_of_ones_own_is_taken(tmp_path, mode):
+def test_a_private_token_file_is_accepted(tmp_path, mode):
     file = tmp_path / "token"
     file.write_text(" s3cret\n")
     file.chmod(mode)

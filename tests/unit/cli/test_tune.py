@@ -1,4 +1,4 @@
-"""What `busbw tune` refuses before it starts any rank."""
+"""Arguments that `busbw tune` refuses before it starts any rank."""
 
 from pathlib import Path
 
@@ -83,9 +83,9 @@ def test_bad_input_is_explained(
         "endless": "all_reduce float sum 8 9999999 +1",
     }.items():
         Path(name).write_text(f"{head}about measured {swept}\n")
-    got = main(["busbw", "tune", *words])
-    said_by = capsys.readouterr().err
-    assert (got, message in said_by) == (code, True), said_by
+    exit_code = main(["busbw", "tune", *words])
+    err = capsys.readouterr().err
+    assert (exit_code, message in err) == (code, True), err
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_the_forms_of_a_spec() -> None:
     assert parse_counts("file:counts.csv") == parse_counts("counts.csv") == MatrixFile("counts.csv")
 
 
-def test_the_complete_text_names_what_matters() -> None:
+def test_the_complete_text_of_counts() -> None:
     assert Zipf(1.05).text == "zipf:1.05,rows=10000000,seed=1"
     assert (
         Zipf(1.05, dedup=True, sorted=True).text == "zipf:1.05,rows=10000000,ids=65536,dedup,sorted"

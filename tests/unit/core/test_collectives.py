@@ -52,9 +52,9 @@ def test_the_bus_factor_is_exact_for_any_number_of_ranks(row: Collective) -> Non
     factor = NCCL_TESTS[row.name][4]
     assert row.formula == factor
     for n in (1, 2, 3, 4, 7, 8, 16, 1000, 16384):
-        got = row.bus_factor(n)
-        assert isinstance(got, Fraction)
-        assert got == FACTORS[factor](n)
+        factor_of_row = row.bus_factor(n)
+        assert isinstance(factor_of_row, Fraction)
+        assert factor_of_row == FACTORS[factor](n)
 
 
 @ALL
@@ -136,7 +136,7 @@ def test_no_spelling_belongs_to_two_rows() -> None:
         sorted({key(name) for name in (row.name, row.title, row.torch_name, *row.aliases)})
         for row in COLLECTIVES
     ]
-    spellings = [one for some in keys for one in some]
+    spellings = [name for names in keys for name in names]
     assert len(spellings) == len(set(spellings))
 
 

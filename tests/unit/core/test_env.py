@@ -48,18 +48,18 @@ VALUE = "s3cr3t-v4lue"
 
 @given(SECRET_NAMES, st.booleans())
 def test_a_secret_is_never_in_a_result(name: str, all_names: bool) -> None:
-    kept = carried({name: VALUE, "NCCL_DEBUG": "INFO"}, all_names=all_names)
-    assert VALUE not in repr(kept)
-    assert kept["NCCL_DEBUG"] == "INFO"
-    assert kept.get(name, MASK) == MASK
+    shown_variables = carried({name: VALUE, "NCCL_DEBUG": "INFO"}, all_names=all_names)
+    assert VALUE not in repr(shown_variables)
+    assert shown_variables["NCCL_DEBUG"] == "INFO"
+    assert shown_variables.get(name, MASK) == MASK
     assert shown(name, VALUE) == MASK
 
 
 @given(
     st.sampled_from(["HOME", "USER", "AWS_", "GITHUB_", "MY_NCCL_", "DATABASE_", "HF_"]), MIDDLES
 )
-def test_unrelated_variables_are_left_out_or_masked(prefix: str, rest: str) -> None:
-    name = prefix + rest
+def test_unrelated_variables_are_left_out_or_masked(prefix: str, suffix: str) -> None:
+    name = prefix + suffix
     assert carried({name: VALUE}) == {}
     assert carried({name: VALUE}, all_names=True) == {name: MASK}
 
@@ -90,18 +90,18 @@ def test_internal_variables_of_launchers_are_left_out() -> None:
         "ess_base_jobid",
         "initial_wdir",
     ]
-    own = {f"OMPI_MCA_{name}": VALUE for name in names} | {
+    internal = {f"OMPI_MCA_{name}": VALUE for name in names} | {
         "PMIX_SERVER_URI4": VALUE,
         "PMIX_NAMESPACE": VALUE,
     }
-    assert carried(own) == {}
-    assert set(carried(own, all_names=True).values()) == {MASK}
-    meant = {
+    assert carried(internal) == {}
+    assert set(carried(internal, all_names=True).values()) == {MASK}
+    carried_variables = {
         "OMPI_MCA_orte_base_help_aggregate": "0",
         "OMPI_MCA_essential": "1",
         "PMIX_MCA_gds": "hash",
     }
-    assert carried(meant) == dict(sorted(meant.items()))
+    assert carried(carried_variables) == dict(sorted(carried_variables.items()))
 
 
 def test_all_names_keeps_every_variable() -> None:

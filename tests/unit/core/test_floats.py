@@ -26,11 +26,11 @@ def test_all_8_and_16_bit_patterns_decode_as_in_numpy(row: DType) -> None:
     with np.errstate(invalid="ignore"):  # converting a signalling NaN warns
         values = patterns.view(SCALAR[row.name]).astype(np.float64).tolist()
     for bits, value in enumerate(values):
-        ours = decode(bits, row)
-        if isinstance(ours, Fraction):
-            assert ours == Fraction(value), hex(bits)
+        decoded = decode(bits, row)
+        if isinstance(decoded, Fraction):
+            assert decoded == Fraction(value), hex(bits)
         else:
-            assert ours == str(value), hex(bits)
+            assert decoded == str(value), hex(bits)
 
 
 @pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
@@ -38,8 +38,8 @@ def test_all_8_and_16_bit_patterns_decode_as_in_numpy(row: DType) -> None:
 def test_rounding_matches_numpy(row: DType, data: st.DataObject) -> None:
     value = data.draw(st.floats(-400, 400, width=32))
     rounded = np.float32(value).astype(SCALAR[row.name])
-    ours = round_to_bits(Fraction(value), row)
-    assert decode(ours, row) == Fraction(float(rounded))
+    rounded_bits = round_to_bits(Fraction(value), row)
+    assert decode(rounded_bits, row) == Fraction(float(rounded))
 
 
 @given(

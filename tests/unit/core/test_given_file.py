@@ -1,4 +1,4 @@
-"""What a user names is read whole only if it has an end."""
+"""A file named by the user is read whole only if it has an end."""
 
 import os
 import threading
@@ -33,12 +33,12 @@ def test_a_device_without_an_end_is_refused(
 ) -> None:
     monkeypatch.setenv("BUSBW_HISTORY", str(tmp_path / "history.db"))
     assert guarded(words.split()) == 2
-    said = capsys.readouterr().err
-    assert "/dev/zero: not a regular file" in said
-    assert "hint: " in said
+    err = capsys.readouterr().err
+    assert "/dev/zero: not a regular file" in err
+    assert "hint: " in err
 
 
-def test_what_is_larger_than_the_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_limit_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", 3 << 30)  # sparse
     with pytest.raises(OSError, match="larger than 1024 MiB"):

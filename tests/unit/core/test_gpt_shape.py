@@ -5,18 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.gpt_shape import SMALL, SMALL_TOLERANCE, TOLERANCE, GptShape, parse_count, shape_of
+from busbw.core.gpt_shape import (
+    SMALL_PARAMETERS,
+    SMALL_TOLERANCE,
+    TOLERANCE,
+    GptShape,
+    parse_count,
+    shape_of,
+)
 
 
 @given(st.integers(2_000_000, 10**12), st.sampled_from([128, 1024, 8192]))
-def test_a_shape_has_the_number_of_parameters(wanted, sequence):
+def test_a_shape_has_the_number_of_parameters(parameters, sequence):
     try:
-        shape = shape_of(wanted, sequence)
+        shape = shape_of(parameters, sequence)
     except UsageError:
-        assert wanted < SMALL
+        assert parameters < SMALL_PARAMETERS
         return
-    assert abs(shape.parameters(sequence) / wanted - 1) <= (
-        TOLERANCE if wanted >= SMALL else SMALL_TOLERANCE
+    assert abs(shape.parameters(sequence) / parameters - 1) <= (
+        TOLERANCE if parameters >= SMALL_PARAMETERS else SMALL_TOLERANCE
     )
     assert shape.width % 128 == 0
     assert shape.width / shape.heads in (64, 128)
@@ -42,6 +49,6 @@ def test_counts_are_read(text, count):
 
 
 @pytest.mark.parametrize("text", ["", "8X", "-1", "0", "nan", "1e30", "8 GB"])
-def test_other_texts_are_no_counts(text):
+def test_other_texts_are_not_counts(text):
     with pytest.raises(UsageError, match="not a number of parameters"):
         parse_count(text)

@@ -31,8 +31,8 @@ def buffer_lengths(row: Collective, layout: Layout, rank: int) -> tuple[int, int
     """
     if row.uneven:
         return sum(layout.matrix[rank]), sum(line[rank] for line in layout.matrix)
-    asked = layout.count if row.buffers is layouts.whole else layout.count * layout.ranks
-    buffers = row.buffers(asked, layout.ranks, 16)
+    count = layout.count if row.buffers is layouts.whole else layout.count * layout.ranks
+    buffers = row.buffers(count, layout.ranks, 16)
     assert buffers.count == layout.count
     return buffers.send, buffers.recv
 
@@ -41,12 +41,12 @@ def run(row: Collective, layout: Layout, inputs: list[list[Element]]) -> list[li
     """Every rank's receive buffer after the moves; None where nothing arrives."""
     outputs: list[list[Element | None]] = []
     for rank in range(layout.ranks):
-        held: list[Element | None] = [None] * buffer_lengths(row, layout, rank)[1]
+        output: list[Element | None] = [None] * buffer_lengths(row, layout, rank)[1]
         for move in row.moves(layout, rank):
             for i in range(move.length):
                 parts = [inputs[source][offset + i] for source, offset in move.sources]
-                held[move.dst + i] = frozenset().union(*parts)
-        outputs.append(held)
+                output[move.dst + i] = frozenset().union(*parts)
+        outputs.append(output)
     return outputs
 
 
@@ -64,9 +64,9 @@ def test_moves_stay_in_the_buffers_and_do_not_overlap(row: Collective, data: st.
     for rank in range(layout.ranks):
         arrived: set[int] = set()
         for move in row.moves(layout, rank):
-            where = set(range(move.dst, move.dst + move.length))
-            assert not where & arrived
-            arrived |= where
+            written_range = set(range(move.dst, move.dst + move.length))
+            assert not written_range & arrived
+            arrived |= written_range
             for source, offset in move.sources:
                 assert 0 <= source < layout.ranks
                 assert 0 <= offset <= offset + move.length <= buffer_lengths(row, layout, source)[0]
@@ -93,34 +93,37 @@ def test_only_reductions_have_several_sources_all_ranks_once(
 
 @given(st.integers(1, 8), st.integers(0, 5))
 def test_all_reduce_is_reduce_scatter_then_all_gather(ranks: int, part: int) -> None:
-    whole, split = Layout(part * ranks, ranks), Layout(part, ranks)
-    inputs = own_inputs(collective("all_reduce"), whole)
+    full, split = Layout(part * ranks, ranks), Layout(part, ranks)
+    inputs = own_inputs(collective("all_reduce"), full)
     scattered = run(collective("reduce_scatter"), split, inputs)
     gathered = run(
-        collective("all_gather"), split, [[e for e in one if e is not None] for one in scattered]
+        collective("all_gather"),
+        split,
+        [[e for e in output if e is not None] for output in scattered],
     )
-    assert gathered == run(collective("all_reduce"), whole, inputs)
+    assert gathered == run(collective("all_reduce"), full, inputs)
 
 
 @given(st.integers(1, 8), st.integers(0, 5), st.data())
 def test_rooted_collectives_compose_too(ranks: int, part: int, data: st.DataObject) -> None:
     root = data.draw(st.integers(0, ranks - 1))
-    whole, split = Layout(part * ranks, ranks, root), Layout(part, ranks, root)
-    reduce_inputs = own_inputs(collective("reduce"), whole)
+    full, split = Layout(part * ranks, ranks, root), Layout(part, ranks, root)
+    reduce_inputs = own_inputs(collective("reduce"), full)
     reduced = [
-        [e or frozenset() for e in one] for one in run(collective("reduce"), whole, reduce_inputs)
+        [e or frozenset() for e in output]
+        for output in run(collective("reduce"), full, reduce_inputs)
     ]
-    assert run(collective("broadcast"), whole, reduced) == run(
-        collective("all_reduce"), whole, reduce_inputs
+    assert run(collective("broadcast"), full, reduced) == run(
+        collective("all_reduce"), full, reduce_inputs
     )
     assert run(collective("scatter"), split, reduced) == run(
         collective("reduce_scatter"), split, reduce_inputs
     )
     gathered = [
-        [e or frozenset() for e in one]
-        for one in run(collective("gather"), split, own_inputs(collective("gather"), split))
+        [e or frozenset() for e in output]
+        for output in run(collective("gather"), split, own_inputs(collective("gather"), split))
     ]
-    assert run(collective("broadcast"), whole, gathered) == run(
+    assert run(collective("broadcast"), full, gathered) == run(
         collective("all_gather"), split, own_inputs(collective("all_gather"), split)
     )
 
@@ -130,18 +133,18 @@ def test_alltoall_is_its_own_inverse(data: st.DataObject) -> None:
     row = collective("alltoall")
     layout = data.draw(layout_of(row))
     inputs = own_inputs(row, layout)
-    once = [[e for e in one if e is not None] for one in run(row, layout, inputs)]
-    assert run(row, layout, once) == inputs
+    exchanged = [[e for e in output if e is not None] for output in run(row, layout, inputs)]
+    assert run(row, layout, exchanged) == inputs
 
 
 @given(st.data())
 def test_alltoallv_is_inverted_by_the_transposed_matrix(data: st.DataObject) -> None:
     row = collective("alltoallv")
     layout = data.draw(layout_of(row))
-    back = Layout(0, layout.ranks, 0, tuple(zip(*layout.matrix, strict=True)))
+    transposed = Layout(0, layout.ranks, 0, tuple(zip(*layout.matrix, strict=True)))
     inputs = own_inputs(row, layout)
-    once = [[e for e in one if e is not None] for one in run(row, layout, inputs)]
-    assert run(row, back, once) == inputs
+    exchanged = [[e for e in output if e is not None] for output in run(row, layout, inputs)]
+    assert run(row, transposed, exchanged) == inputs
 
 
 @given(st.integers(1, 8), st.integers(0, 6))
@@ -156,10 +159,10 @@ def test_alltoallv_of_equal_parts_is_alltoall(ranks: int, part: int) -> None:
 @given(st.integers(1, 8), st.integers(1, 6))
 def test_n_sendrecv_steps_on_n_ranks_restore_the_data(ranks: int, count: int) -> None:
     row, layout = collective("sendrecv"), Layout(count, ranks)
-    start = held = own_inputs(row, layout)
+    start = data = own_inputs(row, layout)
     for _ in range(ranks):
-        held = [[e for e in one if e is not None] for one in run(row, layout, held)]
-    assert held == start
+        data = [[e for e in output if e is not None] for output in run(row, layout, data)]
+    assert data == start
 
 
 def test_hypercube_gives_the_result_of_all_gather() -> None:

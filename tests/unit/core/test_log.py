@@ -34,7 +34,7 @@ def test_a_message_has_host_rank_and_module(capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_secrets_and_line_ends_are_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_and_line_ends_are_removed(capsys: pytest.CaptureFixture[str]) -> None:
     log.switch_on("debug")
     LOG.debug("read %s", "--password=hunter2hunter2\nforged \x1b[31mline")
     printed = capsys.readouterr().err
@@ -63,7 +63,7 @@ def test_every_command_has_the_option(words: list[str], capsys: pytest.CaptureFi
     assert "-v, --verbose" in capsys.readouterr().out
 
 
-def test_a_run_says_which_files_it_wrote(
+def test_a_run_logs_the_files_it_wrote(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = f"{tmp_path}/run.json"

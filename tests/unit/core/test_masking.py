@@ -125,7 +125,7 @@ LINES = st.sampled_from(
 URL_SAFE = _text("-_.~+%")
 
 
-def kept_in(text: str) -> list[str]:
+def strings_of(text: str) -> list[str]:
     """The same text in each place of a snapshot: a file, a file of words that end with NUL, and
     the JSON of a call, as line and words.
     """
@@ -165,9 +165,9 @@ def test_a_secret_of_a_command_line(line, secret):
     ):
         assert secret not in text
     assert len(masked_words(words)) == len(words)
-    shown = masked(line.format(secret))
-    assert secret not in shown
-    assert shown.split()[0] == line.split()[0]
+    masked_line = masked(line.format(secret))
+    assert secret not in masked_line
+    assert masked_line.split()[0] == line.split()[0]
 
 
 @given(
@@ -178,7 +178,7 @@ def test_a_secret_in_each_place_of_a_snapshot(line, secret):
     if "\\" in line or "'" in line:
         assert secret not in masked(line.format(secret))
     else:
-        assert secret not in kept_in(line.format(secret))
+        assert secret not in strings_of(line.format(secret))
 
 
 @given(LINES, URL_SAFE)
@@ -187,9 +187,11 @@ def test_a_secret_in_a_line(line, secret):
 
 
 @given(OPTIONS, ANY, st.booleans())
-def test_a_secret_of_an_option(option, secret, joined):
+def test_a_secret_of_an_option(option, secret, with_equals):
     words = (
-        ["prog", f"{option}={secret}", "--next"] if joined else ["prog", option, secret, "--next"]
+        ["prog", f"{option}={secret}", "--next"]
+        if with_equals
+        else ["prog", option, secret, "--next"]
     )
     assert secret not in "".join(masked_words(words))
     assert [words[0], words[-1]] == [(hidden := masked_words(words))[0], hidden[-1]]
@@ -256,7 +258,7 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_what_is_harmless_stays(text):
+def test_harmless_text_is_unchanged(text):
     assert masked(text) == text
     words = text.split(" ")
     assert masked_words(words) == words
@@ -267,7 +269,7 @@ def test_the_scheme_and_token_of_a_header_are_masked():
 
 
 @pytest.mark.parametrize(
-    ("line", "kept"),
+    ("line", "masked_line"),
     [
         ("mysql -phunter2 mydb", "mysql -p*** mydb"),
         ("mysql -pMyToken mydb", "mysql -p*** ***"),  # the value looks like an option of its own
@@ -278,11 +280,11 @@ def test_the_scheme_and_token_of_a_header_are_masked():
         ("mysql -p mydb", "mysql -p ***"),
     ],
 )
-def test_a_value_in_the_word_of_its_option_is_masked(line, kept):
-    assert masked(line) == kept
+def test_a_value_in_the_word_of_its_option_is_masked(line, masked_line):
+    assert masked(line) == masked_line
     assert (
         masked_words(line.rstrip(")").replace('"', "").split())
-        == kept.rstrip(")").replace('"', "").split()
+        == masked_line.rstrip(")").replace('"', "").split()
     )
 
 

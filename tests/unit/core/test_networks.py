@@ -2,7 +2,14 @@
 
 import pytest
 
-from busbw.core.networks import CHANNEL_VARIABLES, NETWORKS, Network, blocks, channels, chosen
+from busbw.core.networks import (
+    CHANNEL_VARIABLES,
+    NETWORKS,
+    Network,
+    blocks,
+    channels,
+    is_network_chosen,
+)
 
 
 @pytest.mark.parametrize("row", NETWORKS, ids=lambda row: row.name)
@@ -35,8 +42,8 @@ def test_blocks_have_fewer_threads_with_many_channels() -> None:
 
 @pytest.mark.parametrize("name", CHANNEL_VARIABLES)
 def test_channels_chosen_by_the_user_are_kept(name: str) -> None:
-    assert chosen({name: "2"})
-    assert not chosen({name: ""})
+    assert is_network_chosen({name: "2"})
+    assert not is_network_chosen({name: ""})
 
 
 def test_ib_disables_plugins() -> None:

@@ -56,9 +56,9 @@ def test_options_and_sweep_fields_correspond_one_to_one() -> None:
     assert {row.field: row for row in OPTIONS} == BY_FIELD
 
 
-@pytest.mark.parametrize("what", ["short", "long", "field"])
-def test_option_names_are_unique(what: str) -> None:
-    names = [getattr(row, what) for row in OPTIONS]
+@pytest.mark.parametrize("attribute", ["short", "long", "field"])
+def test_option_names_are_unique(attribute: str) -> None:
+    names = [getattr(row, attribute) for row in OPTIONS]
     assert len(names) == len(set(names))
 
 

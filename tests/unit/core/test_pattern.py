@@ -12,7 +12,7 @@ from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, Header, Pattern
 from busbw.pattern import pattern_lines
 from busbw.pattern.collector import Arguments, Tally
 
-some = st.none() | st.integers(0, 1 << 40)
+small = st.none() | st.integers(0, 1 << 40)
 times = st.none() | st.floats(0, 1e9)
 
 
@@ -20,7 +20,7 @@ times = st.none() | st.floats(0, 1e9)
 def patterns(draw):
     tally = Tally(Header(source="test", world=8), ordered=draw(st.booleans()))
     comms = [
-        tally.comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
+        tally.add_comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
         for _ in range(draw(st.integers(1, 3)))
     ]
     for _ in range(draw(st.integers(0, 20))):
@@ -28,40 +28,40 @@ def patterns(draw):
             draw(st.sampled_from(comms)),
             draw(st.sampled_from(FUNCTIONS)),
             draw(st.integers(0, 1 << 50)),
-            draw(some),
+            draw(small),
             algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)),
             protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
         )
-        tally.add(
+        tally.add_calls(
             arguments,
             draw(st.integers(1, 3)),
             at_us=draw(times),
             gpu_us=draw(times),
-            stream=draw(some),
+            stream=draw(small),
             predicted_us=draw(times),
         )
-    return tally.pattern()
+    return tally.to_pattern()
 
 
-def written(pattern: Pattern) -> list[bytes]:
+def encoded(pattern: Pattern) -> list[bytes]:
     return list(pattern_lines.lines(pattern))
 
 
 @given(patterns())
 def test_pattern_is_read_as_it_was_written(pattern):
-    assert pattern_lines.read(written(pattern), "file") == pattern
+    assert pattern_lines.read(encoded(pattern), "file") == pattern
 
 
 @given(patterns(), st.data())
-def test_lost_line_loses_only_what_refers_to_it(pattern, data):
-    whole = written(pattern)
-    if len(whole) < 2:
+def test_a_lost_line_loses_only_entries_that_refer_to_it(pattern, data):
+    lines = encoded(pattern)
+    if len(lines) < 2:
         return
-    lost = data.draw(st.integers(1, len(whole) - 1))
-    broken = [*whole[:lost], whole[lost][: len(whole[lost]) // 2], *whole[lost + 1 :]]
+    lost = data.draw(st.integers(1, len(lines) - 1))
+    broken = [*lines[:lost], lines[lost][: len(lines[lost]) // 2], *lines[lost + 1 :]]
     read = pattern_lines.read(broken, "file")
-    found = sum(map(len, (read.comms, read.rows, read.calls)))
-    assert found + read.header.skipped == len(whole) - 1
+    items_read = sum(map(len, (read.comms, read.rows, read.calls)))
+    assert items_read + read.header.skipped == len(lines) - 1
     assert read.header.notes[0].startswith(f"line {lost + 1}: ")
 
 
@@ -108,10 +108,10 @@ def test_bytes_follow_nccl_tests():
 
 def test_equal_calls_share_a_row_with_their_times():
     tally = Tally(Header(), ordered=True)
-    comm = tally.comm(4)
+    comm = tally.add_comm(4)
     for gpu_us in (3.0, 1.0, 8.0):
-        tally.add(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
-    (row,) = tally.pattern().rows
+        tally.add_calls(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
+    (row,) = tally.to_pattern().rows
     assert (row.calls, row.first_us, row.last_us) == (3, 10, 80)
     assert (
         row.gpu_us.n,

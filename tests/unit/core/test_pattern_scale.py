@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Header, Pattern, PatternRow, Times, algbw_bytes
-from busbw.core.pattern_weights import Step, ranks_of, scaled, step
+from busbw.core.pattern_weights import RepeatedStep, ranks_of, scaled, step
 from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.types import Replayed
 
 
 def pattern(*rows: Arguments, ranks: int = 8) -> Pattern:
     tally = Tally(Header(), ordered=True)
-    tally.comm(ranks, members=range(ranks))
+    tally.add_comm(ranks, members=range(ranks))
     for row in rows:
-        tally.add(row)
-    return tally.pattern()
+        tally.add_calls(row)
+    return tally.to_pattern()
 
 
 GATHER = Arguments(0, "all_gather", algbw_bytes("all_gather", 1000, "half", 8), 1000, "half")
@@ -48,20 +48,20 @@ def test_bytes_keeps_what_algbw_divides():
 @pytest.mark.parametrize("rule", ["bytes", "count"])
 def test_parts_and_single_ranks_are_refused(rule):
     tally = Tally(Header(), ordered=True)
-    tally.comm(8, members=range(8))
-    tally.comm(2, members=[1, 5])
+    tally.add_comm(8, members=range(8))
+    tally.add_comm(2, members=[1, 5])
     with pytest.raises(UsageError, match="communicator 1 has 2 of 8 ranks"):
-        scaled(tally.pattern(), 4, rule)
+        scaled(tally.to_pattern(), 4, rule)
     with pytest.raises(UsageError, match="send to single ranks"):
         scaled(pattern(Arguments(0, "send", 8, rank=1, peer=2)), 4, rule)
 
 
 def test_ranks_of_counts_members_and_sizes():
     tally = Tally(Header(), ordered=False)
-    tally.comm(2, members=[3, 9])
-    assert ranks_of(tally.pattern()) == 10
-    tally.comm(16)
-    assert ranks_of(tally.pattern()) == 16
+    tally.add_comm(2, members=[3, 9])
+    assert ranks_of(tally.to_pattern()) == 10
+    tally.add_comm(16)
+    assert ranks_of(tally.to_pattern()) == 16
 
 
 steps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
@@ -71,30 +71,30 @@ steps = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 def test_a_step_and_its_repeats_are_counted(calls, times, start):
     repeated = calls * times
     first = start[: len(repeated) - 1]
-    found = step([*first, *repeated])
-    assert 0 < found.calls <= len(calls)
-    assert len(calls) % found.calls == 0
-    assert found.calls * found.times == len(repeated), (
+    counted = step([*first, *repeated])
+    assert 0 < counted.calls <= len(calls)
+    assert len(calls) % counted.calls == 0
+    assert counted.calls * counted.times == len(repeated), (
         "none of the calls at the start, which are others"
     )
 
 
-def test_calls_at_the_start_are_no_steps():
-    assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == Step(2, 9)
-    assert step([2] + [1, 2] * 9) == Step(2, 9), "the end of an earlier step is none"
+def test_calls_at_the_start_are_not_steps():
+    assert step([5, 6, 7, 5, 6, 7] + [1, 2] * 9) == RepeatedStep(2, 9)
+    assert step([2] + [1, 2] * 9) == RepeatedStep(2, 9), "the end of an earlier step is none"
 
 
 @pytest.mark.parametrize("rows", [[], [1], [1, 2, 3, 4], [1, 2, 1, 2]])
 def test_too_few_repetitions_have_no_step(rows):
-    assert step(rows) == Step()
+    assert step(rows) == RepeatedStep()
 
 
 def test_a_steps_time_is_that_of_its_own_calls() -> None:
     """Nine steps of a call of 10 us and one of 2 us, after six calls of 500 us."""
     rows = [PatternRow(number, 0, "all_reduce", 8, calls) for number, calls in enumerate((9, 9, 6))]
-    times = [Times(3, 3 * each, each, each, each) for each in (10.0, 2.0, 500.0)]
-    made = [
+    times = [Times(3, 3 * step_us, step_us, step_us, step_us) for step_us in (10.0, 2.0, 500.0)]
+    scales = [
         Replayed(row, 2, times=time, step_calls=calls)
         for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)
     ]
-    assert [row.step_s for row in made] == pytest.approx([10e-6, 2e-6, 0.0])
+    assert [row.step_s for row in scales] == pytest.approx([10e-6, 2e-6, 0.0])

@@ -1,4 +1,4 @@
-"""A rank's reports survive encoding as a line, and other lines are not taken for reports."""
+"""A rank's reports survive encoding as a line, and other lines are not decoded as reports."""
 
 import pytest
 from hypothesis import given
@@ -13,15 +13,15 @@ STALLED = Stalled(3, "h2", 77, "timing", "1M in place", 12, 60.5, ["a.py:1 f"], 
 def test_reports_are_decoded_behind_a_launcher_prefix(
     host: str, pid: int, doing: list[str]
 ) -> None:
-    for told in (
+    for message in (
         Here(1, host, pid, 3, host),
         Leaving(pid),
         Gone(1, host, pid),
         Stalled(0, host, pid, "init", "", 2, 1.0, doing, {pid: "S"}, doing, "x\ny"),
     ):
-        line = encode(told)
+        line = encode(message)
         assert "\n" not in line
-        assert decode(f"[1,3]<stderr>: {line}") == told
+        assert decode(f"[1,3]<stderr>: {line}") == message
 
 
 @pytest.mark.parametrize(

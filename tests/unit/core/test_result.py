@@ -5,28 +5,29 @@ import math
 import msgspec
 import pytest
 
-from busbw.core.result import Cell, Device, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Device, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 
 
 def test_a_result_reads_back_as_it_was_written() -> None:
     wrong = Cell(1e-5, 1e9, 2e9, 3, mismatches=[Mismatch(1, 7, "1.5", "nan", 3)])
     result = Result(
-        SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, wrong, None, 20)]
+        SweepSpec(collective="all_reduce"),
+        rows=[ResultRow(64, 16, "float", "sum", -1, wrong, None, 20)],
     )
     assert msgspec.json.decode(msgspec.json.encode(result), type=Result) == result
 
 
 def test_results_do_not_share_rows() -> None:
-    one, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
-    one.rows.append(Row(8, 2, "float", "sum", -1, None, None, 20))
+    first, other = (Result(SweepSpec(collective="all_reduce")) for _ in range(2))
+    first.rows.append(ResultRow(8, 2, "float", "sum", -1, None, None, 20))
     assert other.rows == []
 
 
 def test_the_average_is_the_plain_mean_of_all_cells() -> None:
     rows = [
-        Row(8, 2, "float", "sum", -1, Cell(1, 1, 10), Cell(1, 1, 20), 20),
-        Row(16, 4, "float", "sum", -1, Cell(1, 1, 0), None, 20),
+        ResultRow(8, 2, "float", "sum", -1, Cell(1, 1, 10), Cell(1, 1, 20), 20),
+        ResultRow(16, 4, "float", "sum", -1, Cell(1, 1, 0), None, 20),
     ]
     assert Result(SweepSpec(collective="all_reduce"), rows=rows).average_busbw() == pytest.approx(
         10

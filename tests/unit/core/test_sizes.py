@@ -43,9 +43,9 @@ WORDS = st.builds(
 def c_size(text: str) -> int | None:
     """Bytes by nccl-tests' rule over the real sscanf("%lf %1s"); None where it is an error."""
     number, suffix = ctypes.c_double(), ctypes.create_string_buffer(2)
-    found = LIBC.sscanf(text.encode(), b"%lf %1s", ctypes.byref(number), suffix)
-    factor = FACTOR.get(suffix.value.lower() if found == 2 else b"")
-    if found < 1 or factor is None or number.value < 0 or not math.isfinite(number.value):
+    fields_read = LIBC.sscanf(text.encode(), b"%lf %1s", ctypes.byref(number), suffix)
+    factor = FACTOR.get(suffix.value.lower() if fields_read == 2 else b"")
+    if fields_read < 1 or factor is None or number.value < 0 or not math.isfinite(number.value):
         return None
     return int(number.value * factor)
 
@@ -63,12 +63,12 @@ def c_size(text: str) -> int | None:
 @example("8\u212a")  # nor the kelvin sign as K
 def test_sizes_are_parsed_as_by_sscanf(text: str) -> None:
     assume(not BROKEN_OFF.match(text))
-    want = c_size(text)
-    if want is None:
+    expected = c_size(text)
+    if expected is None:
         with pytest.raises(UsageError, match="is not a size"):
             parse_size(text)
     else:
-        assert parse_size(text) == want
+        assert parse_size(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_integers_are_parsed_as_by_strtol(text: str) -> None:
 @example("1e999")
 @example("\v3")
 def test_numbers_are_parsed_as_by_atof(text: str) -> None:
-    want, got = LIBC.atof(text.encode()), parse_float(text)
-    assert math.isnan(got) if math.isnan(want) else got == want
+    expected, parsed = LIBC.atof(text.encode()), parse_float(text)
+    assert math.isnan(parsed) if math.isnan(expected) else parsed == expected
 
 
 @given(st.integers(1, 1023), st.sampled_from("KMG"))

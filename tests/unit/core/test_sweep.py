@@ -21,8 +21,8 @@ def spec(name: str = "all_reduce", /, **fields: object) -> SweepSpec:
 
 
 def sizes_of(**fields: object) -> list[int]:
-    asked = spec(**fields)
-    return list(sizes(asked, asked.max_bytes))
+    sweep = spec(**fields)
+    return list(sizes(sweep, sweep.max_bytes))
 
 
 def test_a_factor_multiplies_and_wins_over_the_step() -> None:
@@ -49,37 +49,40 @@ def test_one_size() -> None:
 def test_sizes_rise_from_the_smallest_to_at_most_the_largest(
     low: int, high: int, factor: int, step: int
 ) -> None:
-    asked = spec(min_bytes=low, max_bytes=high, step_factor=factor, step_bytes=step)
+    sweep = spec(min_bytes=low, max_bytes=high, step_factor=factor, step_bytes=step)
     if low > high:
         with pytest.raises(UsageError, match=f"-b {low} is larger than -e {high}"):
-            check_spec(asked)
+            check_spec(sweep)
         return
-    check_spec(asked)
-    seen = list(islice(sizes(asked, high), 1000))
-    assert seen[0] == low
-    assert all(b == (a * factor if factor > 1 else a + step) for a, b in pairwise(seen))
-    assert seen[-1] <= high
-    assert len(seen) == 1000 or (seen[-1] * factor if factor > 1 else seen[-1] + step) > high
+    check_spec(sweep)
+    sweep_sizes = list(islice(sizes(sweep, high), 1000))
+    assert sweep_sizes[0] == low
+    assert all(b == (a * factor if factor > 1 else a + step) for a, b in pairwise(sweep_sizes))
+    assert sweep_sizes[-1] <= high
+    assert (
+        len(sweep_sizes) == 1000
+        or (sweep_sizes[-1] * factor if factor > 1 else sweep_sizes[-1] + step) > high
+    )
 
 
 def test_little_memory_lowers_both_ends_of_the_range() -> None:
-    asked = spec(min_bytes=1024, max_bytes=1 << 20, step_factor=2)
-    assert list(sizes(asked, 4096)) == [1024, 2048, 4096]
-    assert list(sizes(asked, 100)) == [100]
-    assert list(warmup_sizes(asked, 100)) == [100]
+    sweep = spec(min_bytes=1024, max_bytes=1 << 20, step_factor=2)
+    assert list(sizes(sweep, 4096)) == [1024, 2048, 4096]
+    assert list(sizes(sweep, 100)) == [100]
+    assert list(warmup_sizes(sweep, 100)) == [100]
 
 
 def test_warm_up_sizes_double_for_any_step() -> None:
-    asked = spec(min_bytes=24, max_bytes=200, step_factor=1, step_bytes=8)
-    assert list(warmup_sizes(asked, asked.max_bytes)) == [24, 48, 96, 192]
+    sweep = spec(min_bytes=24, max_bytes=200, step_factor=1, step_bytes=8)
+    assert list(warmup_sizes(sweep, sweep.max_bytes)) == [24, 48, 96, 192]
 
 
 def test_series_are_ordered_by_type_operator_and_root() -> None:
-    seen = [
-        (one.dtype, one.op, one.root)
-        for one in series(spec("reduce", datatype="all", op="all", root="all"), 3)
+    keys = [
+        (row.dtype, row.op, row.root)
+        for row in series(spec("reduce", datatype="all", op="all", root="all"), 3)
     ]
-    assert seen == [
+    assert keys == [
         (dtype.name, op.name, root) for dtype in DTYPES for op in REDOPS for root in range(3)
     ]
 
@@ -98,14 +101,14 @@ def test_series_are_ordered_by_type_operator_and_root() -> None:
     ],
 )
 def test_the_default_series_of_each_collective(name: str, ops: list[str], roots: list[int]) -> None:
-    assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [
+    assert [(row.dtype, row.op, row.root) for row in series(spec(name), 2)] == [
         ("float", op, root) for op in ops for root in roots
     ]
 
 
 def test_only_sendrecv_repeats_for_operators_it_does_not_use() -> None:
-    assert [one.op for one in series(spec("sendrecv", op="all"), 2)] == [op.name for op in REDOPS]
-    assert [one.op for one in series(spec("all_gather", op="all"), 2)] == [""]
+    assert [row.op for row in series(spec("sendrecv", op="all"), 2)] == [op.name for op in REDOPS]
+    assert [row.op for row in series(spec("all_gather", op="all"), 2)] == [""]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_only_sendrecv_repeats_for_operators_it_does_not_use() -> None:
     ],
 )
 def test_roots(root: str, roots: list[int]) -> None:
-    assert [one.root for one in series(spec("broadcast", root=root), 4)] == roots
+    assert [row.root for row in series(spec("broadcast", root=root), 4)] == roots
 
 
 @pytest.mark.parametrize("root", ["4", "-2", "99"])
@@ -284,5 +287,10 @@ def test_unknown_types_and_operators_are_refused() -> None:
 def test_a_sweep_can_begin_where_every_rank_has_an_element(
     name: str, ranks: int, fields: dict[str, object], first: int
 ) -> None:
-    asked = {"collective": name, "min_bytes": 8, "max_bytes": 4096, "step_factor": 2} | fields
-    assert from_first_full_row(msgspec.convert(asked, SweepSpec), ranks).min_bytes == first
+    sweep_fields = {
+        "collective": name,
+        "min_bytes": 8,
+        "max_bytes": 4096,
+        "step_factor": 2,
+    } | fields
+    assert from_first_full_row(msgspec.convert(sweep_fields, SweepSpec), ranks).min_bytes == first

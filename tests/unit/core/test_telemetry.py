@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core import json_codec
-from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
+from busbw.core.counters import BY_NAME, COUNTERS, CounterKind, Owner, counters_of
 from busbw.core.telemetry import (
     CLOCK_REASONS,
     EVENTS_KEPT,
@@ -46,22 +46,22 @@ def test_only_changed_counters_are_kept_and_traffic_separately() -> None:
         eth0={"tx_bytes": 350, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 5},
         tcp={"RetransSegs": 1533, "TCPTimeouts": 2},
     )
-    seen = change(before, after)
-    assert seen == HostChange(
+    host_change = change(before, after)
+    assert host_change == HostChange(
         "h1", 2.5, sent={"eth0": 250}, moved={"eth0": {"tx_dropped": 4}, TCP: {"RetransSegs": 1523}}
     )
     assert (
-        json_codec.encode(seen)
+        json_codec.encode(host_change)
         == b'{"host":"h1","seconds":2.5,"sent":{"eth0":250},"moved":{"eth0":{"tx_dropped":4},"tcp":{"RetransSegs":1523}}}'
     )
 
 
 def test_rdma_data_counters_are_in_units_of_four_bytes() -> None:
-    seen = change(
+    host_change = change(
         reading(mlx5_0={"port_xmit_data": 5, "port_rcv_data": 1}),
         reading(mlx5_0={"port_xmit_data": 30, "port_rcv_data": 2}),
     )
-    assert (seen.sent, seen.received) == ({"mlx5_0": 100}, {"mlx5_0": 4})
+    assert (host_change.sent, host_change.received) == ({"mlx5_0": 100}, {"mlx5_0": 4})
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_a_counter_unknown_to_this_version_is_ignored() -> None:
 
 def test_an_unknown_increase_is_listed_instead_of_zero() -> None:
     before = reading(mlx5_0={"link_downed": 255, "out_of_buffer": 500, "np_cnp_sent": 3})
-    seen = change(
+    host_change = change(
         before,
         reading(
             mlx5_0={"link_downed": 255, "out_of_buffer": 3, "np_cnp_sent": 3, "rp_cnp_handled": 9}
         ),
     )
-    assert seen.moved == {}, "rp_cnp_handled was unknown before"
-    assert seen.unread == [
+    assert host_change.moved == {}, "rp_cnp_handled was unknown before"
+    assert host_change.unread == [
         "mlx5_0 link_downed: it is saturated",
         "mlx5_0 out_of_buffer: it was reset",
     ]
@@ -116,21 +116,21 @@ def gpu(sm: int | None, reasons: int | None = None, **counters: int) -> GpuReadi
 
 def test_a_throttled_gpu_shows_clocks_reasons_and_durations() -> None:
     before = gpu(1980, 0x0, thermal_policy=10**9, ecc_corrected=4, nvlink_replay=7)
-    seen = change(
+    host_change = change(
         reading(0, [before]),
         reading(2, [gpu(1410, 0x48, thermal_policy=15 * 10**8, ecc_corrected=6, nvlink_replay=7)]),
     )
-    assert (seen.sm_mhz, seen.sm_before_mhz, seen.sm_max_mhz, seen.memory_mhz) == (
-        [1410],
-        [1980],
-        [1980],
-        [],
-    )
-    assert (seen.temperature_c, seen.power_w) == ([64], [512])
-    assert seen.throttled == {
+    assert (
+        host_change.sm_mhz,
+        host_change.sm_before_mhz,
+        host_change.sm_max_mhz,
+        host_change.memory_mhz,
+    ) == ([1410], [1980], [1980], [])
+    assert (host_change.temperature_c, host_change.power_w) == ([64], [512])
+    assert host_change.throttled == {
         "0000:1b:00": {"thermal_policy": 0.5, "hw_slowdown": None, "hw_thermal_slowdown": None}
     }
-    assert seen.moved == {"0000:1b:00": {"ecc_corrected": 2}}
+    assert host_change.moved == {"0000:1b:00": {"ecc_corrected": 2}}
 
 
 def test_an_idle_gpu_at_its_set_clocks_is_not_throttled() -> None:
@@ -139,8 +139,12 @@ def test_an_idle_gpu_at_its_set_clocks_is_not_throttled() -> None:
 
 def test_a_gpu_without_readings_is_unknown() -> None:
     silent = GpuReading("0000:43:00")
-    seen = change(reading(0, [gpu(1980), silent]), reading(1, [gpu(1980), silent]))
-    assert (seen.sm_mhz, seen.power_w, seen.sm_before_mhz) == ([1980, None], [512, None], [])
+    host_change = change(reading(0, [gpu(1980), silent]), reading(1, [gpu(1980), silent]))
+    assert (host_change.sm_mhz, host_change.power_w, host_change.sm_before_mhz) == (
+        [1980, None],
+        [512, None],
+        [],
+    )
     nothing = change(reading(0, [silent]), reading(1, [silent]))
     assert (nothing.sm_mhz, nothing.temperature_c) == ([], [])
 
@@ -148,12 +152,12 @@ def test_a_gpu_without_readings_is_unknown() -> None:
 def test_the_size_of_a_change_is_bounded() -> None:
     ports = {f"v{number:03}": {"tx_bytes": number, "tx_dropped": 1} for number in range(300)}
     events = [XidEvent(f"0000:{number:02x}:00", 31) for number in range(64)]
-    seen = change(
+    host_change = change(
         reading(**{name: {"tx_bytes": 0, "tx_dropped": 0} for name in ports}),
         Reading("h1", 1, [], ports, events),
     )
-    assert len(seen.sent) == PORTS_KEPT and min(seen.sent) == "v284"
-    assert (len(seen.events), len(seen.moved)) == (EVENTS_KEPT, MOVED_KEPT)
+    assert len(host_change.sent) == PORTS_KEPT and min(host_change.sent) == "v284"
+    assert (len(host_change.events), len(host_change.moved)) == (EVENTS_KEPT, MOVED_KEPT)
 
 
 def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
@@ -174,20 +178,22 @@ def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
         busy = {"mlx5_0": {**ports["mlx5_0"], "np_cnp_sent": step, "rp_cnp_handled": 2 * step}}
         return Reading("node-0001", at_s, gpus, ports | busy)
 
-    one = change(host(0, 0), host(1.5, 1))
-    assert (one.power_w[7], len(one.sent)) == (507, 8)
-    assert 60 * len(msgspec.json.format(msgspec.json.encode(one), indent=1)) < 50_000
+    host_change = change(host(0, 0), host(1.5, 1))
+    assert (host_change.power_w[7], len(host_change.sent)) == (507, 8)
+    assert 60 * len(msgspec.json.format(msgspec.json.encode(host_change), indent=1)) < 50_000
 
 
 def test_counters_are_unique_and_throttling_has_a_severity() -> None:
     assert len(BY_NAME) == len(COUNTERS)
-    assert [counter for place in Owner for counter in at(place)] == list(COUNTERS)
+    assert [counter for place in Owner for counter in counters_of(place)] == list(COUNTERS)
     assert (
-        {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE}
+        {counter.name for counter in COUNTERS if counter.kind is CounterKind.THROTTLE}
         == POLICY_SEVERITY.keys()
         <= REASON_SEVERITY.keys()
     )
-    assert all(counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is Kind.THROTTLE)
+    assert all(
+        counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is CounterKind.THROTTLE
+    )
 
 
 def test_clock_reasons_are_the_bits_of_nvml() -> None:
@@ -206,6 +212,6 @@ def test_counters_of_gpus_are_fields_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
     assert [
         counter.source
-        for counter in at(Owner.GPU)
+        for counter in counters_of(Owner.GPU)
         if not isinstance(getattr(nvml, counter.source, None), int)
     ] == []

@@ -54,7 +54,7 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "message"),
     [
         ("2 * all_reduce 8 8 Ring LL", "has 7 words, a rule has 8"),
         ("x * all_reduce 8 8 Ring LL *", "needs whole numbers"),
@@ -73,8 +73,8 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
         ("about device", "does not say made, device"),
     ],
 )
-def test_a_broken_line_is_named(line: str, what: str) -> None:
-    with pytest.raises(UsageError, match=f"^file: line 3 {what}"):
+def test_a_broken_line_is_named(line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^file: line 3 {message}"):
         parse(f"{HEADER}\n{RULE}\n{line}\n", "file")
 
 
@@ -110,11 +110,11 @@ def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:
 
 
 @given(st.dictionaries(st.integers(1, 1 << 40), st.none() | CHOICES, max_size=8))
-def test_measured_sizes_run_with_what_was_chosen_for_them(chosen: dict[int, Choice | None]) -> None:
-    found = ranges(chosen.items())
+def test_measured_sizes_run_with_their_choice(chosen: dict[int, Choice | None]) -> None:
+    table_ranges = ranges(chosen.items())
     rules = [
         Rule(ranks=2, hosts=None, collective="reduce", first=first, last=last, choice=choice)
-        for first, last, choice in found
+        for first, last, choice in table_ranges
     ]
     table = Table(rules=rules)
     assert parse(table.text(), "file") == table

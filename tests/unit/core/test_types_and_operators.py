@@ -60,8 +60,8 @@ def test_every_name_finds_exactly_one_row() -> None:
             redop(name) is op and redop(name.upper()) is op for name in (op.name, *op.aliases)
         )
     for names in ([(r.name, *r.aliases) for r in DTYPES], [(r.name, *r.aliases) for r in REDOPS]):
-        every = [name for some in names for name in some]
-        assert len(every) == len(set(every))
+        all_names = [name for spellings in names for name in spellings]
+        assert len(all_names) == len(set(all_names))
 
 
 def test_unknown_names_are_refused_with_the_valid_names() -> None:

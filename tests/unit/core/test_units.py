@@ -79,13 +79,13 @@ def test_any_text_is_a_value_or_an_error_that_shows_it(text):
         "9" * 400 + "gbit",
     ],
 )
-def test_what_is_no_rate_is_refused(text):
+def test_invalid_rates_are_refused(text):
     with pytest.raises(UsageError):
         parse_rate(text, "--rate")
 
 
 @pytest.mark.parametrize("text", ["", "50", "us", "-1us", "1min", "1 h", "nan", "50US"])
-def test_what_is_no_delay_is_refused(text):
+def test_invalid_delays_are_refused(text):
     with pytest.raises(UsageError):
         parse_delay(text, "--delay")
 

@@ -1,6 +1,4 @@
-"""No character that changes what a reader sees, without being seen, reaches a terminal or a
-page.
-"""
+"""Invisible characters that change how text is displayed reach no terminal and no page."""
 
 import io
 import json
@@ -34,13 +32,13 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-def test_it_is_written_out_wherever_it_is_printed(hidden, capsys):
+def test_invisible_text_is_escaped_wherever_it_is_printed(hidden, capsys):
     host = f"gpu{hidden}1"
     answer(f"{host}\n")
     talk(host)
     bug(ValueError(host))
-    said = capsys.readouterr()
-    for text in (said.out, said.err):
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
         assert (
             hidden[0] not in text
             and f"gpu\\u{ord(hidden[0]) if len(hidden[0].encode()) < 4 else 0xDB40:04x}" in text
@@ -74,11 +72,11 @@ def test_colors_of_busbw_stay():
 
 
 @given(st.text())
-def test_text_that_is_seen_stays(text):
-    shown = escape_invisible(text)
+def test_visible_text_is_unchanged(text):
+    escaped = escape_invisible(text)
     hidden = [
         letter
-        for letter in shown
+        for letter in escaped
         if unicodedata.category(letter) in ("Cc", "Cf") and letter not in "\t\n\r"
     ]
     assert not [
@@ -88,4 +86,4 @@ def test_text_that_is_seen_stays(text):
         in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
     ]
     if text.isascii() and text.isprintable():
-        assert shown == text
+        assert escaped == text

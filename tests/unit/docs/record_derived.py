@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from busbw.stats.rounds import quantile
+from busbw.stats.rounds import t_quantile
 
 PERCENT = 100.0
 
@@ -22,15 +22,21 @@ def by_seed(document: Any) -> Iterator[list[float]]:
     methods = document.get("found") if isinstance(document, dict) else None
     if not methods:
         return
-    first, *others = methods.values()
-    for runs in others:
+    first, *other_runs = methods.values()
+    for runs in other_runs:
         values: list[float] = []
         for key in runs[0]:
-            own, base = ([_last(run[key]) for run in some] for some in (runs, first))
-            if all(math.isfinite(one) for one in own + base):
-                values += _with_half([one - other for one, other in zip(own, base, strict=True)])
+            values_of_run, base = (
+                [_last(run[key]) for run in method_runs] for method_runs in (runs, first)
+            )
+            if all(math.isfinite(value) for value in values_of_run + base):
+                values += _with_half(
+                    [value - other for value, other in zip(values_of_run, base, strict=True)]
+                )
                 values += (
-                    _with_half([one / other for one, other in zip(own, base, strict=True)])
+                    _with_half(
+                        [value / other for value, other in zip(values_of_run, base, strict=True)]
+                    )
                     if all(base)
                     else []
                 )
@@ -48,7 +54,7 @@ def _with_half(values: Sequence[float]) -> list[float]:
         return [values[0]]
     return [
         statistics.fmean(values),
-        quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)),
+        t_quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)),
     ]
 
 
@@ -56,30 +62,38 @@ def fullest_paths(document: dict[str, Any]) -> Iterator[list[float]]:
     """Of net_paths.py: the share of the streams on the fullest path, the mean and the most of
     the jobs; and what all paths carried.
     """
-    for one in document["spread"]:
-        shares = [PERCENT * fullest / one["streams"] for fullest in one["fullest"]]
-        yield [statistics.fmean(shares), max(shares), one["paths"], one["streams"]]
+    for row in document["spread"]:
+        shares = [PERCENT * fullest / row["streams"] for fullest in row["fullest"]]
+        yield [statistics.fmean(shares), max(shares), row["paths"], row["streams"]]
     jobs: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for job in document["loads"]:
         jobs.setdefault((job["paths"], sum(job["streams"])), []).append(job)
-    for (paths, streams), some in jobs.items():
-        carried = statistics.fmean(PERCENT * statistics.fmean(job["filled"]) for job in some)
+    for (paths, streams), jobs_of_shape in jobs.items():
+        carried = statistics.fmean(
+            PERCENT * statistics.fmean(job["filled"]) for job in jobs_of_shape
+        )
         equal = statistics.fmean(
-            PERCENT * sum(job["streams"]) / max(job["streams"]) / paths for job in some
+            PERCENT * sum(job["streams"]) / max(job["streams"]) / paths for job in jobs_of_shape
         )
         yield [carried, equal, paths, streams]
 
 
 def ratios_by_round(document: dict[str, dict[str, list[float]]]) -> Iterator[list[float]]:
     """Of link_loopback.py: the median over rounds of the ratio of each two programs, in percent."""
-    for own in document.values():
-        for streams in own:
-            others = (other[streams] for other in document.values() if other is not own)
+    for method_ratios in document.values():
+        for streams in method_ratios:
+            others = (other[streams] for other in document.values() if other is not method_ratios)
             ratios = (
-                [one / two for one, two in zip(own[streams], other, strict=True)]
+                [
+                    value / other_value
+                    for value, other_value in zip(method_ratios[streams], other, strict=True)
+                ]
                 for other in others
             )
-            yield [*(PERCENT * statistics.median(some) for some in ratios), float(streams)]
+            yield [
+                *(PERCENT * statistics.median(round_ratios) for round_ratios in ratios),
+                float(streams),
+            ]
 
 
 DERIVED = {"paths.json": fullest_paths, "loopback.json": ratios_by_round}

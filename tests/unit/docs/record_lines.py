@@ -49,7 +49,7 @@ class Line:
 
 def lines(record: Path) -> list[Line]:
     """The lines of all files of a record, and of those elsewhere that its README names."""
-    found: list[Line] = []
+    all_lines: list[Line] = []
     sweeps: dict[str, list[Result]] = {}
     trainings: dict[str, list[Training]] = {}
     for path in _files(record):
@@ -57,24 +57,24 @@ def lines(record: Path) -> list[Line]:
         data = path.read_bytes()
         result = _result(data, path)
         if isinstance(result, Result):
-            found += _sweep(source, result)
+            all_lines += _sweep(source, result)
             sweeps.setdefault(re.sub(r"(_1g)?(_\d)?\.\w+$", "", source), []).append(result)
         elif result is not None:
-            found += _training(source, result.training)
+            all_lines += _training(source, result.training)
             trainings.setdefault(re.sub(r"(_\d)?\.\w+$", "", source), []).append(result.training)
         if path.suffix == ".json":
-            found += [] if result else _json(source, data, path)
+            all_lines += [] if result else _json(source, data, path)
         else:
-            found += (
+            all_lines += (
                 _loop(source, data.decode())
                 if path.name.startswith("nccl_loop_")
                 else _text(source, data.decode("utf-8", "replace"))
             )
     for source, results in sweeps.items():
-        found += _repeated(source, results)
-    for source, some in trainings.items():
-        found += _repeated_training(source, some) if len(some) > 1 else []
-    return found
+        all_lines += _repeated(source, results)
+    for source, runs in trainings.items():
+        all_lines += _repeated_training(source, runs) if len(runs) > 1 else []
+    return all_lines
 
 
 def scaled(values: Iterable[float | None], scales: Sequence[float]) -> list[Value]:
@@ -88,15 +88,17 @@ def scaled(values: Iterable[float | None], scales: Sequence[float]) -> list[Valu
 
 
 def _files(record: Path) -> Iterator[Path]:
-    own = (path for path in sorted(record.rglob("*")) if path.suffix not in (".gz", ".md", ".c"))
-    named = sorted(set(NAMED.findall((record / "README.md").read_text(encoding="utf-8"))))
+    own_files = (
+        path for path in sorted(record.rglob("*")) if path.suffix not in (".gz", ".md", ".c")
+    )
+    file_names = sorted(set(NAMED.findall((record / "README.md").read_text(encoding="utf-8"))))
     elsewhere = (
         path
-        for name in named
+        for name in file_names
         for path in sorted(ROOT.glob(name))
         if path.suffix in (".txt", ".csv", ".log", ".json")
     )
-    yield from (path for path in itertools.chain(own, elsewhere) if path.is_file())
+    yield from (path for path in itertools.chain(own_files, elsewhere) if path.is_file())
 
 
 def _result(data: bytes, path: Path) -> AnyResult | None:
@@ -137,8 +139,8 @@ def _json(source: str, data: bytes, path: Path) -> Iterator[Line]:
     """Of a file that busbw knows its text; of others what a program computes from it, if it has
     a text too, and else all numbers.
     """
-    if (known := file_kinds.read(data, path.name)) is not None:
-        yield from _text(source, known.text(None))
+    if (file_kind := file_kinds.read(data, path.name)) is not None:
+        yield from _text(source, file_kind.text(None))
         return
     for document in _documents(data):
         if path.name in DERIVED:
@@ -176,9 +178,9 @@ def _numbers_of(document: Any) -> Iterator[list[float]]:
     """The numbers of each object of a JSON document, and of each key of objects in a list."""
     if isinstance(document, dict):
         yield [
-            one
+            number
             for value in document.values()
-            for one in _listed(value if isinstance(value, list) else [value])
+            for number in _listed(value if isinstance(value, list) else [value])
         ]
         # kernel times by CUDA events and by the profiler plugin
         if {"events_us", "plugin_us"} <= document.keys():
@@ -242,8 +244,8 @@ def _repeated(source: str, results: list[Result]) -> Iterator[Line]:
         )
         yield Line(f"{source}_N", scaled(rates, GIGA), size)
         yield Line(f"{source}_N", scaled([cells[0].busbw for cells in repeats], GIGA), size)
-        every = [cell.busbw for cells in repeats for cell in cells]
-        yield Line(f"{source}_N", scaled([min(every), max(every)], GIGA), size)
+        busbws = [cell.busbw for cells in repeats for cell in cells]
+        yield Line(f"{source}_N", scaled([min(busbws), max(busbws)], GIGA), size)
     if all(small):
         yield Line(f"{source}_N", scaled([statistics.median(times) for times in small], MICRO))
         yield Line(f"{source}_N", scaled([max(times) for times in small], MICRO))
@@ -253,11 +255,11 @@ def _training(source: str, training: Training) -> Iterator[Line]:
     baseline_s = training.step_s(training.baseline)
     for method in dict.fromkeys(run.method for run in training.runs):
         runs = [run for run in training.of(method) if not run.failed]
-        for some in [runs, *([run] for run in runs if len(runs) > 1)]:
-            if some:
+        for group in [runs, *([run] for run in runs if len(runs) > 1)]:
+            if group:
                 yield Line(
                     source,
-                    _rates(training, method) + _steps(some, baseline_s) + _used(training, some),
+                    _rates(training, method) + _steps(group, baseline_s) + _used(training, group),
                 )
         parts = (
             training.silent_s(method),
@@ -303,12 +305,12 @@ def _used(training: Training, runs: list[TrainRun]) -> list[Value]:
         values += scaled([use.start_s], (1.0,)) + scaled(
             [use.gpu_bytes, use.gpu_reserved, use.host_bytes, use.pinned], GIGA
         )
-        moved = [
-            moved / training.parameters
-            for moved in (use.down_bytes, use.up_bytes)
-            if moved is not None
+        bytes_per_parameter = [
+            moved_bytes / training.parameters
+            for moved_bytes in (use.down_bytes, use.up_bytes)
+            if moved_bytes is not None
         ]
-        values += scaled(moved, (1.0,)) + scaled(
+        values += scaled(bytes_per_parameter, (1.0,)) + scaled(
             [use.down_s, use.update_s, use.up_s, use.waited_s], MILLI
         )
     return values

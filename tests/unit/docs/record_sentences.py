@@ -46,10 +46,10 @@ def untraced(record: Path) -> list[tuple[str, list[str]]]:
     tabled = {
         figure.text
         for table in record_tables.tables(text)
-        for its in table.cells.values()
-        for figure in its
+        for figures in table.cells.values()
+        for figure in figures
     }
-    found = []
+    untraced_sentences = []
     for heading, paragraph in paragraphs(text):
         for sentence in SENTENCE.split("" if LEFT_OUT.search(paragraph) else paragraph):
             numbers = [
@@ -57,11 +57,11 @@ def untraced(record: Path) -> list[tuple[str, list[str]]]:
                 for number in MEASURED.findall(sentence)
                 if len(number.replace("0.", "").replace(".", "")) > 1
             ]
-            lacking = [
+            missing_numbers = [
                 number
                 for number in numbers
-                if number not in tabled and not index.having(record_tables.figures(number)[0])
+                if number not in tabled and not index.matching(record_tables.figures(number)[0])
             ]
-            if lacking:
-                found.append((f"{heading} | {sentence}", lacking))
-    return found
+            if missing_numbers:
+                untraced_sentences.append((f"{heading} | {sentence}", missing_numbers))
+    return untraced_sentences

@@ -71,13 +71,13 @@ class Table:
         """The bytes of a message that the label of the row names, or the title of the column."""
         return _size(self.labels[place[0]]) or _size(self.titles[place[1]])
 
-    def across(self, which: int) -> dict[int, list[Place]]:
+    def across(self, axis: int) -> dict[int, list[Place]]:
         """The places with figures of each row (0) or column (1)."""
-        found: dict[int, list[Place]] = {}
+        lines: dict[int, list[Place]] = {}
         for place, figures in self.cells.items():
             if figures:
-                found.setdefault(place[which], []).append(place)
-        return found
+                lines.setdefault(place[axis], []).append(place)
+        return lines
 
 
 def tables(text: str) -> Iterator[Table]:
@@ -118,25 +118,25 @@ def _table(heading: str, rows: list[list[str]]) -> Table:
 
 def figures(cell: str) -> list[Figure]:
     """The numbers of a cell."""
-    found = []
+    all_figures = []
     for word in NUMBER.findall(cell):
         plain = word.replace(",", "").lstrip("+")
-        found.append(Figure(word, float(plain), len(plain.partition(".")[2])))
-    return found
+        all_figures.append(Figure(word, float(plain), len(plain.partition(".")[2])))
+    return all_figures
 
 
 def _size(label: str) -> int | None:
-    found = SIZE.search(label)
-    return int(found[1]) << SHIFT[found[2]] if found else None
+    match = SIZE.search(label)
+    return int(match[1]) << SHIFT[match[2]] if match else None
 
 
 def changed(table: Table, place: Place, units: int) -> Table:
     """The table with the longest number of a cell changed by units of its last digit."""
-    its = list(table.cells[place])
-    at = max(range(len(its)), key=lambda number: len(its[number].text))
-    value = round(its[at].value + units * 10.0 ** -its[at].places, its[at].places)
-    its[at] = Figure(f"{value:.{its[at].places}f}", value, its[at].places)
-    return replace(table, cells={**table.cells, place: its})
+    figures = list(table.cells[place])
+    at = max(range(len(figures)), key=lambda number: len(figures[number].text))
+    value = round(figures[at].value + units * 10.0 ** -figures[at].places, figures[at].places)
+    figures[at] = Figure(f"{value:.{figures[at].places}f}", value, figures[at].places)
+    return replace(table, cells={**table.cells, place: figures})
 
 
 class Index:
@@ -150,15 +150,15 @@ class Index:
             for value, places in line.values
         )
 
-    def having(self, figure: Figure) -> set[int]:
+    def matching(self, figure: Figure) -> set[int]:
         """The lines with a value that is rounded to the figure."""
         value, slack = abs(figure.value), 1e-9 * max(abs(figure.value), 1.0)
         first = bisect.bisect_left(self._values, (value - figure.half - slack,))
         last = bisect.bisect_right(self._values, (value + figure.half + slack,))
         return {
             at
-            for known, places, at in self._values[first:last]
-            if places > figure.places or (places == figure.places and abs(known - value) <= slack)
+            for number, places, at in self._values[first:last]
+            if places > figure.places or (places == figure.places and abs(number - value) <= slack)
         }
 
 
@@ -170,22 +170,26 @@ def index(record: Path) -> Index:
 
 def untraced(record: Path) -> list[tuple[Table, Place, list[str]]]:
     """The cells of a record's README whose numbers its files do not have, with these numbers."""
-    found = [
+    lacking = [
         (table, missing(table, index(record)))
         for table in tables((record / "README.md").read_text(encoding="utf-8"))
     ]
     known = {
         figure.text
-        for table, lacking in found
-        for place, its in table.cells.items()
-        if place not in lacking
-        for figure in its
+        for table, missing_texts in lacking
+        for place, figures in table.cells.items()
+        if place not in missing_texts
+        for figure in figures
     }
-    every = ((table, place, texts) for table, lacking in found for place, texts in lacking.items())
+    cells = (
+        (table, place, texts)
+        for table, missing_texts in lacking
+        for place, texts in missing_texts.items()
+    )
     return [
-        (table, place, rest)
-        for table, place, texts in every
-        if (rest := [text for text in texts if text not in known])
+        (table, place, unknown)
+        for table, place, texts in cells
+        if (unknown := [text for text in texts if text not in known])
     ]
 
 
@@ -193,44 +197,49 @@ def missing(table: Table, index: Index) -> dict[Place, list[str]]:
     """The cells of a table that are not traced by the files or by other columns, and their
     numbers.
     """
-    having = {place: _matching(table, place, index) for place in table.cells}
-    traced = _traced(table, having, index)
-    left: dict[Place, list[str]] = {}
-    for place, its in table.cells.items():
-        somewhere = having[place] if len(its) >= SENTENCE else [set()] * len(its)
-        rest = [
+    line_sets = {place: _matching(table, place, index) for place in table.cells}
+    traced = _traced(table, line_sets, index)
+    missing_texts: dict[Place, list[str]] = {}
+    for place, figures in table.cells.items():
+        somewhere = line_sets[place] if len(figures) >= SENTENCE else [set()] * len(figures)
+        unmatched = [
             figure.text
-            for figure, found in zip(its, somewhere, strict=True)
-            if place not in traced and not found
+            for figure, lines in zip(figures, somewhere, strict=True)
+            if place not in traced and not lines
         ]
-        if rest and place[0] not in _computed(table, place[1]):
-            left[place] = rest
-    return left
+        if unmatched and place[0] not in _computed(table, place[1]):
+            missing_texts[place] = unmatched
+    return missing_texts
 
 
-def _traced(table: Table, having: dict[Place, list[set[int]]], index: Index) -> set[Place]:
+def _traced(table: Table, line_sets: dict[Place, list[set[int]]], index: Index) -> set[Place]:
     """The places whose numbers are on lines of the record, given the lines that have each number
     of a place.
     """
-    whole = {place: set.intersection(*sets) for place, sets in having.items() if sets}
+    common_lines = {place: set.intersection(*sets) for place, sets in line_sets.items() if sets}
     traced = {
         place
-        for place in whole
-        if _has_another(place, whole[place], having) or _in_two_lines(having[place])
-    }
-    traced |= {
-        place for place, its in whole.items() if its and _digits(table.cells[place]) >= STRONG
+        for place in common_lines
+        if _has_another(place, common_lines[place], line_sets) or _in_two_lines(line_sets[place])
     }
     traced |= {
         place
-        for place, its in whole.items()
-        if any(1 < len(table.cells[place]) == len(index.lines[at].values) for at in its)
+        for place, line_numbers in common_lines.items()
+        if line_numbers and _digits(table.cells[place]) >= STRONG
     }
-    sources = {place: {index.lines[at].source for at in its} for place, its in whole.items()}
-    for which in (0, 1):
-        for places in table.across(which).values():
+    traced |= {
+        place
+        for place, line_numbers in common_lines.items()
+        if any(1 < len(table.cells[place]) == len(index.lines[at].values) for at in line_numbers)
+    }
+    sources = {
+        place: {index.lines[at].source for at in line_numbers}
+        for place, line_numbers in common_lines.items()
+    }
+    for axis in (0, 1):
+        for places in table.across(axis).values():
             traced |= _of_one_source(places, sources, traced)
-    spread = {place: _spread(sets, index) for place, sets in having.items() if sets}
+    spread = {place: _spread(sets, index) for place, sets in line_sets.items() if sets}
     for places in table.across(1).values():
         if not traced & set(places):
             traced |= _of_one_source(places, spread, traced)
@@ -241,41 +250,43 @@ def _matching(table: Table, place: Place, index: Index) -> list[set[int]]:
     """For each number of a cell the lines that have it, and are not of another size."""
     size = table.size(place)
     return [
-        {at for at in index.having(figure) if size in (None, index.lines[at].size or size)}
+        {at for at in index.matching(figure) if size in (None, index.lines[at].size or size)}
         for figure in table.cells[place]
     ]
 
 
-def _digits(its: list[Figure]) -> int:
-    """How many digits the numbers of a cell have, without zeros before them."""
-    return sum(len(re.sub(r"\D", "", figure.text).lstrip("0")) for figure in its)
+def _digits(figures: list[Figure]) -> int:
+    """The number of digits in the numbers of a cell, without leading zeros."""
+    return sum(len(re.sub(r"\D", "", figure.text).lstrip("0")) for figure in figures)
 
 
-def _spread(having: list[set[int]], index: Index) -> set[str]:
+def _spread(line_sets: list[set[int]], index: Index) -> set[str]:
     """The sources in which each number of a cell is on some line."""
     return set.intersection(
-        *({index.lines[at].source for at in lines_of_one} for lines_of_one in having)
+        *({index.lines[at].source for at in lines_of_one} for lines_of_one in line_sets)
     )
 
 
-def _has_another(place: Place, mine: set[int], having: dict[Place, list[set[int]]]) -> bool:
+def _has_another(place: Place, own_lines: set[int], line_sets: dict[Place, list[set[int]]]) -> bool:
     """Whether a line that has a cell has another number of its row, or the cell has three and
     more.
     """
-    others = [
+    other_lines = [
         numbers
-        for other, sets in having.items()
+        for other, sets in line_sets.items()
         if other[0] == place[0] and other != place
         for numbers in sets
     ]
-    return any(mine & numbers for numbers in others) or (bool(mine) and len(having[place]) > 2)
+    return any(own_lines & numbers for numbers in other_lines) or (
+        bool(own_lines) and len(line_sets[place]) > 2
+    )
 
 
-def _in_two_lines(having: list[set[int]]) -> bool:
+def _in_two_lines(line_sets: list[set[int]]) -> bool:
     """Whether a cell of four and more numbers consists of two groups, each on a line of its own."""
     return any(
-        set.intersection(*having[:cut]) and set.intersection(*having[cut:])
-        for cut in range(2, len(having) - 1)
+        set.intersection(*line_sets[:cut]) and set.intersection(*line_sets[cut:])
+        for cut in range(2, len(line_sets) - 1)
     )
 
 
@@ -285,18 +296,21 @@ def _of_one_source(
     """The places that the source with most of them has, if these are at least two and half of
     them; and so on for the others.
     """
-    having: dict[str, set[Place]] = {}
+    by_source: dict[str, set[Place]] = {}
     for place in places:
         for source in sources[place]:
-            having.setdefault(source, set()).add(place)
-    found: set[Place] = set()
-    while having:
-        left = set(places) - found
-        best = max(having.values(), key=lambda its: (len(its & left), len(its - traced)))
-        if len(best & left) < max(2, len(left) / 2):
+            by_source.setdefault(source, set()).add(place)
+    covered: set[Place] = set()
+    while by_source:
+        uncovered = set(places) - covered
+        best = max(
+            by_source.values(),
+            key=lambda candidates: (len(candidates & uncovered), len(candidates - traced)),
+        )
+        if len(best & uncovered) < max(2, len(uncovered) / 2):
             break
-        found |= best
-    return found
+        covered |= best
+    return covered
 
 
 Range = tuple[float, float]
@@ -307,11 +321,13 @@ def _computed(table: Table, column: int) -> set[int]:
     """The rows of a column whose numbers are all functions of the same two columns, wherever it
     has some.
     """
-    rows = {number for (number, its), found in table.cells.items() if its == column and found}
-    others = [other for other in range(1, len(table.titles)) if other != column]
+    rows = {
+        number for (number, column_at), cell in table.cells.items() if column_at == column and cell
+    }
+    other_columns = [other for other in range(1, len(table.titles)) if other != column]
     if len(rows) < FEWEST_ROWS:
         return set()
-    for a, b in itertools.permutations(others, 2):
+    for a, b in itertools.permutations(other_columns, 2):
         for kinds in FUNCTIONS:
             for of in (_first, _least):
                 if all(
@@ -330,14 +346,14 @@ def _computed(table: Table, column: int) -> set[int]:
 
 def _first(table: Table, number: int, a: int, b: int) -> Range | None:
     """The first number of a cell."""
-    found = table.cells[number, a]
-    return found[0].range if found else None
+    cell = table.cells[number, a]
+    return cell[0].range if cell else None
 
 
 def _least(table: Table, number: int, a: int, b: int) -> Range | None:
     """The least of the first numbers of columns a to b."""
     return min(
-        (found for column in range(a, b) if (found := _first(table, number, column, b))),
+        (cell_range for column in range(a, b) if (cell_range := _first(table, number, column, b))),
         default=None,
     )
 
@@ -353,24 +369,24 @@ def _fits(
         return False
     ranges = [function(of, over) for function in functions]
     return all(
-        any(least <= high and most >= low for least, most in ranges)
-        for low, high in (one.range for one in table.cells[place])
+        any(least <= high and highest >= low for least, highest in ranges)
+        for low, high in (figure.range for figure in table.cells[place])
     )
 
 
 def _ratio(of: Range, over: Range) -> Range:
-    values = [one / other for one in of for other in over]
+    values = [numerator / other for numerator in of for other in over]
     return min(values), max(values)
 
 
 def _share(of: Range, over: Range) -> Range:
-    least, most = _ratio(of, over)
-    return 100 * least, 100 * most
+    least, highest = _ratio(of, over)
+    return 100 * least, 100 * highest
 
 
 def _change(of: Range, over: Range) -> Range:
-    least, most = _share(of, over)
-    return least - 100, most - 100
+    least, highest = _share(of, over)
+    return least - 100, highest - 100
 
 
 def _difference(of: Range, over: Range) -> Range:

@@ -22,43 +22,50 @@ PATHS: list[tuple[str, Examples]] = [
 
 def command(path: str) -> click.Command:
     name, _, part = path.partition(" ")
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
+    cli_command = cli.get_command(click.Context(cli), name)
+    assert cli_command is not None
     if not part:
-        return found
-    assert isinstance(found, click.Group)
-    return found.commands[part]
+        return cli_command
+    assert isinstance(cli_command, click.Group)
+    return cli_command.commands[part]
 
 
 def test_every_module_with_a_command_has_a_row() -> None:
     modules = Path(busbw.cli.__file__).parent.glob("*.py")
-    own = {
+    command_parts = {
         path.stem
         for path in modules
         if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     parts = {f"{row.name}_{part}" for row in COMMANDS for part in row.parts}
-    assert own - parts == set(BY_NAME)
+    assert command_parts - parts == set(BY_NAME)
     assert {row.purpose for row in COMMANDS} == set(PURPOSES)
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_subcommands_are_those_of_the_row(row) -> None:
-    found = command(row.name)
-    assert set(row.parts) == (set(found.commands) if isinstance(found, click.Group) else set())
+    cli_command = command(row.name)
+    assert set(row.parts) == (
+        set(cli_command.commands) if isinstance(cli_command, click.Group) else set()
+    )
 
 
 @pytest.mark.parametrize(("path", "examples"), PATHS, ids=[path for path, _ in PATHS])
-def test_three_examples_that_parse_and_stand_in_the_help(path: str, examples: Examples) -> None:
+def test_three_examples_that_parse_and_appear_in_the_help(path: str, examples: Examples) -> None:
     assert len(examples) >= 3
     assert any(f"busbw {path}" in line for _, line in examples)
-    found = command(path)
-    shown = found.get_help(
-        click.Context(found, info_name=f"busbw {path}", terminal_width=80, **found.context_settings)
+    cli_command = command(path)
+    help_text = cli_command.get_help(
+        click.Context(
+            cli_command,
+            info_name=f"busbw {path}",
+            terminal_width=80,
+            **cli_command.context_settings,
+        )
     )
     for meaning, line in examples:
         assert max(len(meaning), len(line)) <= MOST
         parsed = commands(f"```sh\n{line}\n```\n")
         assert parsed or "busbw" not in line
         assert [problem(words) for words in parsed if problem(words)] == []
-        assert f"    # {meaning}\n    {line}" in shown
+        assert f"    # {meaning}\n    {line}" in help_text

@@ -207,8 +207,8 @@ def recorded(record: Path) -> frozenset[str]:
     )
 
 
-def stands(number: str, record: Path) -> bool:
-    """Whether a number, or one that it is the rounded form of, stands in a record."""
+def states_number(number: str, record: Path) -> bool:
+    """Whether a record contains a number, or one that rounds to it."""
     plain = number.replace(",", "")
     places = len(plain.partition(".")[2])
     half = 0.500001 * 10.0**-places
@@ -222,39 +222,39 @@ def stands(number: str, record: Path) -> bool:
     return False
 
 
-def unfounded(sentence: str, found: list[Path]) -> list[str]:
-    """The numbers and counts of a sentence that stand in none of the records."""
+def unfounded(sentence: str, records: list[Path]) -> list[str]:
+    """The numbers and counts of a sentence that none of the records contains."""
     words = LINK.sub("", sentence)
-    texts = [record.read_text(encoding="utf-8") for record in found]
+    texts = [record.read_text(encoding="utf-8") for record in records]
     counts = [
-        f"{some} of {all_}"
-        for some, all_ in COUNT.findall(words)
-        if not any(re.search(rf"\b{some} of ([\w']+ )?{all_}\b", text) for text in texts)
+        f"{count} of {total}"
+        for count, total in COUNT.findall(words)
+        if not any(re.search(rf"\b{count} of ([\w']+ )?{total}\b", text) for text in texts)
     ]
     return [
         number
         for number in NUMBER.findall(words)
-        if not any(stands(number, record) for record in found)
+        if not any(states_number(number, record) for record in records)
     ] + counts
 
 
-def shown(result: Path) -> str:
-    """What `busbw show` prints of a result."""
+def rendered(result: Path) -> str:
+    """The output of `busbw show` for a result."""
     return registry.render(read.read(result.read_bytes(), result.name), "table")
 
 
 def test_sentences_have_the_figures_of_the_records_that_they_link_to() -> None:
     linked = [
-        (page, text, found)
+        (page, text, record_files)
         for page in PAGES
         for text in sentences(page.read_text(encoding="utf-8"))
-        if (found := records(page, text))
+        if (record_files := records(page, text))
     ]
     assert len(linked) > 50
     assert [
         (str(page.relative_to(ROOT)), text, wrong)
-        for page, text, found in linked
-        if (wrong := unfounded(text, found))
+        for page, text, record_files in linked
+        if (wrong := unfounded(text, record_files))
     ] == []
 
 
@@ -266,13 +266,17 @@ def test_sentences_have_the_figures_of_the_records_that_they_link_to() -> None:
 def test_sentences_have_the_figures_of_the_record_of_their_page(
     page: str, pattern: str, record: str
 ) -> None:
-    found = [LINK.sub("", text) for text in sentences((ROOT / page).read_text(encoding="utf-8"))]
-    found = [text for text in found if re.search(pattern, text)]
-    assert found
-    assert [(text, wrong) for text in found if (wrong := unfounded(text, [RECORDS / record]))] == []
+    sentences_here = [
+        LINK.sub("", text) for text in sentences((ROOT / page).read_text(encoding="utf-8"))
+    ]
+    sentences_here = [text for text in sentences_here if re.search(pattern, text)]
+    assert sentences_here
+    assert [
+        (text, wrong) for text in sentences_here if (wrong := unfounded(text, [RECORDS / record]))
+    ] == []
 
 
-def where(table: record_tables.Table, place: tuple[int, int]) -> str:
+def title_of(table: record_tables.Table, place: tuple[int, int]) -> str:
     """A cell as UNTRACED finds it."""
     return f"{table.heading} | {table.labels[place[0]]} | {table.titles[place[1]]}"
 
@@ -280,19 +284,24 @@ def where(table: record_tables.Table, place: tuple[int, int]) -> str:
 @pytest.mark.parametrize("record", RUNS, ids=[path.name for path in RUNS])
 def test_numbers_of_a_record_are_those_of_its_files(record: Path) -> None:
     patterns = [pattern for name, pattern, _ in UNTRACED if name == record.name]
-    lacking = [
-        (where(table, place), numbers) for table, place, numbers in record_tables.untraced(record)
+    untraced_cells = [
+        (title_of(table, place), numbers)
+        for table, place, numbers in record_tables.untraced(record)
     ]
-    lacking += record_sentences.untraced(record)
+    untraced_cells += record_sentences.untraced(record)
     assert [
-        cell for cell in lacking if not any(re.search(pattern, cell[0]) for pattern in patterns)
+        cell
+        for cell in untraced_cells
+        if not any(re.search(pattern, cell[0]) for pattern in patterns)
     ] == []
     assert [
-        pattern for pattern in patterns if not any(re.search(pattern, cell) for cell, _ in lacking)
+        pattern
+        for pattern in patterns
+        if not any(re.search(pattern, cell) for cell, _ in untraced_cells)
     ] == [], "all are in the files now"
 
 
-def test_a_changed_number_of_a_record_is_seen(tmp_path: Path) -> None:
+def test_a_changed_number_of_a_record_is_detected(tmp_path: Path) -> None:
     copied = shutil.copytree(RECORDS / "train_1xh200_202611", tmp_path / "record")
     assert record_tables.untraced(copied) == []
     page = copied / "README.md"
@@ -301,11 +310,11 @@ def test_a_changed_number_of_a_record_is_seen(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     ((table, place, numbers),) = record_tables.untraced(copied)
-    assert where(table, place).endswith(" | int4, host staging | of alone")
+    assert title_of(table, place).endswith(" | int4, host staging | of alone")
     assert numbers == ["88.9"]
 
 
-def test_a_changed_number_in_a_sentence_of_a_record_is_seen(tmp_path: Path) -> None:
+def test_a_changed_number_in_a_sentence_of_a_record_is_detected(tmp_path: Path) -> None:
     copied = shutil.copytree(RECORDS / "watch_2xh100_202611", tmp_path / "record")
     assert record_sentences.untraced(copied) == []
     page = copied / "README.md"
@@ -318,45 +327,45 @@ def test_a_changed_number_in_a_sentence_of_a_record_is_seen(tmp_path: Path) -> N
     assert numbers == ["347.9"]
 
 
-def test_most_numbers_changed_in_their_last_digit_are_seen() -> None:
+def test_most_numbers_changed_in_their_last_digit_are_detected() -> None:
     choice = random.Random(1)
-    seen: list[bool] = []
+    detected: list[bool] = []
     for record in RUNS[::4]:
         index = record_tables.index(record)
         for table in record_tables.tables((record / "README.md").read_text(encoding="utf-8")):
             before = record_tables.missing(table, index).keys()
             places = [
                 place
-                for place, its in table.cells.items()
-                if place not in before and any(len(one.text) > 3 for one in its)
+                for place, figures in table.cells.items()
+                if place not in before and any(len(figure.text) > 3 for figure in figures)
             ]
             for place in choice.sample(places, min(len(places), 4)):
                 changed = record_tables.changed(table, place, choice.choice((-3, -2, -1, 1, 2, 3)))
-                seen.append(place in record_tables.missing(changed, index))
-    assert len(seen) > 40
-    assert sum(seen) > 0.7 * len(seen)
+                detected.append(place in record_tables.missing(changed, index))
+    assert len(detected) > 40
+    assert sum(detected) > 0.7 * len(detected)
 
 
-def test_a_figure_that_no_record_has_is_seen() -> None:
+def test_a_figure_that_no_record_has_is_detected() -> None:
     record = "benchmarks/all_reduce_2xh200_202611/README.md"
     text = (
         "Here `8` H200 reach 77 of 84 values, 85 others, 1,685 combinations and 99.23 ms"
         f" ([record]({record})). 85 is not meant."
     )
     first, second = sentences(text)
-    found = records(ROOT / "README.md", first)
-    assert [record.parent.name for record in found] == ["all_reduce_2xh200_202611"]
-    assert unfounded(first, found) == ["85", "1,685", "99.23", "77 of 84"]
+    record_files = records(ROOT / "README.md", first)
+    assert [record.parent.name for record in record_files] == ["all_reduce_2xh200_202611"]
+    assert unfounded(first, record_files) == ["85", "1,685", "99.23", "77 of 84"]
     assert records(ROOT / "README.md", second) == []
 
 
 def test_the_run_of_the_tutorial_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(["show", str(RECORDS / "visits_202611" / "shown.json")]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out.splitlines()
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
-    start = page.index(shown[0])
-    size = next(number for number, line in enumerate(shown) if line.startswith("mean"))
-    assert page[start : start + size] == shown[:size]
+    start = page.index(output[0])
+    size = next(number for number, line in enumerate(output) if line.startswith("mean"))
+    assert page[start : start + size] == output[:size]
 
 
 @pytest.mark.parametrize(
@@ -375,13 +384,16 @@ def test_outputs_are_recorded(
     if view:
         assert guarded(["show", str(RECORDS / file), "--format", view]) == 0
         output = capsys.readouterr().out
-    known = {line.rstrip() for line in output.splitlines()} | {"..."}
+    recorded_lines = {line.rstrip() for line in output.splitlines()} | {"..."}
     blocks = re.findall(
         r"```(?:text|console)\n(.*?)```",
         (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8"),
         re.DOTALL,
     )
-    assert any(len(block.splitlines()) > 5 and set(block.splitlines()) <= known for block in blocks)
+    assert any(
+        len(block.splitlines()) > 5 and set(block.splitlines()) <= recorded_lines
+        for block in blocks
+    )
 
 
 def test_the_variation_of_single_means_is_recorded() -> None:
@@ -400,14 +412,17 @@ def test_the_variation_of_single_means_is_recorded() -> None:
             [read.read(path.read_bytes(), path.name) for path in paths], 2
         )
     ]
-    rows = [rows for one, other in pairs for rows in zip(one.rows, other.rows, strict=True)]
+    rows = [rows for first, other in pairs for rows in zip(first.rows, other.rows, strict=True)]
     times = [
         (a.time_s, b.time_s)
-        for one, other in rows
-        for a, b in ((one.out_of_place, other.out_of_place), (one.in_place, other.in_place))
+        for first, other in rows
+        for a, b in ((first.out_of_place, other.out_of_place), (first.in_place, other.in_place))
     ]
-    apart = [abs(a - b) / min(a, b) for a, b in times]
-    assert (len(times), round(100 * sum(share > 0.3 for share in apart) / len(apart))) == (2170, 12)
+    differences = [abs(a - b) / min(a, b) for a, b in times]
+    assert (
+        len(times),
+        round(100 * sum(share > 0.3 for share in differences) / len(differences)),
+    ) == (2170, 12)
     assert all(abs(a - b) <= 20e-6 + 0.1 * min(a, b) for a, b in times)
 
 
@@ -421,6 +436,6 @@ def test_the_text_of_a_recorded_training_is_that_of_its_result() -> None:
     different = [
         path
         for path in texts
-        if shown(path.with_suffix(".json")) != path.read_text(encoding="utf-8")
+        if rendered(path.with_suffix(".json")) != path.read_text(encoding="utf-8")
     ]
     assert [str(path.relative_to(RECORDS)) for path in different] == []

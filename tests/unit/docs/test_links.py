@@ -31,17 +31,17 @@ def tokens(page: Path) -> list[Token]:
 def targets(blocks: list[Token]) -> list[str]:
     """Where links and images within the repository lead."""
     inline = [part for block in blocks for part in block.children or ()]
-    found = [
+    hrefs = [
         str(part.attrGet("href") or part.attrGet("src") or "")
         for part in inline
         if part.type in {"link_open", "image"}
     ]
-    return [target for target in found if not re.match(r"[a-z]+:", target)]
+    return [target for target in hrefs if not re.match(r"[a-z]+:", target)]
 
 
 def anchors(blocks: list[Token]) -> set[str]:
     """The anchors that forges and the site give to headings."""
-    found: list[str] = []
+    slugs: list[str] = []
     for opening, title in itertools.pairwise(blocks):
         if opening.type == "heading_open":
             words = "".join(
@@ -50,8 +50,8 @@ def anchors(blocks: list[Token]) -> set[str]:
                 if part.type in {"text", "code_inline"}
             )
             slug = re.sub(r"[^\w\- ]", "", words.strip().lower()).replace(" ", "-")
-            found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
-    return set(found)
+            slugs.append(f"{slug}-{slugs.count(slug)}" if slug in slugs else slug)
+    return set(slugs)
 
 
 def broken(page: Path, target: str) -> str:
@@ -69,18 +69,18 @@ def broken(page: Path, target: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    assert [why for target in targets(tokens(page)) if (why := broken(page, target))] == []
+    assert [problem for target in targets(tokens(page)) if (problem := broken(page, target))] == []
 
 
-def test_a_broken_link_is_seen() -> None:
+def test_a_broken_link_is_detected() -> None:
     text = (
         "[a](docs/tutorail.md) `[no](link)` [b](README.md#instal) ![c](docs/none.svg)"
         " [d](https://example.org)\n\n"
         "[e]\n\n"
         "[e]: ../x.md\n"
     )
-    found = [broken(ROOT / "README.md", target) for target in targets(PARSER.parse(text))]
-    assert found == [
+    problems = [broken(ROOT / "README.md", target) for target in targets(PARSER.parse(text))]
+    assert problems == [
         "docs/tutorail.md: no such file",
         "README.md#instal: no such heading",
         "docs/none.svg: no such file",
@@ -94,12 +94,12 @@ def test_a_broken_link_is_seen() -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    found, ahead = set[Path](), [ROOT / "README.md"]
+    reached_pages, ahead = set[Path](), [ROOT / "README.md"]
     while ahead:
         page = ahead.pop()
-        if page in found:
+        if page in reached_pages:
             continue
-        found.add(page)
+        reached_pages.add(page)
         reached = [
             (page.parent / target.partition("#")[0]).resolve() for target in targets(tokens(page))
         ]
@@ -112,5 +112,5 @@ def test_the_readme_leads_to_every_page() -> None:
     assert [
         str(page.relative_to(ROOT))
         for page in PAGES
-        if page not in found and not page.is_relative_to(ROOT / "tests")
+        if page not in reached_pages and not page.is_relative_to(ROOT / "tests")
     ] == []

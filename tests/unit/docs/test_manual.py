@@ -23,10 +23,10 @@ LINTS = {
 def test_no_page_has_an_error(program: str) -> None:
     if not shutil.which(program):
         pytest.skip(f"no {program}: make test-tools")
-    done = subprocess.run(
+    result = subprocess.run(
         [*LINTS[program], *map(str, PAGES)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.stdout + done.stderr, done.returncode) == ("", 0)
+    assert (result.stdout + result.stderr, result.returncode) == ("", 0)
 
 
 def test_there_is_a_page_for_each_command() -> None:
@@ -36,32 +36,32 @@ def test_there_is_a_page_for_each_command() -> None:
     }
 
 
-def shown(page: Path) -> str:
+def rendered(page: Path) -> str:
     """The page as a person reads it, on one line."""
-    done = subprocess.run(
+    result = subprocess.run(
         ["groff", "-man", "-Tascii", "-P-cbou", page],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    return " ".join(done.stdout.split())
+    return " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
 def test_a_page_shows_every_option_and_example_as_it_is_typed(row) -> None:
     if not shutil.which("groff"):
         pytest.skip("no groff: make test-tools")
-    text = shown(MAN / f"busbw-{row.name}.1")
+    text = rendered(MAN / f"busbw-{row.name}.1")
     command = cli.get_command(click.Context(cli), row.name)
     assert command is not None
     parts = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
     options = {
         name
         for part in parts
-        for one in part.params
-        if isinstance(one, click.Option) and not one.hidden
-        for name in one.opts
+        for parameter in part.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for name in parameter.opts
     }
     assert [name for name in options if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
     lines = [line for examples in (row.examples, *row.parts.values()) for _, line in examples]

@@ -1,6 +1,4 @@
-"""Output that stands in the documentation is what the command prints; `...` stands for lines
-left out.
-"""
+"""Output in the documentation is what the command prints; `...` marks omitted lines."""
 
 import importlib.util
 import re
@@ -19,8 +17,8 @@ RATES = ROOT / "benchmarks" / "compare_rates_202611" / "rates.txt"
 
 def missing(block: list[str], real: list[str]) -> list[str]:
     """Lines of the block that the real output does not have in this order."""
-    rest = iter(real)
-    return [line for line in block if line != "..." and line not in rest]
+    remaining_lines = iter(real)
+    return [line for line in block if line != "..." and line not in remaining_lines]
 
 
 def test_the_comparison_of_infiniband_and_sockets(
@@ -91,7 +89,7 @@ MODEL_BLOCKS = re.findall(r"```console\n\$ busbw (\w+) (.*?)\n(.*?)```", MODEL, 
     MODEL_BLOCKS,
     ids=[f"{number}_{block[0]}" for number, block in enumerate(MODEL_BLOCKS)],
 )
-def test_what_the_model_says(
+def test_outputs_of_the_model(
     command: str,
     words: str,
     block: str,

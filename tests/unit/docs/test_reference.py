@@ -50,8 +50,8 @@ def test_the_schema_allows_nan_and_infinities_as_text(generate: ModuleType) -> N
         "$defs"
     ]["Cell"]["properties"]["busbw"]
     assert figure == {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
-    written = json.loads(json_codec.encode(Cell(math.nan, math.inf, -math.inf)))
-    assert [written[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
+    document = json.loads(json_codec.encode(Cell(math.nan, math.inf, -math.inf)))
+    assert [document[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
 
 
 def test_every_finding_has_a_row_in_the_reference(generate: ModuleType, recorded: Path) -> None:
@@ -69,7 +69,7 @@ def test_every_finding_has_a_row_in_the_reference(generate: ModuleType, recorded
         b" 0\n"
         b"# Avg bus bandwidth    : 43.87 FAILED\n"
     )
-    found = {
+    finding_ids = {
         finding.id
         for log in (two_tables, cut, doubtful)
         for finding in read.read(log, "log").findings
@@ -79,5 +79,5 @@ def test_every_finding_has_a_row_in_the_reference(generate: ModuleType, recorded
         for line in generate.pages()["findings.md"].splitlines()
         if line.startswith("| `")
     ]
-    assert found == set(LOG_FINDINGS)
+    assert finding_ids == set(LOG_FINDINGS)
     assert rows == [*(rule.id for rule in RULES), *LOG_FINDINGS]

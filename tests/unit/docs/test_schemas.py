@@ -33,11 +33,11 @@ def filled(kind: Any) -> Any:
     if origin is Annotated:
         return filled(arguments[0])
     if origin in (Union, UnionType):
-        return filled(next(one for one in arguments if one is not type(None)))
+        return filled(next(argument for argument in arguments if argument is not type(None)))
     if origin is Literal:
         return arguments[0]
     if origin in (list, tuple):
-        return origin(filled(one) for one in arguments if one is not Ellipsis)
+        return origin(filled(argument) for argument in arguments if argument is not Ellipsis)
     if origin is dict:
         return {filled(arguments[0]): filled(arguments[1])}
     if issubclass(kind, msgspec.Struct):
@@ -49,35 +49,37 @@ def filled(kind: Any) -> Any:
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of files whose key `schema` is this."""
-    found: dict[str, Any] = json.loads(
+    document: dict[str, Any] = json.loads(
         (SCHEMAS / f"{name.replace('/', '-')}.schema.json").read_text(encoding="utf-8")
     )
-    return found
+    return document
 
 
 def test_every_kind_of_file_has_a_schema() -> None:
-    named: set[str] = set()
+    schema_names: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):
-        named.update(re.findall(r"busbw\.[a-z][a-z-]*/\d+", path.read_text(encoding="utf-8")))
+        schema_names.update(
+            re.findall(r"busbw\.[a-z][a-z-]*/\d+", path.read_text(encoding="utf-8"))
+        )
     ids = {json.loads(path.read_text(encoding="utf-8"))["$id"] for path in SCHEMAS.iterdir()}
-    assert ids == {f"urn:busbw:{name.removeprefix('busbw.')}" for name in named - OTHERS}
+    assert ids == {f"urn:busbw:{name.removeprefix('busbw.')}" for name in schema_names - OTHERS}
     assert len(ids) == len(list(SCHEMAS.iterdir())) > 20
 
 
 def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
     for name, (_, structure) in generate.reference_schemas.FILES.items():
-        its = schema(name)
-        jsonschema.Draft202012Validator.check_schema(its)
-        check = jsonschema.Draft202012Validator(its)
+        field_schema = schema(name)
+        jsonschema.Draft202012Validator.check_schema(field_schema)
+        check = jsonschema.Draft202012Validator(field_schema)
         for kind in get_args(structure) or (structure,):
-            whole = filled(kind)
-            written = json.loads(json_codec.encode(whole)) | (
+            value_of_kind = filled(kind)
+            document = json.loads(json_codec.encode(value_of_kind)) | (
                 {"schema": name} if "schema" in kind.__struct_fields__ else {}
             )
-            check.validate(written)
-            for name_of_field, value in written.items():
+            check.validate(document)
+            for name_of_field, value in document.items():
                 other = [] if isinstance(value, dict) else {}
-                assert not check.is_valid(written | {name_of_field: other}), (name, name_of_field)
+                assert not check.is_valid(document | {name_of_field: other}), (name, name_of_field)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +93,8 @@ def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
     ],
 )
 def test_a_result_fits_its_schema(file: str) -> None:
-    written = json.loads(results.render(read((BENCHMARKS / file).read_bytes(), file)))
-    jsonschema.validate(written, schema(written["schema"]))
+    document = json.loads(results.render(read((BENCHMARKS / file).read_bytes(), file)))
+    jsonschema.validate(document, schema(document["schema"]))
 
 
 @pytest.mark.parametrize(

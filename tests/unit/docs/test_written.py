@@ -17,7 +17,7 @@ PROGRAM = re.compile(r"^(?:busbw|\w+_perf(?:_mpi)?)$")
 ENDS = {"|", ">", "2>", "&&", ";", "#", "||"}
 
 
-def written() -> list[Path]:
+def written_pages() -> list[Path]:
     """Every page written by hand."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     return sorted(page for page in pages if page.parent.name != "reference")
@@ -47,39 +47,42 @@ def _commands(line: str) -> list[list[str]]:
         words = list(lexer)
     except ValueError:  # output, or an apostrophe in a sentence
         return []
-    found: list[list[str]] = []
+    cli_commands: list[list[str]] = []
     current: list[str] | None = None
     for word in words:
         if word in ENDS:
             current = None
         elif current is None and PROGRAM.match(word):
             current = [word]
-            found.append(current)
+            cli_commands.append(current)
         elif current is not None and word != "...":
             current.append(word)
-    return found
+    return cli_commands
 
 
-PAGES = written()
+PAGES = written_pages()
 
 
 def problem(words: list[str]) -> str:
     """Why a command line would be refused, or nothing; options are parsed by the real commands,
     nothing is run.
     """
-    program, *rest = words
+    program, *arguments = words
     if program != "busbw":
-        known = program.removesuffix("_mpi").removesuffix("_perf") in BY_NAME
-        return getopt.parse(rest).message if known else f"no program {program}"
-    if not rest or rest[0].startswith("-"):
-        return "" if rest in ([], ["--help"], ["--version"]) else f"unknown {rest}"
-    command = cli.get_command(click.Context(cli), rest[0])
-    if isinstance(command, click.Group) and len(rest) > 1 and not rest[1].startswith("-"):
-        command, rest = command.get_command(click.Context(command), rest[1]), rest[1:]
+        is_program = program.removesuffix("_mpi").removesuffix("_perf") in BY_NAME
+        return getopt.parse(arguments).message if is_program else f"no program {program}"
+    if not arguments or arguments[0].startswith("-"):
+        return "" if arguments in ([], ["--help"], ["--version"]) else f"unknown {arguments}"
+    command = cli.get_command(click.Context(cli), arguments[0])
+    if isinstance(command, click.Group) and len(arguments) > 1 and not arguments[1].startswith("-"):
+        command, arguments = (
+            command.get_command(click.Context(command), arguments[1]),
+            arguments[1:],
+        )
     if command is None:
-        return f"no command {rest[0]}"
+        return f"no command {arguments[0]}"
     try:
-        command.make_context(rest[0], rest[1:])
+        command.make_context(arguments[0], arguments[1:])
     except (
         click.MissingParameter,
         click.exceptions.NoArgsIsHelpError,
@@ -94,8 +97,8 @@ def problem(words: list[str]) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_parses(page: Path) -> None:
-    found = [(words, problem(words)) for words in commands(page.read_text(encoding="utf-8"))]
-    assert [pair for pair in found if pair[1]] == []
+    problems = [(words, problem(words)) for words in commands(page.read_text(encoding="utf-8"))]
+    assert [pair for pair in problems if pair[1]] == []
 
 
 def test_commands_are_found_where_there_are_some() -> None:
@@ -113,7 +116,7 @@ def test_commands_are_found_where_there_are_some() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("busbw run all_reduce --no-such-option", "--no-such-option"),
         ("mpirun -n 2 busbw run all_reduce --json", "--json"),
@@ -125,23 +128,23 @@ def test_commands_are_found_where_there_are_some() -> None:
         ("all_redcue_perf -b 8", "no program"),
     ],
 )
-def test_a_command_that_does_not_parse_is_seen(line: str, said: str) -> None:
+def test_a_command_that_does_not_parse_is_detected(line: str, message: str) -> None:
     (words,) = commands(f"```sh\n{line}\n```\n")
-    assert said in problem(words)
+    assert message in problem(words)
     assert commands(f"see `{line}` here") == [words]
 
 
 def test_the_readme_shortens_the_run_of_the_tutorial() -> None:
     block = README.partition("```console\n")[2].partition("```")[0].splitlines()[1:]
-    whole = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
-    rest = iter(
-        whole[
-            whole.index(
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
+    tutorial_lines = iter(
+        tutorial[
+            tutorial.index(
                 "AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket"
             ) :
         ]
     )
-    assert [line for line in block if line != "..." and line not in rest] == []
+    assert [line for line in block if line != "..." and line not in tutorial_lines] == []
 
 
 def test_the_readme_is_short() -> None:

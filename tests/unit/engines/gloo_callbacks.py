@@ -13,7 +13,7 @@ TIMES = 20
 
 
 def left_with_callbacks() -> int:
-    """How often."""
+    """The number of groups destroyed while a callback held them."""
     store, rank, size = next(dist.rendezvous("env://"))
     for number in range(TIMES):
         dist.init_process_group(
@@ -29,9 +29,9 @@ def left_with_callbacks() -> int:
 
 
 def _exchange() -> Any:
-    held = dist.group.WORLD  # as the PowerSGD hook does
+    group = dist.group.WORLD  # as the PowerSGD hook does
     return (
         dist.all_reduce(torch.ones(9), async_op=True)
         .get_future()
-        .then(lambda future: held and future.value()[0])
+        .then(lambda future: group and future.value()[0])
     )

@@ -76,26 +76,26 @@ class Matrix:
         """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements
         off their alignment, and many.
         """
-        odd = ODD_ELEMENTS * kind.itemsize
+        odd_bytes = ODD_ELEMENTS * kind.itemsize
         long = (
             [(LONG_ELEMENTS * kind.itemsize, 0)]
             if kind.name in ("half", "int32") and op in ("", "sum")
             else []
         )
-        return [(kind.itemsize, 0), (16 * self.size, 0), (odd, kind.itemsize), *long]
+        return [(kind.itemsize, 0), (16 * self.size, 0), (odd_bytes, kind.itemsize), *long]
 
     def _verify(self, call: Call, series: Series) -> None:
         probe = Probe(self.verified + 1, call.dtype, call.op, self.size)
-        seen = verification.run_round(self.engine, call, self.engine.bind(call), probe)
+        wrongs = verification.run_round(self.engine, call, self.engine.bind(call), probe)
         self.verified += 1
-        if seen[0].count:
-            where = (
+        if wrongs[0].count:
+            placement = (
                 f"{'in' if call.in_place else 'out of'} place, root {series.root}, count"
                 f" {call.layout.count}, shift {call.shift_bytes}"
             )
             self.wrong.append(
-                f"rank {self.rank}: {call.collective.name} {series.dtype} {series.op} ({where}):"
-                f" {seen[0]}"
+                f"rank {self.rank}: {call.collective.name} {series.dtype} {series.op} ({placement}):"
+                f" {wrongs[0]}"
             )
 
     def _corrupt(self, call: Call, series: Series) -> None:
@@ -103,22 +103,24 @@ class Matrix:
         must be reported.
         """
         probe = Probe(7, call.dtype, call.op, self.size)
-        victim, place = self.random.randrange(self.size), self.random.random()
+        victim, fraction = self.random.randrange(self.size), self.random.random()
         bit = self.random.randrange(2 if probe.tolerance else 0, call.dtype.bits)
         launch = self.engine.bind(call)
-        told: list[Mismatch] = []
+        flipped: list[Mismatch] = []
 
         def corrupting() -> None:
             launch()
             if self.rank == victim:
-                told.append(self._flip(call, probe, int(place * call.recv), bit))
+                flipped.append(self._flip(call, probe, int(fraction * call.recv), bit))
 
         tally = verification.Tally()
         tally.add(
             self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe), probe
         )
         name = f"{call.collective.name} {series.dtype} {series.op} {series.root}"
-        self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
+        self.flipped.append(
+            (name, victim, flipped, tally.mismatches, (tally.wrong, tally.bad_rounds))
+        )
 
     def reported(self) -> tuple[list[str], list[str]]:
         """The combinations whose flipped bit was reported exactly, by its own rank only; and a
@@ -127,17 +129,17 @@ class Matrix:
         caught, missed = set(), []
         for by_rank in zip(*self.control.allgather(self.flipped), strict=True):
             name, victim, *_ = by_rank[0]
-            done = [mismatch for _, _, told, _, _ in by_rank for mismatch in told]
-            reported = [mismatch for _, _, _, some, _ in by_rank for mismatch in some]
+            all_flipped = [mismatch for _, _, flips, _, _ in by_rank for mismatch in flips]
+            reported = [mismatch for _, _, _, mismatches, _ in by_rank for mismatch in mismatches]
             if (
-                len(done) == 1
-                and done == reported
+                len(all_flipped) == 1
+                and all_flipped == reported
                 and [counts for *_, counts in by_rank]
                 == [(int(r == victim),) * 2 for r in range(self.size)]
             ):
                 caught.add(name)
             else:
-                missed.append(f"{name}: flipped {done}, reported {reported}")
+                missed.append(f"{name}: flipped {all_flipped}, reported {reported}")
         return sorted(caught), missed
 
     def _flip(self, call: Call, probe: Probe, offset: int, bit: int) -> Mismatch:
@@ -153,7 +155,7 @@ def refusals(engine: MpiEngine) -> list[str]:
     too_long = Call(
         row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False
     )
-    said = []
+    messages = []
     attempts: tuple[Callable[[], object], ...] = (
         lambda: engine.bind(too_long),
         lambda: engine.capture([]),
@@ -161,10 +163,10 @@ def refusals(engine: MpiEngine) -> list[str]:
     for attempt in attempts:
         try:
             attempt()
-            said.append("")
+            messages.append("")
         except NoMeasurement as error:
-            said.append(error.message)
-    return said
+            messages.append(error.message)
+    return messages
 
 
 def main() -> int:
@@ -176,7 +178,7 @@ def main() -> int:
     matrix = Matrix(engine, control)
     matrix.run()
     caught, missed = matrix.reported()
-    wrong = [line for some in control.allgather(matrix.wrong) for line in some]
+    wrong = [line for rank_wrongs in control.allgather(matrix.wrong) for line in rank_wrongs]
     answer = {
         "ranks": engine.size,
         "verified": matrix.verified,
@@ -185,7 +187,11 @@ def main() -> int:
         "caught": caught,
         "missed": missed,
         "refusals": refusals(engine),
-        "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
+        "devices": [
+            device.rank
+            for rank_devices in control.allgather(engine.devices())
+            for device in rank_devices
+        ],
         "library": engine.library().engine,
         "memory": [engine.memory_bytes(), engine.devices()[0].memory_bytes],
     }

@@ -42,13 +42,13 @@ def test_nvrtc_compiles_the_source(nvrtc, dtype, op):
 def test_compiled_code_is_cached_and_a_corrupt_file_replaced(nvrtc, tmp_path):
     code = Cubins(90, tmp_path).get(FLOAT, SUM)
     (file,) = tmp_path.iterdir()
-    whole = file.read_bytes()
+    content = file.read_bytes()
     stamp = file.stat().st_mtime_ns
     assert Cubins(90, tmp_path).get(FLOAT, SUM) == code
     assert file.stat().st_mtime_ns == stamp, "compiled again although it was cached"
-    file.write_bytes(whole[:-7])
+    file.write_bytes(content[:-7])
     assert Cubins(90, tmp_path).get(FLOAT, SUM) == code
-    assert file.read_bytes() == whole
+    assert file.read_bytes() == content
 
 
 def test_an_unwritable_cache_is_ignored(nvrtc, tmp_path):

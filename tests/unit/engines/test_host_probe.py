@@ -66,10 +66,12 @@ def test_any_order_gives_the_expected_bits(op, dtype, ranks, seed, index, rng: r
     while len(values) > 1:
         a, b = values.pop(rng.randrange(len(values))), values.pop(rng.randrange(len(values)))
         values.append(combine(name, a, b, dtype))
-    got = values[0]
+    value = values[0]
     if op.name == "avg":
-        got = round_to_bits(decode(got, dtype) / ranks, dtype) if dtype.is_float else got // ranks
-    assert abs(got - reduced(probe, index)) <= probe.tolerance
+        value = (
+            round_to_bits(decode(value, dtype) / ranks, dtype) if dtype.is_float else value // ranks
+        )
+    assert abs(value - reduced(probe, index)) <= probe.tolerance
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,5 +135,5 @@ def test_encode_decode_every_pattern_of_small_types(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.name)
 def test_data_does_not_depend_on_how_it_is_split_into_chunks(dtype):
     probe = Probe(5, dtype, REDOPS[0], 3)
-    whole = Chunk(probe, 0, 5000).sent(1)
-    assert np.array_equal(whole[1234:1300], Chunk(probe, 1234, 66).sent(1))
+    whole_chunk = Chunk(probe, 0, 5000).sent(1)
+    assert np.array_equal(whole_chunk[1234:1300], Chunk(probe, 1234, 66).sent(1))

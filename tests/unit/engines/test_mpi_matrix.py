@@ -106,7 +106,7 @@ def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> N
     report = matrix(2)
     assert report["devices"] == [0, 1]
     assert report["library"] == "mpi"
-    share, whole = report["memory"]
-    assert share == pytest.approx(whole / 2, rel=0.05), (
+    share, total = report["memory"]
+    assert share == pytest.approx(total / 2, rel=0.05), (
         "read one after the other, while other programs use memory too"
     )

@@ -86,17 +86,17 @@ def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
 
 
 def carry_out(call: Call, wires: list[Wire]) -> None:
-    every = []
+    messages_by_rank = []
     for rank, wire in enumerate(wires):
         address = placed(rank, 0, RECV_AT)
-        who = Rank(wire, OLD_NCCL, None, wire, rank, len(wires))
-        every.append(
+        rank_of_message = Rank(wire, OLD_NCCL, None, wire, rank, len(wires))
+        messages_by_rank.append(
             CALLS[call.collective.name](
-                Message(who, call, address(call, "send"), address(call, "recv"))
+                Message(rank_of_message, call, address(call, "send"), address(call, "recv"))
             )
         )
-    for step in range(max(map(len, every))):
-        for groups in every:
+    for step in range(max(map(len, messages_by_rank))):
+        for groups in messages_by_rank:
             for launch in groups[step]:
                 launch()
         end_group(wires)
@@ -151,7 +151,7 @@ def test_a_hypercube_of_one_rank_copies_only_out_of_place(in_place, steps):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_mulsum_multiplies_by_1_on_even_and_2_on_odd_ranks(dtype):
-    ones = {
+    one_bits = {
         "half": 0x3C00,
         "float": 0x3F800000,
         "double": 0x3FF << 52,
@@ -159,10 +159,10 @@ def test_mulsum_multiplies_by_1_on_even_and_2_on_odd_ranks(dtype):
         "f8e4m3": 0x38,
         "f8e5m2": 0x3C,
     }
-    one = int.from_bytes(premultiplier(dtype, 4), "little")
-    two = int.from_bytes(premultiplier(dtype, 5), "little")
-    assert one == ones.get(dtype.name, 1)
-    assert two == (one + (1 << (dtype.significand - 1)) if dtype.is_float else 2)
+    one_value = int.from_bytes(premultiplier(dtype, 4), "little")
+    two_value = int.from_bytes(premultiplier(dtype, 5), "little")
+    assert one_value == one_bits.get(dtype.name, 1)
+    assert two_value == (one_value + (1 << (dtype.significand - 1)) if dtype.is_float else 2)
 
 
 class Ops:
@@ -191,5 +191,5 @@ def test_mulsum_creates_and_destroys_its_operator_per_call():
     )
     launch()
     launch()
-    once = [("create", INT32.nccl, 1), ("reduce", (10, INT32.nccl, 77, 1)), ("destroy", 77)]
-    assert ops.log == once + once
+    one_call = [("create", INT32.nccl, 1), ("reduce", (10, INT32.nccl, 77, 1)), ("destroy", 77)]
+    assert ops.log == one_call + one_call

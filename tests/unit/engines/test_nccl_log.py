@@ -66,9 +66,9 @@ def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProc
 
 def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
     """Its stdout and stderr."""
-    done = run(program, *words, **variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
+    result = run(program, *words, **variables)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(
@@ -87,38 +87,38 @@ def test_networks_are_read_from_nccls_log_lines(text: str, networks: tuple[str, 
 
 
 def test_the_log_is_not_shown_unless_requested() -> None:
-    out, heard = python(PLAYED)
-    assert (out, heard) == ("", "('Socket',) []")
+    out, err = python(PLAYED)
+    assert (out, err) == ("", "('Socket',) []")
 
 
 @pytest.mark.parametrize("level", ["INFO", "trace"])
 def test_a_log_requested_on_stdout_is_complete(level: str) -> None:
-    out, heard = python(PLAYED, NCCL_DEBUG=level)
+    out, err = python(PLAYED, NCCL_DEBUG=level)
     assert out.splitlines() == [
         "h:1:1 [0] NCCL INFO Using network Socket",
         "h:1:1 [0] NCCL INFO later",
     ]
-    assert heard == "('Socket',) ['NCCL_DEBUG']"
+    assert err == "('Socket',) ['NCCL_DEBUG']"
 
 
 def test_log_lines_before_a_crash_are_shown() -> None:
     dying = PLAYED.replace('Socket\\n")', 'Socket\\n")\n    os.kill(os.getpid(), 9)')
-    done = run(dying, NCCL_DEBUG="INFO")
-    assert done.returncode == -9
-    assert done.stdout == "h:1:1 [0] NCCL INFO Using network Socket\n"
+    result = run(dying, NCCL_DEBUG="INFO")
+    assert result.returncode == -9
+    assert result.stdout == "h:1:1 [0] NCCL INFO Using network Socket\n"
 
 
 def test_the_users_log_file_is_read_and_kept(tmp_path: Path) -> None:
     file = tmp_path / "log.txt"
-    out, heard = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(file))
-    assert (out, heard) == ("", "('Socket',) ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
+    out, err = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(file))
+    assert (out, err) == ("", "('Socket',) ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
     assert "later" in file.read_text()
 
 
 def test_a_lower_log_level_gives_no_network() -> None:
-    out, heard = python(PLAYED, NCCL_DEBUG="WARN")
+    out, err = python(PLAYED, NCCL_DEBUG="WARN")
     assert "Using network" in out, "log lines of that level go to stdout as usual"
-    assert heard == "() ['NCCL_DEBUG']"
+    assert err == "() ['NCCL_DEBUG']"
 
 
 def test_an_error_while_listening_restores_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,12 +141,12 @@ def test_placeholders_in_the_log_file_name_are_expanded(monkeypatch: pytest.Monk
 def test_the_log_of_a_real_nccl_is_captured(level: str) -> None:
     package = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = package.submodule_search_locations or () if package else ()
-    libraries = [file for place in places for file in Path(place).glob("lib/libnccl.so.2")]
+    libraries = [file for folder in places for file in Path(folder).glob("lib/libnccl.so.2")]
     if not libraries:
         pytest.skip("no NCCL library is installed")
     variables = {"NCCL_DEBUG": level} if level else {}
-    out, heard = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
-    assert "NCCL INFO" in heard
-    assert (heard.splitlines()[0] in out) == bool(level), (
+    out, err = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
+    assert "NCCL INFO" in err
+    assert (err.splitlines()[0] in out) == bool(level), (
         "captured lines are shown only if the user asked for them"
     )

@@ -103,19 +103,24 @@ def run(library, probe, kind, rank, first, length, address, *, write, threads=1)
     region = RegionArgument(
         address, first, length, probe.seed, probe.ranks, rank, limit, probe.tolerance
     )
-    found = Found()
-    which = COMBINATIONS.index((probe.dtype, probe.op))
+    result = Found()
+    combination = COMBINATIONS.index((probe.dtype, probe.op))
     library.run(
-        which, ctypes.addressof(region), KINDS[kind], int(write), threads, ctypes.addressof(found)
+        combination,
+        ctypes.addressof(region),
+        KINDS[kind],
+        int(write),
+        threads,
+        ctypes.addressof(result),
     )
-    return found
+    return result
 
 
 def bits(data: bytes, itemsize: int) -> list[int]:
     return [int.from_bytes(data[i : i + itemsize], "little") for i in range(0, len(data), itemsize)]
 
 
-def wanted(probe, kind, rank, first, length):
+def expected_bits(probe, kind, rank, first, length):
     return expected(kind, probe, rank, first, length).tolist()
 
 
@@ -151,7 +156,7 @@ def test_fill_writes_the_same_bits_as_numpy(library, case, kind, first, length, 
     size = probe.dtype.itemsize
     buffer = Buffer(length * size, shift // size * size)
     run(library, probe, kind, rank, first, length, buffer.address, write=True, threads=threads)
-    assert bits(buffer.data, size) == wanted(probe, kind, rank, first, length)
+    assert bits(buffer.data, size) == expected_bits(probe, kind, rank, first, length)
     assert buffer.around == {0xEE}, "wrote outside its region"
 
 
@@ -172,25 +177,27 @@ def test_check_counts_wrong_elements_and_names_the_first(
     size = probe.dtype.itemsize
     tolerance = probe.tolerance if kind == "reduced" else 0
     buffer = Buffer(length * size, shift // size * size)
-    values = wanted(probe, kind, rank, first, length)
+    values = expected_bits(probe, kind, rank, first, length)
     flips = data.draw(
         st.dictionaries(
             st.integers(0, length - 1), st.integers(1, 2**probe.dtype.bits - 1), max_size=5
         )
     )
-    seen = [value ^ flips.get(offset, 0) for offset, value in enumerate(values)]
+    corrupted = [value ^ flips.get(offset, 0) for offset, value in enumerate(values)]
     ctypes.memmove(
-        buffer.address, b"".join(value.to_bytes(size, "little") for value in seen), length * size
+        buffer.address,
+        b"".join(value.to_bytes(size, "little") for value in corrupted),
+        length * size,
     )
     wrong = [
         offset
-        for offset, (a, b) in enumerate(zip(seen, values, strict=True))
+        for offset, (a, b) in enumerate(zip(corrupted, values, strict=True))
         if abs(a - b) > tolerance
     ]
-    found = run(library, probe, kind, rank, first, length, buffer.address, write=False, threads=3)
-    assert found.wrong == len(wrong)
+    result = run(library, probe, kind, rank, first, length, buffer.address, write=False, threads=3)
+    assert result.wrong == len(wrong)
     if wrong:
-        assert found.first == wrong[0]
+        assert result.first == wrong[0]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +209,9 @@ def test_every_type_and_operator(library, pair, ranks):
     for kind, rank in (("sent", 0), ("sent", ranks - 1), *([("reduced", 0)] if pair[1] else [])):
         buffer = Buffer(64 * probe.dtype.itemsize, 0)
         run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=True)
-        assert bits(buffer.data, probe.dtype.itemsize) == wanted(probe, kind, rank, 2**33 + 1, 64)
+        assert bits(buffer.data, probe.dtype.itemsize) == expected_bits(
+            probe, kind, rank, 2**33 + 1, 64
+        )
         assert (
             run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=False).wrong == 0
         )

@@ -58,8 +58,8 @@ def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), (
         "even if this machine has no GPU"
     )
-    here, _ = choose_for(AUTO, elsewhere=False)
-    assert here is not None
+    choice, _ = choose_for(AUTO, elsewhere=False)
+    assert choice is not None
     with pytest.raises(UsageError):
         choose_for("nope", elsewhere=True)
 

@@ -12,7 +12,7 @@ from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import DTYPES, dtype
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.redops import REDOPS, redop
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import Series, SweepSpec
 from busbw.engines.base import Call, Probe, Wrong
 from busbw.engines.sim import SimEngine
@@ -30,9 +30,9 @@ QUIET = {"noise": 0.0, "alpha_us": 5.0, "gbps": 100.0}
 
 
 def engine(ranks: int, **parameters: float) -> SimEngine:
-    made = SimEngine(ranks, parameters)
-    made.allocate(ROOM, ROOM)
-    return made
+    simulation = SimEngine(ranks, parameters)
+    simulation.allocate(ROOM, ROOM)
+    return simulation
 
 
 def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
@@ -46,13 +46,13 @@ def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
                     )
 
 
-def checked(made: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
+def checked(simulation: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
     return verification.run_round(
-        made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size)
+        simulation, call, simulation.bind(call), Probe(seed, call.dtype, call.op, simulation.size)
     )
 
 
-def uneven(made: SimEngine, call: Call) -> bool:
+def uneven(simulation: SimEngine, call: Call) -> bool:
     """alltoallv's calls are made for one rank; the simulation would need one per rank unless all
     totals are equal.
     """
@@ -69,15 +69,15 @@ def test_data_of_every_type_operator_placement_and_root_is_right(
 ) -> None:
     if row.ranks_power_of_two and ranks == 3:
         pytest.skip("hypercube needs a power of two of ranks")
-    made = engine(ranks)
+    simulation = engine(ranks)
     for calls, in_place in combinations(row, ranks):
         for size, shift in (
             (calls.dtype.itemsize, 0),
             (37 * ranks * calls.dtype.itemsize, calls.dtype.itemsize),
         ):
             call = calls.at(size, in_place=in_place, shift_bytes=shift)
-            assert not uneven(made, call)
-            assert [wrong.count for wrong in checked(made, call)] == [0] * ranks, (
+            assert not uneven(simulation, call)
+            assert [wrong.count for wrong in checked(simulation, call)] == [0] * ranks, (
                 calls.dtype.name,
                 calls.series,
                 in_place,
@@ -87,9 +87,9 @@ def test_data_of_every_type_operator_placement_and_root_is_right(
 
 @ALL
 def test_an_injected_error_is_reported_at_its_rank_and_offset(row: Collective) -> None:
-    made = engine(2, corrupt_rank=1, corrupt_offset=5)
+    simulation = engine(2, corrupt_rank=1, corrupt_offset=5)
     for calls, in_place in combinations(row, 2):
-        right, wrong = checked(made, calls.at(64 * calls.dtype.itemsize, in_place=in_place))
+        right, wrong = checked(simulation, calls.at(64 * calls.dtype.itemsize, in_place=in_place))
         assert right.count == 0
         assert (wrong.count, wrong.offset) == (1, 5), (calls.dtype.name, calls.series, in_place)
         assert wrong.got == bytes([wrong.expected[0] ^ 1]) + wrong.expected[1:]
@@ -97,32 +97,35 @@ def test_an_injected_error_is_reported_at_its_rank_and_offset(row: Collective) -
 
 def test_a_fault_outside_the_buffer_has_no_effect() -> None:
     for parameters in ({"corrupt_rank": 1.0, "corrupt_offset": 500.0}, {"corrupt_rank": 7.0}):
-        made = engine(2, **parameters)
+        simulation = engine(2, **parameters)
         calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2)
-        assert [wrong.count for wrong in checked(made, calls.at(64, in_place=False))] == [0, 0]
+        assert [wrong.count for wrong in checked(simulation, calls.at(64, in_place=False))] == [
+            0,
+            0,
+        ]
 
 
 def test_repeated_operations_on_the_same_input_move_no_data() -> None:
-    made = engine(2)
+    simulation = engine(2)
     call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2).at(
         64, in_place=False
     )
-    launch = made.bind(call)
-    assert not any(wrong.count for wrong in checked(made, call))
-    made.view(call, "recv", 0)[:] = 0
+    launch = simulation.bind(call)
+    assert not any(wrong.count for wrong in checked(simulation, call))
+    simulation.view(call, "recv", 0)[:] = 0
     launch()
-    assert not made.view(call, "recv", 0).any()
+    assert not simulation.view(call, "recv", 0).any()
 
 
-def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[Row]:
+def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[ResultRow]:
     spec = SweepSpec(
         collective=name, **({"min_bytes": 1 << 10, "max_bytes": 1 << 16, "step_factor": 4} | fields)
     )  # type: ignore[arg-type]
-    made = SimEngine(ranks, parameters)
-    made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
+    simulation = SimEngine(ranks, parameters)
+    simulation.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
     events: list[Event] = []
     Runner(
-        made,
+        simulation,
         world=SoloControl(),
         group=SoloControl(),
         spec=spec,
@@ -132,8 +135,8 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     return [event.row for event in events if isinstance(event, RowDone)]
 
 
-def cells(some: list[Row]) -> list[Cell]:
-    return [cell for row in some for cell in (row.out_of_place, row.in_place) if cell]
+def cells(sampled_rows: list[ResultRow]) -> list[Cell]:
+    return [cell for row in sampled_rows for cell in (row.out_of_place, row.in_place) if cell]
 
 
 @ALL
@@ -148,18 +151,18 @@ def test_without_noise_time_is_alpha_and_bytes_over_bandwidth(row: Collective, r
 
 def test_a_very_large_operation_reaches_the_bandwidth_given() -> None:
     calls = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 8)
-    made = SimEngine(8, QUIET)
-    made.bind(calls.at(1 << 40, in_place=False))()
-    assert (1 << 40) * 2 * 7 / 8 / made.clock() == pytest.approx(100e9, rel=1e-5)
+    simulation = SimEngine(8, QUIET)
+    simulation.bind(calls.at(1 << 40, in_place=False))()
+    assert (1 << 40) * 2 * 7 / 8 / simulation.clock() == pytest.approx(100e9, rel=1e-5)
 
 
 def test_a_seed_repeats_a_run_and_another_one_does_not() -> None:
     noisy = {"noise": 0.1, "outlier": 0.1}
-    one, same, other = (
+    first, repeated, other = (
         rows("all_gather", 2, noisy | {"seed": seed}, per_iter_timing=1) for seed in (1.0, 1.0, 2.0)
     )
-    assert [cell.samples_s for cell in cells(one)] == [cell.samples_s for cell in cells(same)]
-    assert [cell.samples_s for cell in cells(one)] != [cell.samples_s for cell in cells(other)]
+    assert [cell.samples_s for cell in cells(first)] == [cell.samples_s for cell in cells(repeated)]
+    assert [cell.samples_s for cell in cells(first)] != [cell.samples_s for cell in cells(other)]
 
 
 def test_a_dip_halves_the_speed_of_its_size_only() -> None:
@@ -217,8 +220,8 @@ def test_parameters_are_read_by_name() -> None:
     assert parse_parameters("alpha_us=5,noise=0.1") == {"alpha_us": 5.0, "noise": 0.1}
     assert parse_parameters("") == {}
     assert engine(2, alpha_us=5).library().versions == {
-        name: f"{5.0 if name == 'alpha_us' else known.default:g}"
-        for name, known in PARAMETERS.items()
+        name: f"{5.0 if name == 'alpha_us' else parameter.default:g}"
+        for name, parameter in PARAMETERS.items()
     }
 
 
@@ -248,9 +251,9 @@ def test_an_unknown_or_malformed_parameter_is_refused(item: str) -> None:
 def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_parameters(item)
-    known = PARAMETERS[item.split("=")[0]]
+    parameter = PARAMETERS[item.split("=")[0]]
     assert caught.value.message == f"--sim: '{item}' is out of range"
-    assert f"from {known.least:g} to {known.largest:g}" in caught.value.hint
+    assert f"from {parameter.least:g} to {parameter.largest:g}" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -277,21 +280,21 @@ def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
 
 
 def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:
-    made = engine(3)
-    assert [device.rank for device in made.devices()] == [0, 1, 2]
+    simulation = engine(3)
+    assert [device.rank for device in simulation.devices()] == [0, 1, 2]
     assert all(
-        made.unsupported(row, kind, op) is None
+        simulation.unsupported(row, kind, op) is None
         for row in COLLECTIVES
         for kind in DTYPES
         for op in REDOPS
     )
-    assert made.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
+    assert simulation.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
     with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
-        made.capture([])
+        simulation.capture([])
 
 
-@pytest.mark.parametrize("named", ["missing", "", "binary"])
-def test_a_tuner_table_that_cannot_be_read_is_named(named: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_name", ["missing", "", "binary"])
+def test_a_tuner_table_that_cannot_be_read_is_named(table_name: str, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xd0\xff")
-    with pytest.raises(UsageError, match=f"BUSBW_TUNER_TABLE={tmp_path / named}: "):
-        SimTuner(4, {}, {"BUSBW_TUNER_TABLE": str(tmp_path / named)})
+    with pytest.raises(UsageError, match=f"BUSBW_TUNER_TABLE={tmp_path / table_name}: "):
+        SimTuner(4, {}, {"BUSBW_TUNER_TABLE": str(tmp_path / table_name)})

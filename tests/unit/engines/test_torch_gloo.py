@@ -28,13 +28,13 @@ OPERATORS = ("sum", "prod", "min", "max")
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def matrix_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The outcome of the matrix. Without a visible GPU the engine uses Gloo."""
     folder = tmp_path_factory.mktemp("job")
-    said = jobs.run(
+    rank_outputs = jobs.run(
         folder, str(MODULE), ["matrix"], 2, program=jobs.AS_TORCHRUN, CUDA_VISIBLE_DEVICES=""
     )
-    answer: dict[str, Any] = jobs.all_well(said)[0]["matrix"]
+    answer: dict[str, Any] = jobs.all_well(rank_outputs)[0]["matrix"]
     return answer
 
 
@@ -47,28 +47,36 @@ def combinations(types: tuple[str, ...], operators: tuple[str, ...]) -> set[str]
     }
 
 
-def test_supported_gloo_combinations_give_correct_data(seen: dict[str, Any]) -> None:
-    assert (seen["ranks"], seen["backend"], seen["devices"]) == (2, "gloo", [0, 1])
-    assert seen["wrong"] == []
-    assert set(seen["verified"]) >= combinations(TYPES, OPERATORS)
+def test_supported_gloo_combinations_give_correct_data(matrix_result: dict[str, Any]) -> None:
+    assert (matrix_result["ranks"], matrix_result["backend"], matrix_result["devices"]) == (
+        2,
+        "gloo",
+        [0, 1],
+    )
+    assert matrix_result["wrong"] == []
+    assert set(matrix_result["verified"]) >= combinations(TYPES, OPERATORS)
 
 
-def test_wrong_data_is_detected_on_every_rank(seen: dict[str, Any]) -> None:
-    rows = [BY_NAME[name.split()[0]] for name in seen["verified"]]
+def test_wrong_data_is_detected_on_every_rank(matrix_result: dict[str, Any]) -> None:
+    rows = [BY_NAME[name.split()[0]] for name in matrix_result["verified"]]
     calls = sum((2 if row.in_place_checked else 1) * (2 if row.rooted else 1) for row in rows)
-    assert seen["caught"] == [calls, calls]
+    assert matrix_result["caught"] == [calls, calls]
 
 
-def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(seen: dict[str, Any]) -> None:
+def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(matrix_result: dict[str, Any]) -> None:
     everything = combinations(tuple(kind.name for kind in DTYPES), tuple(op.name for op in REDOPS))
-    assert set(seen["verified"]) | set(seen["refused"]) == everything
-    assert seen["refused alike"]
+    assert set(matrix_result["verified"]) | set(matrix_result["refused"]) == everything
+    assert matrix_result["refused alike"]
     assert all(
         reason.startswith(("PyTorch with gloo refuses: ", "PyTorch ")) and len(reason) > 30
-        for reason in seen["refused"].values()
+        for reason in matrix_result["refused"].values()
     )
-    assert "Gloo" in seen["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
+    assert "Gloo" in matrix_result["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
 
 
-def test_ranks_as_of_torchrun_meet_over_gloo(seen: dict[str, Any]) -> None:
-    assert (seen["total"], seen["parts"], seen["name"]) == ([3.0, 2.0], [0], "from 0")
+def test_ranks_as_of_torchrun_meet_over_gloo(matrix_result: dict[str, Any]) -> None:
+    assert (matrix_result["total"], matrix_result["parts"], matrix_result["name"]) == (
+        [3.0, 2.0],
+        [0],
+        "from 0",
+    )

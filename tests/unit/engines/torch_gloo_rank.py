@@ -77,10 +77,10 @@ class Matrix:
                 # the high byte of element 7
                 self.engine.view(call, "recv")[8 * call.dtype.itemsize - 1] ^= 0x40
 
-        (seen,) = verification.run_round(
+        (wrong,) = verification.run_round(
             self.engine, call, run, Probe(5, call.dtype, call.op, self.engine.size)
         )
-        return f"{seen.count} wrong from offset {seen.offset}" if seen.count else ""
+        return f"{wrong.count} wrong from offset {wrong.offset}" if wrong.count else ""
 
 
 def matrix() -> dict[str, Any]:
@@ -100,11 +100,16 @@ def matrix() -> dict[str, Any]:
         "ranks": engine.size,
         "backend": engine.library().versions["backend"],
         "verified": matrix.verified,
-        "wrong": [line for some in control.allgather(matrix.wrong) for line in some],
+        "wrong": [line for rank_wrongs in control.allgather(matrix.wrong) for line in rank_wrongs],
         "refused": matrix.refused,
-        "refused alike": len({json.dumps(one) for one in control.allgather(matrix.refused)}) == 1,
+        "refused alike": len({json.dumps(reasons) for reasons in control.allgather(matrix.refused)})
+        == 1,
         "caught": control.allgather(matrix.caught),
-        "devices": [device.rank for some in control.allgather(engine.devices()) for device in some],
+        "devices": [
+            device.rank
+            for rank_devices in control.allgather(engine.devices())
+            for device in rank_devices
+        ],
     }
     engine.close()
     half.close()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import BusbwError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.history.store import opened
 
@@ -14,7 +14,7 @@ from busbw.history.store import opened
 def result(number: int = 0, samples: int = 0, **fields: object) -> Result:
     """A run of two sizes whose times depend on `number`."""
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",

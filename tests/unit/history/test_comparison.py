@@ -25,7 +25,7 @@ def side(*files: str) -> Side:
 
 def cell(
     size: int,
-    said: Verdict,
+    verdict: Verdict,
     ratio: float | None = 1.0,
     placement: str = "out_of_place",
     dtype: str = "float",
@@ -35,7 +35,7 @@ def cell(
     key = CellKey(dtype, "sum", -1, size, placement)
     return ComparedCell(
         key=key,
-        verdict=said,
+        verdict=verdict,
         ratio=ratio,
         low=ends[0],
         high=ends[1],
@@ -45,7 +45,7 @@ def cell(
     )
 
 
-def made(*cells: ComparedCell, notes: tuple[str, ...] = ()) -> Comparison:
+def make_comparison(*cells: ComparedCell, notes: tuple[str, ...] = ()) -> Comparison:
     return Comparison(
         SCHEMA,
         "all_reduce",
@@ -66,55 +66,61 @@ def test_infiniband_beside_sockets_of_two_hosts(
         [(name, read((recorded / IB / name).read_bytes(), name))]
         for name in ("ib.txt", "sockets.txt")
     ]
-    found = compare(*runs)
-    golden("comparison/h20_ib.txt", comparison.text(found))
-    golden("comparison/h20_ib.md", comparison.markdown(found))
+    compared = compare(*runs)
+    golden("comparison/h20_ib.txt", comparison.text(compared))
+    golden("comparison/h20_ib.md", comparison.markdown(compared))
 
 
 def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
-    both = made(
+    slower = make_comparison(
         cell(8, Verdict.SAME),
         cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"),
         cell(4096, Verdict.SLOWER, 1.03),
     )
     assert (
-        comparison.summary(both)
+        comparison.summary(slower)
         == "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the"
         " tolerance of 5 %"
     )
-    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith(
+    assert comparison.summary(make_comparison(cell(8, Verdict.SLOWER, 1.03))).endswith(
         "; none by more than the tolerance of 5 %"
     )
     assert (
-        comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9)))
+        comparison.summary(make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9)))
         == "none of 2 cells slower, 1 faster"
     )
-    assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "no verdict on any of 1 cell"
-    assert comparison.summary(made()) == "no verdict on any of 0 cells"
+    assert (
+        comparison.summary(make_comparison(cell(8, Verdict.AMBIGUOUS)))
+        == "no verdict on any of 1 cell"
+    )
+    assert comparison.summary(make_comparison()) == "no verdict on any of 0 cells"
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     titles = [
         column.title
-        for column in comparison.columns(made(cell(8, Verdict.SAME), cell(16, Verdict.SAME)))
+        for column in comparison.columns(
+            make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.SAME))
+        )
     ]
     assert titles == ["size", "placement", "time A", "time B", "B / A", "interval", "verdict"]
     mixed = [
         column.title
         for column in comparison.columns(
-            made(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half"))
+            make_comparison(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half"))
         )
     ]
     assert "type" in mixed
     without = [
-        column.title for column in comparison.columns(made(cell(8, Verdict.UNMATCHED, None)))
+        column.title
+        for column in comparison.columns(make_comparison(cell(8, Verdict.UNMATCHED, None)))
     ]
     assert "interval" not in without
 
 
 def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
     lines = comparison.text(
-        made(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))
+        make_comparison(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))
     ).splitlines()
     assert lines[:3] == [
         "AllReduce",
@@ -129,11 +135,11 @@ def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
     assert lines[-1] == "note: ranks: 2 in A, 4 in B"
 
 
-def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
-    found = msgspec.structs.replace(
-        made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json")
+def test_markdown_folds_unchanged_cells_and_escapes_names() -> None:
+    compared = msgspec.structs.replace(
+        make_comparison(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json")
     )
-    text = comparison.markdown(found)
+    text = comparison.markdown(compared)
     above, folded = text.split("<details>")
     assert "| **slower** |" in above
     assert "| same |" not in above
@@ -142,15 +148,15 @@ def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
 
 
 def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
-    found = made(
+    compared = make_comparison(
         cell(8, Verdict.SAME),
         cell(16, Verdict.UNMATCHED, None),
         cell(32, Verdict.SLOWER, float("inf")),
     )
-    text = comparison.json(found)
+    text = comparison.json(compared)
     assert json.loads(text)["schema"] == "busbw.comparison/1"
     assert json.loads(text)["cells"][0]["verdict"] == "same"
-    assert json_codec.decode(text, Comparison) == found
+    assert json_codec.decode(text, Comparison) == compared
 
 
 @pytest.mark.parametrize(
@@ -175,10 +181,10 @@ def test_ratios_as_words(ratio: float | None, text: str) -> None:
 
 def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Result]) -> None:
     for result in (make(), make([]), make(world=msgspec.structs.replace(make().world, devices=[]))):
-        found = compare([("a", result)], [("b", result)])
-        assert len(found.of(Verdict.SAME)) == len(found.cells) == 2 * len(result.rows)
-        assert comparison.text(found)
-        assert comparison.markdown(found)
+        compared = compare([("a", result)], [("b", result)])
+        assert len(compared.of(Verdict.SAME)) == len(compared.cells) == 2 * len(result.rows)
+        assert comparison.text(compared)
+        assert comparison.markdown(compared)
 
 
 def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., Result]) -> None:
@@ -190,31 +196,31 @@ def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., 
         world=msgspec.structs.replace(make().world, devices=cpus),
         library=msgspec.structs.replace(make().library, engine="mpi"),
     )
-    found = compare([("a", make())], [("b", other)])
-    (warning,) = comparison.warnings(found)
-    assert not any("ranks" in note for note in found.notes), "once is enough"
+    compared = compare([("a", make())], [("b", other)])
+    (warning,) = comparison.warnings(compared)
+    assert not any("ranks" in note for note in compared.notes), "once is enough"
     for part in ("nccl engine / mpi engine", "2 ranks / 16 ranks", "NVIDIA H200 / EPYC"):
         assert part in warning
-    assert f"\nwarning: {warning}\n" in comparison.text(found)
-    assert f"**Warning:** {plain(warning)}" in comparison.markdown(found)
-    assert json.loads(comparison.json(found))["warnings"] == [warning]
+    assert f"\nwarning: {warning}\n" in comparison.text(compared)
+    assert f"**Warning:** {plain(warning)}" in comparison.markdown(compared)
+    assert json.loads(comparison.json(compared))["warnings"] == [warning]
     assert comparison.warnings(compare([("a", make())], [("b", make())])) == []
 
 
 def test_all_formats_share_verdicts_and_confidence() -> None:
-    found = made(
+    compared = make_comparison(
         cell(8, Verdict.SAME),
         cell(16, Verdict.SLOWER, 1.2),
         cell(32, Verdict.AMBIGUOUS),
         notes=("few samples",),
     )
-    document = json.loads(comparison.json(found))
+    document = json.loads(comparison.json(compared))
     assert [document["summary"], *document["closing"]] == [
-        comparison.summary(found),
-        *comparison.closing(found),
+        comparison.summary(compared),
+        *comparison.closing(compared),
     ]
-    for text in (comparison.text(found), comparison.markdown(found)):
-        for sentence in (comparison.summary(found), *comparison.closing(found)):
+    for text in (comparison.text(compared), comparison.markdown(compared)):
+        for sentence in (comparison.summary(compared), *comparison.closing(compared)):
             assert sentence in text
         assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [
             True

@@ -16,15 +16,15 @@ OWN, NONE = (
 @pytest.mark.parametrize(
     ("text", "added"), [(OWN, None), (NONE, datetime(2026, 11, 20, 10, tzinfo=UTC))]
 )
-def test_a_line_says_when_a_run_was_added_only_if_the_run_does_not(text, added):
-    made = line(text, ADDED)
-    assert made == (text if added is None else f'{text[:-1]},"added":"{ADDED}"}}') + "\n"
-    assert when(made.encode()) == added
-    assert indented(made).endswith(b"}\n")
+def test_a_line_has_the_time_of_adding_only_if_the_run_has_no_start(text, added):
+    exported_line = line(text, ADDED)
+    assert exported_line == (text if added is None else f'{text[:-1]},"added":"{ADDED}"}}') + "\n"
+    assert when(exported_line.encode()) == added
+    assert indented(exported_line).endswith(b"}\n")
 
 
 @pytest.mark.parametrize("data", [b"no JSON", b'{"added":"yesterday"}', b"\xff"])
-def test_what_has_no_time_has_none(data):
+def test_lines_without_a_time_have_none(data):
     assert when(data) is None
 
 
@@ -34,5 +34,5 @@ def test_a_file_of_lines_is_split_and_any_other_is_one_result():
         ("f line 1", first),
         ("f line 3", second),
     ]
-    for whole in (first, first + b"\n", b'{\n"schema":"busbw.result/1"\n}', b"text\nof a log\n"):
-        assert split(whole, "f") == [("f", whole)]
+    for content in (first, first + b"\n", b'{\n"schema":"busbw.result/1"\n}', b"text\nof a log\n"):
+        assert split(content, "f") == [("f", content)]

@@ -18,7 +18,7 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.history import store
 from busbw.history.run_keys import stored
@@ -32,7 +32,7 @@ def test_only_its_owner_reads_a_new_history_and_a_shared_one_stays_shared(tmp_pa
     try:
         with opened(file, create=True) as history:
             history.add([result(1)])
-            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}, (
+            assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}, (
                 "its log and index too"
             )
         file.chmod(0o664)
@@ -53,23 +53,23 @@ def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
 
 def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
-    odd = result(
+    odd_result = result(
         rows=[
             *result().rows,
             *result().rows,
-            Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
+            ResultRow(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
         ]
     )
-    add(file, odd)
+    add(file, odd_result)
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT result FROM runs").fetchone()
     connection.close()
-    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd)
+    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd_result)
     with opened(file, create=False) as history:
         (run,) = history.runs()
-        found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
-    assert str(sorted(found.items())) == str(
-        sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd))
+        stored_times = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
+    assert str(sorted(stored_times.items())) == str(
+        sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd_result))
     )
     assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (
         8,
@@ -114,24 +114,24 @@ def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
         assert list(baseline(history, runs[0], 30)) == []
 
 
-def test_tables_that_another_makes_meanwhile_are_no_strangers(tmp_path: Path) -> None:
+def test_tables_created_meanwhile_by_another_process_are_accepted(tmp_path: Path) -> None:
     """The check sees the file before or after, never between: here the tables come after its
     first look.
     """
     file = tmp_path / "h.sqlite"
     with (
-        closing(sqlite3.connect(file, isolation_level=None)) as one,
+        closing(sqlite3.connect(file, isolation_level=None)) as other_connection,
         closing(sqlite3.connect(file, isolation_level=None)) as other,
     ):
-        one.execute("PRAGMA journal_mode = wal")
-        one.set_trace_callback(
+        other_connection.execute("PRAGMA journal_mode = wal")
+        other_connection.set_trace_callback(
             lambda statement: (
                 store.migrate(other, str(file)) if "application_id" in statement else None
             )
         )
-        assert store.check(one, str(file)) == 0
-        one.set_trace_callback(None)
-        assert store.check(one, str(file)) == len(store.MIGRATIONS)
+        assert store.check(other_connection, str(file)) == 0
+        other_connection.set_trace_callback(None)
+        assert store.check(other_connection, str(file)) == len(store.MIGRATIONS)
 
 
 WRITER = """
@@ -183,12 +183,12 @@ def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path) -> None:
 def test_a_log_that_another_creates_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, tries: int
 ) -> None:
-    seen: list[str] = []
+    attempts: list[str] = []
     check = store.check
 
     def busy(connection: sqlite3.Connection, name: str) -> int:
-        seen.append(name)
-        if len(seen) < 3:
+        attempts.append(name)
+        if len(attempts) < 3:
             error = sqlite3.OperationalError("database is locked")
             error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
             raise error
@@ -200,11 +200,11 @@ def test_a_log_that_another_creates_is_waited_for(
             assert history.runs() == []
     else:
         assert isinstance(refused(tmp_path / "h.sqlite", wait_s=wait_s), TimedOut)
-    assert len(seen) == tries
+    assert len(attempts) == tries
 
 
 @pytest.mark.parametrize(
-    ("create", "writable", "log", "alone"),
+    ("create", "writable", "log", "immutable"),
     [
         (False, False, False, True),
         (True, False, False, False),
@@ -218,13 +218,13 @@ def test_a_file_without_a_log_is_read_where_nothing_can_be_written(
     create: bool,
     writable: bool,
     log: bool,
-    alone: bool,
+    immutable: bool,
 ) -> None:
     monkeypatch.setattr(store.os, "access", lambda path, mode: writable)
     if log:
         (tmp_path / "h.sqlite-wal").touch()
     uri = store._uri(tmp_path / "h.sqlite", create=create)
-    assert uri == f"file://{tmp_path}/h.sqlite" + ("?immutable=1" if alone else "")
+    assert uri == f"file://{tmp_path}/h.sqlite" + ("?immutable=1" if immutable else "")
 
 
 def test_a_run_without_rows_has_no_sizes_and_no_peak() -> None:
@@ -287,7 +287,7 @@ def test_a_migration_that_fails_changes_nothing(
 
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize(
-    "made",
+    "statement",
     [
         "CREATE TABLE books (title TEXT)",
         "CREATE TABLE books (title TEXT); PRAGMA user_version = 1",
@@ -299,11 +299,11 @@ def test_a_migration_that_fails_changes_nothing(
     ],
 )
 def test_another_programs_database_is_not_written_to(
-    tmp_path: Path, made: str, create: bool
+    tmp_path: Path, statement: str, create: bool
 ) -> None:
     file = tmp_path / "other.sqlite"
     connection = sqlite3.connect(file)
-    connection.executescript(made)
+    connection.executescript(statement)
     connection.close()
     before = file.read_bytes()
     error = refused(file, create=create)

@@ -56,14 +56,14 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     disk.mkdir()
 
     def mount(options: str) -> None:
-        done = subprocess.run(
+        result = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)],
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
+        if result.returncode:
+            pytest.skip(f"cannot mount a file system: {result.stderr.strip()}")
 
     if os.geteuid() or not shutil.which("mount"):
         pytest.skip("mounting a file system needs root")
@@ -72,7 +72,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_full_disk_is_named_and_what_was_stored_is_kept(
+def test_a_full_disk_is_named_and_stored_runs_are_kept(
     tmp_path: Path, small_disk: Callable[[str], None]
 ) -> None:
     file = tmp_path / "disk" / "h.sqlite"

@@ -31,8 +31,8 @@ def veth() -> Iterator[str]:
         "peer",
         f"{name}p",
     ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
-    if done.returncode:
-        pytest.skip(f"cannot make an interface: {done.stderr.strip()}")
+    result = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    if result.returncode:
+        pytest.skip(f"cannot make an interface: {result.stderr.strip()}")
     yield name
     subprocess.run(["ip", "link", "del", name], timeout=20, capture_output=True)

@@ -1,4 +1,4 @@
-"""Files that set RoCE at the start, in a folder that stands for the root."""
+"""Files that set RoCE at the start, in a folder used as the root."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from busbw.host.source import Live
 @pytest.fixture
 def write(tmp_path):
     def file(path, text):
-        place = tmp_path / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-        return place
+        target = tmp_path / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        return target
 
     return file
 

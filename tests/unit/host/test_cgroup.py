@@ -8,12 +8,12 @@ from busbw.host.source import Live
 JOB = "/sys/fs/cgroup/system.slice/job"
 
 
-def two(path: str = "/system.slice/job") -> Tree:
+def cgroup_v2(path: str = "/system.slice/job") -> Tree:
     """A host with version 2."""
     return Tree().file("/proc/self/cgroup", f"0::{path}")
 
 
-def one() -> Tree:
+def cgroup_v1() -> Tree:
     """A host with version 1."""
     return Tree().file(
         "/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n0::/"
@@ -21,7 +21,7 @@ def one() -> Tree:
 
 
 def test_directories_lead_to_the_root_group():
-    tree = two().file(f"{JOB}/memory.max", "max")
+    tree = cgroup_v2().file(f"{JOB}/memory.max", "max")
     assert directories(tree.source(), "memory") == [
         JOB,
         "/sys/fs/cgroup/system.slice",
@@ -30,13 +30,13 @@ def test_directories_lead_to_the_root_group():
 
 
 def test_group_that_is_not_mounted():
-    assert directories(two().source(), "memory") == []
+    assert directories(cgroup_v2().source(), "memory") == []
     assert directories(Tree().source(), "memory") == []
 
 
 def test_container_shows_its_own_group_at_the_mount():
     tree = (
-        two("/../kubepods/pod1")
+        cgroup_v2("/../kubepods/pod1")
         .file("/sys/fs/cgroup/memory.max", "1000")
         .file("/sys/fs/cgroup/memory.current", "900")
     )
@@ -44,7 +44,7 @@ def test_container_shows_its_own_group_at_the_mount():
 
 
 def test_limits_of_version_2():
-    tree = two().files(JOB, **{"memory.max": "4000", "pids.max": "max"})
+    tree = cgroup_v2().files(JOB, **{"memory.max": "4000", "pids.max": "max"})
     tree.files(
         "/sys/fs/cgroup/system.slice",
         **{"memory.max": "9000", "memory.current": "80", "pids.max": "77", "pids.current": "5"},
@@ -58,7 +58,7 @@ def test_limits_of_version_2():
 
 def test_limits_of_version_1():
     base = "/sys/fs/cgroup/memory"
-    tree = one().files(
+    tree = cgroup_v1().files(
         f"{base}/job", **{"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "10"}
     )
     tree.file(f"{base}/memory.limit_in_bytes", "9223372036854771712")
@@ -67,14 +67,14 @@ def test_limits_of_version_1():
 
 def test_quotas_of_both_versions():
     tree = (
-        two()
+        cgroup_v2()
         .files(JOB, **{"cpu.max": "250000 100000", "cpu.stat": "nr_throttled 3"})
         .file("/sys/fs/cgroup/system.slice/cpu.max", "max 100000")
     )
     assert quotas(tree.source()) == [Quota(f"{JOB}/cpu.max", 2.5, 3)]
     base = "/sys/fs/cgroup/cpu"
     tree = (
-        one()
+        cgroup_v1()
         .files(f"{base}/job", **{"cpu.cfs_quota_us": "400000", "cpu.cfs_period_us": "100000"})
         .file(f"{base}/cpu.cfs_quota_us", "-1")
     )
@@ -82,15 +82,15 @@ def test_quotas_of_both_versions():
 
 
 def test_quota_without_a_period():
-    assert quotas(two().file(f"{JOB}/cpu.max", "100 0").source()) == []
+    assert quotas(cgroup_v2().file(f"{JOB}/cpu.max", "100 0").source()) == []
 
 
 def test_killed_processes():
-    assert killed(two().file(f"{JOB}/memory.events", "oom 4\noom_kill 3").source()) == (
+    assert killed(cgroup_v2().file(f"{JOB}/memory.events", "oom 4\noom_kill 3").source()) == (
         f"{JOB}/memory.events",
         3,
     )
-    assert killed(two().file(f"{JOB}/memory.max", "max").source()) is None
+    assert killed(cgroup_v2().file(f"{JOB}/memory.max", "max").source()) is None
 
 
 def test_own_groups_of_this_machine():

@@ -22,7 +22,7 @@ def attribute(kind, value):
 
 
 def answer(*attributes, kind=78):
-    """What the kernel answers: header, struct dcbmsg, attributes."""
+    """The answer of the kernel: header, struct dcbmsg, attributes."""
     body = struct.pack("=BBH", 0, 21, 0) + b"".join(attributes)
     return struct.pack("=IHHII", 16 + len(body), kind, 0, 1, 4242) + body
 
@@ -73,8 +73,8 @@ def test_answer_of_an_interface_with_dcb():
 
 def test_trust_table_is_read_in_its_order():
     assert dcb.decode(mellanox(trust=(5, 255)), "eth0").trust == ("dscp", "pcp")
-    every = dcb.decode(mellanox(trust=(1, 2, 3, 4, 6)), "eth0").trust
-    assert every == ("ethertype", "stream port", "datagram port", "any port", "6"), (
+    selectors = dcb.decode(mellanox(trust=(1, 2, 3, 4, 6)), "eth0").trust
+    assert selectors == ("ethertype", "stream port", "datagram port", "any port", "6"), (
         "as linux/dcbnl.h numbers them"
     )
 
@@ -102,11 +102,11 @@ def test_ets_needs_its_four_tables(size, classes):
 
 
 @pytest.mark.parametrize(
-    ("pfc", "seen"), [(b"\x08\x05", ((0, 2), 8)), (b"\x08", (None, 8)), (b"", (None, 0))]
+    ("pfc", "flow_control"), [(b"\x08\x05", ((0, 2), 8)), (b"\x08", (None, 8)), (b"", (None, 0))]
 )
-def test_pfc_needs_its_mask(pfc, seen):
+def test_pfc_needs_its_mask(pfc, flow_control):
     decoded = state(attribute(2, pfc))
-    assert (decoded.pfc, decoded.pfc_most) == seen
+    assert (decoded.pfc, decoded.pfc_most) == flow_control
 
 
 @pytest.mark.parametrize(("dcbx", "host"), [(b"\x0d", True), (b"\x0c", False), (b"", None)])
@@ -162,7 +162,7 @@ def test_real_interface_without_dcb_gives_a_reason(name):
     assert dcb.read_dcb(Live(), name) == f"{name}: {reason}"
 
 
-def test_recorded_state_is_what_was_read():
+def test_recorded_state_equals_the_state_read():
     state = '{"pfc":[3,4],"pfc_most":8,"classes":[],"shares":[],"dscp":{"26":3},"trust":["dscp"],"host":false}'
     tree = Tree().call("dcb eth0", state).failing("dcb eth1", "eth1: its driver has no DCB")
     assert dcb.read_dcb(tree.source(), "eth0") == Dcb(

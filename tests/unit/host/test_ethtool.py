@@ -25,16 +25,16 @@ def test_real_interface_has_statistics_and_a_driver(veth):
 
 def with_queues(interface: str, count: int) -> None:
     """`ethtool -L`: its number of receive queues, of which each has statistics."""
-    get, put = 0x3C, 0x3D  # ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    get, set_channels = 0x3C, 0x3D  # ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control_socket:
         channels = array.array("I", [get, *[0] * 8])
         request = struct.pack("16sP", interface.encode(), channels.buffer_info()[0]).ljust(
             40, b"\0"
         )
-        fcntl.ioctl(asked, SIOCETHTOOL, request)
-        channels[0], channels[5] = put, count
+        fcntl.ioctl(control_socket, SIOCETHTOOL, request)
+        channels[0], channels[5] = set_channels, count
         try:
-            fcntl.ioctl(asked, SIOCETHTOOL, request)
+            fcntl.ioctl(control_socket, SIOCETHTOOL, request)
         except OSError as error:
             pytest.skip(f"the number of queues is fixed: {error}")
 
@@ -42,12 +42,14 @@ def with_queues(interface: str, count: int) -> None:
 def test_statistics_may_become_more_while_they_are_followed(veth):
     with_queues(veth, 1)
     often = ethtool.Statistics(veth)
-    few = often.read()
+    counters_before = often.read()
     with_queues(veth, 6)
     more = often.read()
-    assert len(more) > len(few) and more.keys() == ethtool.statistics(Live(), veth).keys()
+    assert (
+        len(more) > len(counters_before) and more.keys() == ethtool.statistics(Live(), veth).keys()
+    )
     with_queues(veth, 1)
-    assert often.read().keys() == few.keys()
+    assert often.read().keys() == counters_before.keys()
     often.close()
 
 

@@ -84,12 +84,12 @@ def test_networks_and_interfaces_that_are_accepted_as_a_whole():
 
 
 def test_set_of_networks():
-    both = {"set": [{"prefix": {"addr": "10.2.0.0", "len": 16}}, "10.3.0.1"]}
+    network_set = {"set": [{"prefix": {"addr": "10.2.0.0", "len": 16}}, "10.3.0.1"]}
     match = {
         "match": {
             "op": "==",
             "left": {"payload": {"protocol": "ip", "field": "saddr"}},
-            "right": both,
+            "right": network_set,
         }
     }
     (chain,) = closed_chains(rules([match, ACCEPT], policy="drop"))
@@ -125,7 +125,7 @@ def test_chains_of_other_hooks_are_left_out():
         '{"nftables": [{"chain": {"hook": "input", "policy": "drop"}}]}',
     ],
 )
-def test_other_text_is_no_ruleset(text):
+def test_other_text_is_not_a_ruleset(text):
     with pytest.raises(ValueError):
         closed_chains(text)
 

@@ -39,8 +39,8 @@ def fake_nvml(
     def state(_handle: int, link: int) -> int:
         return (0 if link == 3 else 1) if link < links else fail(2, "Invalid Argument")
 
-    def fields(_handle: int, asked: list[Any]) -> list[Any]:
-        value = per_link if isinstance(asked[0], tuple) else common
+    def fields(_handle: int, queried: list[Any]) -> list[Any]:
+        value = per_link if isinstance(queried[0], tuple) else common
         return [
             SimpleNamespace(
                 nvmlReturn=0 if value else 3,
@@ -76,11 +76,11 @@ def fake_nvml(
     )
 
 
-def machine(said: object) -> Source:
+def machine(document: object) -> Source:
     return parse_archive(
         json.dumps({"schema": "busbw.host/1"})
         + "\n"
-        + json.dumps({"call": "nvml", "text": json.dumps(said)})
+        + json.dumps({"call": "nvml", "text": json.dumps(document)})
     )
 
 
@@ -128,7 +128,7 @@ def test_a_host_without_gpus_gives_a_reason() -> None:
     assert read_gpus(machine({"driver": "550.1", "gpus": []})).reason == "NVML lists no GPU"
 
 
-def test_what_nvml_does_not_tell_of_a_gpu_is_unknown() -> None:
+def test_values_that_nvml_does_not_report_are_unknown() -> None:
     (gpu,) = read_gpus(
         machine(
             {"driver": None, "gpus": [{"index": 3, "name": "H100", "bus_id": "00000000:1B:00.0"}]}

@@ -20,29 +20,29 @@ def fake_nvml(
 
     An `old` driver has only the former name of the reasons' call.
     """
-    asked: list[str] = []
+    handles: list[str] = []
 
-    def lacking(*_: Any) -> int:
+    def missing_field(*_: Any) -> int:
         raise NVMLError
 
     def reasons(handle: str) -> int:
-        return lacking() if old else 4
+        return missing_field() if old else 4
 
     def power(handle: str) -> int:
-        asked.append(handle)
-        if len(asked) == 2:
+        handles.append(handle)
+        if len(handles) == 2:
             enough.set()
-        return lacking() if milliwatts is None else milliwatts
+        return missing_field() if milliwatts is None else milliwatts
 
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVML_CLOCK_SM=1,
         NVML_TEMPERATURE_GPU=0,
         nvmlInit=lambda: None,
-        nvmlShutdown=lambda: asked.append("closed"),
+        nvmlShutdown=lambda: handles.append("closed"),
         nvmlDeviceGetHandleByPciBusId=lambda bus: f"handle of {bus}",
         nvmlDeviceGetIndex=lambda _: 3,
-        asked=asked,
+        handles=handles,
         nvmlDeviceGetMaxPcieLinkGeneration=lambda _: 5,
         nvmlDeviceGetMaxPcieLinkWidth=lambda _: 16,
         nvmlDeviceGetMaxClockInfo=lambda _, clock: 1980 if clock == 1 else 0,
@@ -59,7 +59,7 @@ def fake_nvml(
 @pytest.mark.parametrize(
     ("old", "milliwatts", "reasons", "watts"), [(False, 699_600, 4, 700), (True, None, 8, None)]
 )
-def test_samples_are_taken_while_the_context_lasts(
+def test_samples_are_collected_while_the_context_is_open(
     old: bool, milliwatts: int | None, reasons: int, watts: int | None
 ) -> None:
     enough = threading.Event()
@@ -74,10 +74,10 @@ def test_samples_are_taken_while_the_context_lasts(
     with sampler.sampling() as samples:
         assert enough.wait(20)
     count = len(samples)
-    assert count >= 2 and set(nvml.asked) == {"handle of 0000:1b:00.0"}
+    assert count >= 2 and set(nvml.handles) == {"handle of 0000:1b:00.0"}
     times = [sample.at_s for sample in samples]
     assert times == sorted(times) and 0 < times[0] < 20, "seconds since the context began"
     assert times == [round(at_s, 4) for at_s in times]
     assert samples[0] == Sample(times[0], 4, 8, 1201, reasons, 61, watts)
     sampler.close()
-    assert (nvml.asked[-1], len(samples)) == ("closed", count)
+    assert (nvml.handles[-1], len(samples)) == ("closed", count)

@@ -21,33 +21,33 @@ class NVMLError(Exception):
 
 def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
     """Two GPUs whose PCIe counter has 32 bits and is about to wrap."""
-    start, asked = time.monotonic(), []
+    start, queries = time.monotonic(), []
 
     def values(_handle: str, fields: list[Any]) -> list[Any]:
-        asked.append(fields)
+        queries.append(fields)
 
-        def one(field: Any) -> Any:
+        def sample(field: Any) -> Any:
             number = field[0] if isinstance(field, tuple) else field
-            now = time.monotonic() - start
-            time.sleep(slow_s * (len(asked) % 3))  # the value is from before the driver's delay
+            elapsed_s = time.monotonic() - start
+            time.sleep(slow_s * (len(queries) % 3))  # the value is from before the driver's delay
             count = {TX: 1000, RX: 2000, REPLAY: 3}.get(number)
             if number in (PCIE_TX, PCIE_RX) and pcie:
-                count = round(PCIE_RANGE - 1e8 + RATE * now) % PCIE_RANGE
-            wide = number in (TX, RX)
+                count = round(PCIE_RANGE - 1e8 + RATE * elapsed_s) % PCIE_RANGE
+            is_64_bit = number in (TX, RX)
             return SimpleNamespace(
-                timestamp=round(now * 1e6),
+                timestamp=round(elapsed_s * 1e6),
                 nvmlReturn=3 if count is None else 0,
-                valueType=3 if wide else 1,
+                valueType=3 if is_64_bit else 1,
                 value=SimpleNamespace(ullVal=count, uiVal=count),
             )
 
-        return [one(field) for field in fields]
+        return [sample(field) for field in fields]
 
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVML_SUCCESS=0,
         NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3,
-        asked=asked,
+        queries=queries,
         closed=[],
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=TX,
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=RX,
@@ -130,10 +130,10 @@ def test_a_gpu_that_does_not_answer_for_fields_has_no_counters():
 def test_nvlink_is_asked_for_the_sum_of_all_links():
     nvml = fake_nvml()
     GpuTraffic(nvml).traffic()
-    assert [(TX, ALL_LINKS), (RX, ALL_LINKS)] in nvml.asked
+    assert [(TX, ALL_LINKS), (RX, ALL_LINKS)] in nvml.queries
 
 
-def test_what_a_gpu_lacks_is_absent():
+def test_counters_that_a_gpu_lacks_are_absent():
     _, values = GpuTraffic(fake_nvml(pcie=False)).traffic()["0000:10:00"]
     assert not {"pcie_tx", "pcie_rx"} & values.keys()
 

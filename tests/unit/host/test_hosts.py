@@ -121,17 +121,19 @@ def test_recordings_and_hosts_survive_a_round_trip(name: str) -> None:
 
 def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     recording = Recording(Live())
-    here = read_host(recording)
-    assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
-    assert here.gpus or here.gpu_reason, "a machine without readable GPUs gives the reason"
-    again = read_host(parse_archive(recording.archive()))
-    assert msgspec.structs.replace(again, running=here.running) == here, (
+    live_host = read_host(recording)
+    assert live_host.hostname and live_host.cpus > 0 and live_host.memory_bytes > 0
+    assert live_host.gpus or live_host.gpu_reason, (
+        "a machine without readable GPUs gives the reason"
+    )
+    recorded_host = read_host(parse_archive(recording.archive()))
+    assert msgspec.structs.replace(recorded_host, running=live_host.running) == live_host, (
         "other processes may start between two readings"
     )
 
 
 @pytest.mark.parametrize(
-    ("nvlink", "rate", "found"),
+    ("nvlink", "rate", "links"),
     [
         (0, None, [(PCIE, 63e9)]),
         (None, None, [(NVLINK, None), (PCIE, 63e9)]),
@@ -139,9 +141,9 @@ def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     ],
 )
 def test_a_gpu_whose_nvlink_is_unknown_has_a_link_without_a_rate(
-    nvlink: int | None, rate: float | None, found: list[object]
+    nvlink: int | None, rate: float | None, links: list[object]
 ) -> None:
     gpu = Gpu(
         0, "H100", "0000:1b:00.0", nvlink=nvlink, nvlink_rate=rate, pcie_gen_max=5, pcie_width=16
     )
-    assert [(link.kind, link.rate) for link in _links_of(gpu)] == found
+    assert [(link.kind, link.rate) for link in _links_of(gpu)] == links

@@ -1,5 +1,5 @@
-"""Reads that are given up: opening a FIFO without a writer waits for ever, as the files of a
-process that hangs in the kernel.
+"""Abandoned reads: opening a FIFO without a writer waits for ever, as do the files of a process
+that hangs in the kernel.
 """
 
 import os
@@ -11,7 +11,7 @@ import pytest
 from busbw.host import process
 
 
-def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(
+def test_a_hung_read_is_abandoned_and_not_repeated_until_it_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "LIMIT_S", 0.01)
@@ -36,7 +36,7 @@ def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(
     assert process.answer("it", lambda: 8) == 8
 
 
-def test_what_a_read_raises_is_raised_and_its_thread_reads_again() -> None:
+def test_the_exception_of_a_read_is_raised_and_its_thread_is_reused() -> None:
     process.answer("it", int)
     readers = list(process._idle)
     with pytest.raises(FileNotFoundError):
@@ -45,7 +45,7 @@ def test_what_a_read_raises_is_raised_and_its_thread_reads_again() -> None:
     assert process._idle == readers
 
 
-def test_a_forked_process_has_readers_of_its_own() -> None:
+def test_a_forked_process_has_its_own_readers() -> None:
     process.answer("it", int)
     child = os.fork()
     if child == 0:

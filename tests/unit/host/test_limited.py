@@ -57,7 +57,7 @@ def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, Giv
     return before, stuck, neighbour, source.read("/osrelease").text, given_up(source)
 
 
-def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
+def test_a_file_that_hangs_is_abandoned_and_the_others_are_read(tree: Path) -> None:
     before, stuck, neighbour, after, lost = within(
         texts, Machine(tree), limit_s=60, file_s=PATIENT_S
     )
@@ -69,21 +69,21 @@ def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
 
 def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
     def work(source: Source) -> tuple[str | None, Reading, str, GivenUp | None]:
-        known = source.read("/osrelease").text
+        os_release = source.read("/osrelease").text
         source.read(f"{PORT}/state")
         source.read("/second")
         return (
-            known,
+            os_release,
             source.read("/other"),
             source.call("uname", os.uname().sysname.lower).reason,
             given_up(source),
         )
 
     os.mkfifo(tree / "second")
-    known, other, call, lost = within(work, Machine(tree), limit_s=PATIENT_S)
+    queries, other, call, lost = within(work, Machine(tree), limit_s=PATIENT_S)
     over = "not read: the limit of 3 s was reached while /second was read"
     first = f"{PORT}/state: did not answer within 1.5 s"
-    assert (known, other, call, lost) == (
+    assert (queries, other, call, lost) == (
         "6.8.0",
         Reading(None, over),
         over,
@@ -92,18 +92,18 @@ def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
 
 
 def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
-    asked = []
+    calls = []
 
     def work(source: Source) -> list[str]:
-        asked.append("in the child alone")
+        calls.append("in the child alone")
         crash = source.call(
             "nvml", lambda: str((faulthandler.disable(), os.kill(os.getpid(), signal.SIGSEGV)))
         )
-        same, other = (
+        same_call, other = (
             source.call("nvml_health", lambda: "{}"),
             source.call("ethtool -i eth0", lambda: "mlx5_core"),
         )
-        return [crash.reason, same.reason, other.text or ""]
+        return [crash.reason, same_call.reason, other.text or ""]
 
     crash = "nvml: the process that read it ended with SIGSEGV"
     assert within(work, Live(), limit_s=60) == [
@@ -111,10 +111,10 @@ def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
         f"nvml_health: not read, since {crash}",
         "mlx5_core",
     ]
-    assert not asked
+    assert not calls
 
 
-def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None:
+def test_processes_of_the_child_end_with_it(tree: Path, tmp_path: Path) -> None:
     note = tmp_path / "pid"
 
     def hang() -> str:
@@ -136,17 +136,17 @@ def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None
 
 
 def test_the_child_ends_with_its_parent() -> None:
-    alive, held = os.pipe()
+    alive, write_end = os.pipe()
 
     def hang() -> str:
-        os.write(held, b"reading")
+        os.write(write_end, b"reading")
         signal.pause()
         return ""
 
     parent = os.fork()
     if parent == 0:
         within(lambda source: source.call("hang", hang), Live(), limit_s=600, call_s=600)
-    os.close(held)
+    os.close(write_end)
     assert os.read(alive, 7) == b"reading"
     os.kill(parent, signal.SIGTERM)
     os.waitpid(parent, 0)
@@ -220,10 +220,10 @@ def test_calls_answer_as_without_a_limit() -> None:
     assert given_up(Live()) is None
 
 
-def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None:
-    ours, theirs = Pipe(duplex=False)
+def test_each_read_is_reported_once_and_hung_ones_are_refused(tree: Path) -> None:
+    receiver, sender = Pipe(duplex=False)
     state = _State(silent={("read", f"{PORT}/state"): "state: no answer"})
-    followed = _ReportingSource(Machine(tree), state, theirs)
+    followed = _ReportingSource(Machine(tree), state, sender)
     assert followed.read("/osrelease") == followed.read("/osrelease") == Reading(b"6.8.0\n")
     assert (
         followed.names("/sys/class"),
@@ -231,7 +231,7 @@ def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None
         followed.call("id", lambda: "7").text,
     ) == (("infiniband",), None, "7")
     keys = [("read", "/osrelease"), ("names", "/sys/class"), ("link", "/sys/class"), ("call", "id")]
-    assert [ours.recv().key for _ in range(8)] == [key for key in keys for _ in range(2)], (
+    assert [receiver.recv().key for _ in range(8)] == [key for key in keys for _ in range(2)], (
         "before and after it"
     )
     assert followed.read(f"{PORT}/state") == Reading(None, "state: no answer")
@@ -248,7 +248,7 @@ def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None
     assert (
         followed.call(GIVEN_UP, str).text == '{"silent":["state: no answer"],"over":"time is up"}'
     )
-    assert not ours.poll()
+    assert not receiver.poll()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None
         (("call", "/sys/a/x"), ("read", "/sys/a/y"), False),
     ],
 )
-def test_what_hangs_with_another_read(
+def test_reads_that_hang_with_another_read(
     key: tuple[str, str], silent: tuple[str, str], too: bool
 ) -> None:
     assert _would_hang_too(key, silent) is too

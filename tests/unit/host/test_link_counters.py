@@ -16,7 +16,7 @@ from busbw.core.link_samples import HOST, IB, ROCE, Group, Link, Sample
 from busbw.core.telemetry import TCP
 from busbw.host import link_counters as traffic_of_host
 from busbw.host import rdma_ports
-from busbw.host.link_counters import Traffic
+from busbw.host.link_counters import LinkCounters
 from busbw.host.links import matches, network_links
 from busbw.host.rdma_ports import PortFiles
 from busbw.host.snapshot import recorded
@@ -72,8 +72,8 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def traffic(root: Path, *wanted: str, **fields) -> Traffic:
-    return Traffic(Live(root), wanted, gpus=False, **fields)
+def traffic(root: Path, *groups: str, **fields) -> LinkCounters:
+    return LinkCounters(Live(root), groups, gpus=False, **fields)
 
 
 def values(sample: Sample, subject: str) -> dict[str, int]:
@@ -150,8 +150,10 @@ def test_a_port_is_unplugged_and_comes_back(host):
     ]
     identities = [sample.groups["mlx5_1", "counters"].identity for sample in (first, third)]
     assert identities[0] != identities[1], "its counters begin anew"
-    kept = [sample.groups["mlx5_0", "counters"].identity for sample in (first, second, third)]
-    assert len(set(kept)) == 1, "those of the other port go on"
+    port_identities = [
+        sample.groups["mlx5_0", "counters"].identity for sample in (first, second, third)
+    ]
+    assert len(set(port_identities)) == 1, "those of the other port go on"
 
 
 def test_interfaces_without_rdma_have_the_kernels_counters(tmp_path):
@@ -197,7 +199,7 @@ def test_interfaces_of_another_namespace_come_after_hardware(host):
     assert [link.name for link in network_links(Live(host), ["lo", "veth1", "eth0"])] == ["eth0"]
 
 
-def test_only_wanted_ports_are_read(host):
+def test_only_selected_ports_are_read(host):
     port(host, "mlx5_1", port_xmit_data=5)
     with closing(traffic(host, "mlx5_1")) as reader:
         assert [link.name for link in reader.read().links] == ["mlx5_1"]
@@ -232,7 +234,7 @@ def test_missing_counters_are_named_with_the_reason(tmp_path):
     )
 
 
-def test_text_in_place_of_a_number_is_no_counter(host):
+def test_text_in_place_of_a_number_is_not_a_counter(host):
     write(host / "sys/class/infiniband/mlx5_0/ports/1/counters", {"symbol_error": "N/A (no PMA)"})
     with closing(traffic(host)) as reader:
         assert "symbol_error" not in values(reader.read(), "mlx5_0")
@@ -265,7 +267,7 @@ def test_counters_of_the_wire_of_a_recorded_port():
     tree.call(
         "ethtool -S eth0", '{"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4, "rx1_cache_reuse": 5}'
     )
-    with closing(Traffic(tree.source(), ["mlx5_0"], gpus=False)) as reader:
+    with closing(LinkCounters(tree.source(), ["mlx5_0"], gpus=False)) as reader:
         sample = reader.read()
     assert sample.links == (Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
     assert sample.groups["eth0", "ethtool"].values == {
@@ -313,18 +315,18 @@ class Nvml:
     often errors are asked for.
     """
 
-    asked = 0
+    error_reads = 0
 
     def traffic(self):
         first = {"nvlink_tx": 5, "pcie_rx": 6, "pcie_gen": 5}
         return {"0000:00:06": (3.0, first), "0000:00:07": (3.5, {"pcie_rx": 7})}
 
     def errors(self):
-        self.asked += 1
-        return {"0000:00:06": (self.asked, {"nvlink_replay": self.asked})}
+        self.error_reads += 1
+        return {"0000:00:06": (self.error_reads, {"nvlink_replay": self.error_reads})}
 
     def close(self):
-        self.asked = -1
+        self.error_reads = -1
 
 
 def test_links_of_gpus_have_their_own_counters_and_errors_seldom(monkeypatch):
@@ -347,7 +349,7 @@ def test_links_of_gpus_have_their_own_counters_and_errors_seldom(monkeypatch):
     }
     assert (second, third["GPU0 NVLink", "errors"].values) == (first, {"nvlink_replay": 2})
     gpus.close()
-    assert nvml.asked == -1
+    assert nvml.error_reads == -1
     chosen = traffic_of_host._Gpus(recorded(HOSTS / "h200x2-recorded.jsonl"), ("GPU1 PCIe",), 5.0)
     assert [link.name for link in chosen.links] == ["GPU1 PCIe"]
 
@@ -364,13 +366,13 @@ def test_gpus_without_nvml_have_a_reason(monkeypatch):
 
 def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
     links = [Link("mlx5_0", IB, device="mlx5_0"), Link("mlx5_1", IB, device="mlx5_1")]
-    times, asked = iter([10.0, 10.9, 11.0, 99.0, 999.0]), []
+    times, queries = iter([10.0, 10.9, 11.0, 99.0, 999.0]), []
 
     def count():
-        asked.append(1)
-        if len(asked) == 3:
+        queries.append(1)
+        if len(queries) == 3:
             raise Unavailable("no RDMA")
-        return {"mlx5_0": len(asked)}
+        return {"mlx5_0": len(queries)}
 
     monkeypatch.setattr(traffic_of_host, "queue_pairs", count)
     monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
@@ -384,7 +386,7 @@ def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
         {},
         {},
     ]
-    assert len(asked) == 3, "a kernel without an answer is not asked again"
+    assert len(queries) == 3, "a kernel without an answer is not asked again"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +401,9 @@ def test_links_that_hang_are_left_out_and_each_is_noted_before_it_is_read(host):
     port(host, "mlx5_1", port_xmit_data=7)
     noted = []
     with closing(
-        Traffic(Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append)
+        LinkCounters(
+            Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append
+        )
     ) as reader:
         assert [link.name for link in reader.read().links] == ["mlx5_1"]
     assert noted[0] == "NVML" and "mlx5_1" in noted and "mlx5_0" not in noted

@@ -1,4 +1,4 @@
-"""Which links are watched: real interfaces, in a network namespace that a process makes for
+"""Which links are watched: real interfaces, in a network namespace that a process creates for
 itself.
 """
 
@@ -29,21 +29,21 @@ for number, name in enumerate(("eth0", "eth1", "veth9", "docker0", "tun0", "bare
 selected = ("docker0", "bare0")
 # The kernel reports carrier changes with a delay: up to a second if many links change.
 deadline = time.monotonic() + 20
-while len(carrier.linked(("docker0", "bare0", "veth9", "tun0", "eth0", "eth1"))) < 6 and time.monotonic() < deadline:
+while len(carrier.interfaces_with_link(("docker0", "bare0", "veth9", "tun0", "eth0", "eth1"))) < 6 and time.monotonic() < deadline:
     time.sleep(0.01)
-before, chosen = carrier.linked(), carrier.linked(selected)
+before, chosen = carrier.interfaces_with_link(), carrier.interfaces_with_link(selected)
 ip("link", "set", "p0", "down")
 ip("link", "set", "p2", "down")
 ip("link", "delete", "eth1")
 ip("link", "delete", "docker0")
-while carrier.linked(("eth0", "veth9")) and time.monotonic() < deadline:
+while carrier.interfaces_with_link(("eth0", "veth9")) and time.monotonic() < deadline:
     time.sleep(0.01)
-print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.lost(chosen, selected)]))
+print(json.dumps([sorted(before), sorted(chosen), carrier.lost_links(before), carrier.lost_links(chosen, selected)]))
 """
 
 
 def test_loopback_has_a_link() -> None:
-    assert "lo" in link_state.linked()
+    assert "lo" in link_state.interfaces_with_link()
 
 
 def test_foreign_and_removed_links_are_not_reported() -> None:
@@ -53,7 +53,7 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
     env = {**os.environ, "PYTHONPATH": str(Path(addresses.__file__).parents[2])}
-    done = subprocess.run(
+    result = subprocess.run(
         [unshare, "-n", sys.executable, "-c", PROGRAM],
         env=env,
         capture_output=True,
@@ -61,8 +61,8 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    before, chosen, lost, lost_chosen = json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    before, chosen, lost, lost_chosen = json.loads(result.stdout)
     assert before == ["eth0", "eth1"]
     assert chosen == ["bare0", "docker0", "eth0", "eth1"]
     assert lost == ["eth0"]

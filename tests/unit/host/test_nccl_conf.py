@@ -38,7 +38,7 @@ def test_comments_and_lines_without_a_value_are_left_out():
         ('NCCL_ALGO="Ring"', "quotes"),
     ],
 )
-def test_line_that_does_not_do_what_it_looks_like(line, fault):
+def test_line_with_a_misleading_form(line, fault):
     (assignment,) = parse(line)
     assert fault in assignment.fault and bool(assignment.fault) == bool(fault)
 

@@ -55,9 +55,9 @@ def test_library_of_a_package_comes_first_and_an_empty_one_has_no_version(folder
     )
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     libraries = nccl_libraries.parse(nccl_libraries.live())
-    own = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
+    packaged = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
     assert libraries == (
-        own,
+        packaged,
         nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"),
     )
 
@@ -72,7 +72,7 @@ def test_plugin_is_found_by_name_and_by_suffix(folders, monkeypatch):
     assert nccl_libraries.located("/nowhere/x.so", "net") == ""
 
 
-def test_no_folder_to_look_into_is_unavailable(folders, monkeypatch):
+def test_without_a_folder_to_search_libraries_are_unavailable(folders, monkeypatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     with pytest.raises(Unavailable):
         nccl_libraries.located("ofi", "net")

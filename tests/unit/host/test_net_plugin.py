@@ -50,17 +50,17 @@ def test_a_package_without_library_suggests_reinstalling(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home = package(monkeypatch, tmp_path)
-    told = error(net_plugin.find)
-    assert told.message == f"busbw-native in {home} has no plugin/libplugin.so"
-    assert "--force-reinstall" in told.hint
+    failure = error(net_plugin.find)
+    assert failure.message == f"busbw-native in {home} has no plugin/libplugin.so"
+    assert "--force-reinstall" in failure.hint
 
 
 def test_without_the_package_the_hint_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
-    told = error(net_plugin.find)
-    assert told.message == f"busbw-native is not installed for {sys.executable}"
-    assert "pip install busbw-native" in told.hint
-    assert "pip install ./native" in told.hint
+    failure = error(net_plugin.find)
+    assert failure.message == f"busbw-native is not installed for {sys.executable}"
+    assert "pip install busbw-native" in failure.hint
+    assert "pip install ./native" in failure.hint
 
 
 def test_a_library_named_by_hand_comes_first_and_must_exist(
@@ -73,16 +73,16 @@ def test_a_library_named_by_hand_comes_first_and_must_exist(
     assert net_plugin.find() == tmp_path / "own.so", "NCCL may run in another directory"
 
 
-@pytest.mark.parametrize(("size", "taken"), [(254, True), (255, False)])
+@pytest.mark.parametrize(("size", "accepted"), [(254, True), (255, False)])
 def test_a_path_longer_than_nccl_keeps_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, taken: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, accepted: bool
 ) -> None:
     folder = tmp_path / ("d" * 60)
     folder.mkdir()
     path = folder / ("l" * (size - len(str(folder)) - 1))
     path.touch()
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
-    if taken:
+    if accepted:
         assert len(str(net_plugin.find())) == size
     else:
         assert (
@@ -102,7 +102,7 @@ def test_a_library_with_both_tables_passes(library: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "why"),
+    ("source", "message"),
     [
         ("int ncclNetPlugin_v8 = 8;", "NCCL cannot load {path}: it has no ncclNetPlugin_v11"),
         ("int other;", "NCCL cannot load {path}: it has no ncclNetPlugin_v8, ncclNetPlugin_v11"),
@@ -120,9 +120,9 @@ def test_a_library_with_both_tables_passes(library: Build) -> None:
         ),
     ],
 )
-def test_an_unloadable_library_is_reported(library: Build, source: str, why: str) -> None:
+def test_an_unloadable_library_is_reported(library: Build, source: str, message: str) -> None:
     path = library(source)
-    assert error(net_plugin.check, path, 1.5).message == why.format(path=path)
+    assert error(net_plugin.check, path, 1.5).message == message.format(path=path)
 
 
 def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:

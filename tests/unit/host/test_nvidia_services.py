@@ -1,4 +1,4 @@
-"""What the driver's companions print."""
+"""Output of the driver's companion programs."""
 
 from pathlib import Path
 
@@ -25,11 +25,11 @@ def test_states_of_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "version_read"),
     [("\n\tFabric Manager version is : 535.161.08\n\n", "535.161.08"), ("version 5", ""), ("", "")],
 )
-def test_version_of_the_fabric_manager(text: str, seen: str) -> None:
-    assert version(text) == seen
+def test_version_of_the_fabric_manager(text: str, version_read: str) -> None:
+    assert version(text) == version_read
 
 
 def test_nodes_and_domain_of_imex() -> None:
@@ -68,7 +68,9 @@ def test_a_command_that_fails_gives_its_last_line(
         fabric_manager()
 
 
-def test_what_commands_print_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_commands_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("nv-fabricmanager", "systemctl", "nvidia-imex-ctl"):
         tool(tmp_path, 'echo "${0##*/} $*"', name)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -99,15 +99,17 @@ def fake_nvml(**changes: Any) -> Any:
         reference._obj.bThresholdExceeded = 1
         return 0
 
-    def values(_handle: str, asked: list[tuple[int, int]]) -> list[Any]:
-        known = {164: 26562, 215: 505, 82: 43, 195: -2, 230: 4}
+    def values(_handle: str, queried: list[tuple[int, int]]) -> list[Any]:
+        values_by_field = {164: 26562, 215: 505, 82: 43, 195: -2, 230: 4}
         return [
             SimpleNamespace(
-                nvmlReturn=0 if field in known else 3,
-                valueType=5 if known.get(field, 0) < 0 else 1,
-                value=SimpleNamespace(uiVal=known.get(field), siVal=known.get(field), ullVal=0),
+                nvmlReturn=0 if field in values_by_field else 3,
+                valueType=5 if values_by_field.get(field, 0) < 0 else 1,
+                value=SimpleNamespace(
+                    uiVal=values_by_field.get(field), siVal=values_by_field.get(field), ullVal=0
+                ),
             )
-            for field, _scope in asked
+            for field, _scope in queried
         ]
 
     def state(_handle: str, link: int) -> int:
@@ -182,8 +184,10 @@ def fake_nvml(**changes: Any) -> Any:
         "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS": 215,
         **{f"NVML_NVLINK_ERROR_DL_{name}": number for number, name in enumerate(COUNTERS.values())},
     }
-    asked = {f"nvmlDeviceGet{name}": function for name, function in (functions | changes).items()}
-    asked |= {"nvmlDeviceValidateInforom": changes.get("ValidateInforom", lambda _: None)}
+    attributes = {
+        f"nvmlDeviceGet{name}": function for name, function in (functions | changes).items()
+    }
+    attributes |= {"nvmlDeviceValidateInforom": changes.get("ValidateInforom", lambda _: None)}
     return SimpleNamespace(
         NVMLError=NVMLError,
         c_nvmlGpuFabricInfo_v2_t=FabricInfo,
@@ -191,7 +195,7 @@ def fake_nvml(**changes: Any) -> Any:
         nvmlSystemGetDriverVersion=lambda: "570.158.01",
         nvmlSystemGetCudaDriverVersion_v2=lambda: 12080,
         **constants,
-        **asked,
+        **attributes,
     )
 
 
@@ -271,7 +275,7 @@ def test_not_supported_differs_from_another_error() -> None:
         ({"CurrentClocksEventReasons": lambda _: fail(999, "Unknown Error")}, set(), {}),
     ],
 )
-def test_what_a_driver_lacks_differs_from_what_failed(
+def test_missing_functions_differ_from_failed_calls(
     changes: dict[str, Any], unsupported: set[str], failed: dict[str, str]
 ) -> None:
     gpu = collect(fake_nvml(**changes)).gpus[0]
@@ -279,7 +283,7 @@ def test_what_a_driver_lacks_differs_from_what_failed(
     assert gpu.failed == {"boost_mhz": "Unknown Error"} | failed
 
 
-def test_what_the_driver_asks_for_and_the_memory_and_inforom() -> None:
+def test_recommended_action_memory_and_inforom() -> None:
     gpu = collect(fake_nvml()).gpus[0]
     assert (
         gpu.recovery_action,
@@ -316,11 +320,11 @@ def test_gpu_without_nvlink_differs_from_unreadable_links() -> None:
 
 
 def test_fabric_without_other_hosts_has_no_cluster() -> None:
-    def alone(_handle: str, reference: Any) -> int:
+    def fabric_of_one(_handle: str, reference: Any) -> int:
         reference._obj.state = 3
         return 0
 
-    fabric = collect(fake_nvml(GpuFabricInfoV=alone)).gpus[0].fabric
+    fabric = collect(fake_nvml(GpuFabricInfoV=fabric_of_one)).gpus[0].fabric
     assert fabric is not None and (fabric.state, fabric.cluster) == (3, "")
     assert collect(fake_nvml(GpuFabricInfoV=lambda *_: fail(3))).gpus[0].fabric is None
 
@@ -400,7 +404,7 @@ def test_real_package_passes_all_arguments(
         remapped=st.none() | st.tuples(*[st.integers(0, 9)] * 4),
     )
 )
-def test_a_snapshot_gives_back_what_was_read(gpu: GpuHealth) -> None:
+def test_a_snapshot_returns_the_recorded_values(gpu: GpuHealth) -> None:
     gpus = Gpus(driver="1", gpus=(gpu,), peers=((0, 1, 4),))
     lines = [
         {"schema": "busbw.host/1"},
@@ -412,7 +416,7 @@ def test_a_snapshot_gives_back_what_was_read(gpu: GpuHealth) -> None:
     )
 
 
-def test_a_snapshot_without_the_call_says_why() -> None:
+def test_a_snapshot_without_the_call_gives_the_reason() -> None:
     assert read_health(parse_archive('{"schema": "busbw.host/1"}')) == Gpus(
         reason="the recording has no 'nvml_health'"
     )

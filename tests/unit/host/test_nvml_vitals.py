@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from busbw.core.counters import Owner, at
+from busbw.core.counters import Owner, counters_of
 from busbw.core.telemetry import XidEvent
-from busbw.host.nvml_samples import GpuVitals, Session
+from busbw.host.host_vitals import GpuVitals, Session
 from busbw.host.source import Unavailable
 
 
@@ -32,12 +32,12 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
     pending: list[tuple[str, int]] = []
     fields = {
         counter.source: number
-        for number, counter in enumerate(at(Owner.GPU), 100)
+        for number, counter in enumerate(counters_of(Owner.GPU), 100)
         if counter.name != "nvlink_crc_data"
     }
 
-    def values(_handle: str, asked: list[int]) -> list[Any]:
-        def one(field: int) -> Any:
+    def values(_handle: str, queried: list[int]) -> list[Any]:
+        def value_of(field: int) -> Any:
             supported = field != fields["NVML_FI_DEV_ECC_DBE_VOL_TOTAL"]
             return SimpleNamespace(
                 nvmlReturn=0 if supported else 3,
@@ -45,7 +45,7 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
                 value=SimpleNamespace(ullVal=field * 10, uiVal=0),
             )
 
-        return [one(field) for field in asked]
+        return [value_of(field) for field in queried]
 
     def wait(_set: object, timeout_ms: int) -> Any:
         assert timeout_ms == 0, "a reading must not wait"
@@ -135,15 +135,15 @@ def test_a_reading_has_64_critical_errors_at_most() -> None:
 
 
 def test_events_are_asked_for_of_the_gpus_that_can_be_read() -> None:
-    nvml, asked = fake_nvml(lost="0000:9d:00.0"), list[tuple[object, ...]]()
+    nvml, registrations = fake_nvml(lost="0000:9d:00.0"), list[tuple[object, ...]]()
 
     def refuse(*words: object) -> None:
-        asked.append(words)
+        registrations.append(words)
         raise NVMLError(3, "Not Supported")
 
-    nvml.nvmlDeviceRegisterEvents = lambda *words: asked.append(words)
+    nvml.nvmlDeviceRegisterEvents = lambda *words: registrations.append(words)
     Session(["0000:1b:00", "0000:9d:00"], nvml)
-    assert asked == [("0000:1b:00.0", 8, "set")]
+    assert registrations == [("0000:1b:00.0", 8, "set")]
     nvml.nvmlDeviceRegisterEvents = refuse
     vitals = read(Session(["0000:1b:00"], nvml))
     assert (vitals.reason, vitals.events, nvml.closed) == (

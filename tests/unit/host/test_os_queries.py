@@ -44,13 +44,13 @@ def test_access_to_the_files_of_a_directory(tmp_path):
 
 
 def test_cpus_of_this_process():
-    every = os.sched_getaffinity(0)
-    assert set(json.loads(allowed_cpus())) == every
-    os.sched_setaffinity(0, {max(every)})
+    all_cpus = os.sched_getaffinity(0)
+    assert set(json.loads(allowed_cpus())) == all_cpus
+    os.sched_setaffinity(0, {max(all_cpus)})
     try:
-        assert json.loads(allowed_cpus()) == [max(every)]
+        assert json.loads(allowed_cpus()) == [max(all_cpus)]
     finally:
-        os.sched_setaffinity(0, every)
+        os.sched_setaffinity(0, all_cpus)
 
 
 def test_state_of_the_clock():
@@ -101,7 +101,7 @@ def test_process_that_waits_in_the_kernel_is_found():
     assert process.pid not in [pid for pid, *_ in json.loads(stuck_processes())]
 
 
-def test_busy_process_is_in_another_wait_at_each_look():
+def test_busy_process_is_in_another_wait_at_each_sample():
     find, hung = [(7, "1200"), (9, "33")], [(7, "1250"), (9, "33")]
     assert still_waiting(find, hung) == [(9, "33")]
     assert (

@@ -41,7 +41,7 @@ def test_function_of_a_physical_one_is_virtual():
     assert read_devices(tree.source())["0000:00:06.1"].virtual
 
 
-def test_link_values_that_stand_for_unknown():
+def test_link_values_that_mean_unknown():
     tree = Tree().files(
         f"{DEVICES}/a",
         current_link_speed="Unknown",

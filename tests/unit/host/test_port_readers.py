@@ -150,7 +150,7 @@ def test_other_forms_of_an_ipv6_address_are_ignored(line):
 
 
 @given(st.text())
-def test_lines_that_are_no_ipv6_addresses_are_ignored(text):
+def test_lines_that_are_not_ipv6_addresses_are_ignored(text):
     assert all(isinstance(address, IPv6Interface) for _, address in parse_inet6(text))
 
 
@@ -165,13 +165,13 @@ def test_interface_without_global_pause_gives_a_reason():
 
 @pytest.mark.parametrize(("rx", "tx"), [(1, 0), (0, 1)])
 def test_global_pause_in_each_direction(monkeypatch, rx, tx):
-    def ask(_socket, interface, buffer):  # an interface with pause frames is hardware
+    def answer_query(_socket, interface, buffer):  # an interface with pause frames is hardware
         assert (interface, struct.unpack("=IIII", buffer.tobytes())) == ("eth7", (0x12, 0, 0, 0)), (
             "ETHTOOL_GPAUSEPARAM of linux/ethtool.h"
         )
         struct.pack_into("=III", buffer, 4, 1, rx, tx)
 
-    monkeypatch.setattr(ethtool, "ask", ask)
+    monkeypatch.setattr(ethtool, "ask", answer_query)
     assert read_pause(Live(), "eth7") == Pause(rx=bool(rx), tx=bool(tx))
 
 

@@ -22,10 +22,10 @@ def test_the_limit_of_open_files_is_raised_to_the_most_allowed() -> None:
         " print(r.getrlimit(r.RLIMIT_NOFILE))"
     )
     words = ["prlimit", "--nofile=64:4096", sys.executable, "-c", code]
-    done = subprocess.run(
+    result = subprocess.run(
         words, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "(4096, 4096)\n"
+    assert result.stdout == "(4096, 4096)\n"
 
 
 def test_the_times_of_a_thread_grow_with_its_work() -> None:
@@ -157,13 +157,13 @@ def test_a_child_ends_with_its_parent_even_when_it_is_stopped() -> None:
 
 def stat(*, start_code: str = "4096", env: tuple[str, str] = ("77", "77"), fields: int = 52) -> str:
     """A line of /proc/PID/stat with so many fields after the process's name."""
-    every = ["0"] * fields
-    every[0], every[23], every[47:49] = "S", start_code, env
-    return f"5 (a name) {' '.join(every[:fields])}\n"
+    stat_fields = ["0"] * fields
+    stat_fields[0], stat_fields[23], stat_fields[47:49] = "S", start_code, env
+    return f"5 (a name) {' '.join(stat_fields[:fields])}\n"
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "has_none"),
     [
         (stat(), True),
         (stat(fields=49), True),  # the fewest that have both ends of the environment
@@ -174,7 +174,7 @@ def stat(*, start_code: str = "4096", env: tuple[str, str] = ("77", "77"), field
     ],
 )
 def test_a_process_without_variables_has_an_empty_environment(
-    line: str, said: bool, monkeypatch: pytest.MonkeyPatch
+    line: str, has_none: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "read_proc", lambda pid, file: line)
-    assert process.has_no_variables(5) is said
+    assert process.has_no_variables(5) is has_none

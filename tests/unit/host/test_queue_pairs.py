@@ -47,7 +47,7 @@ def test_number_of_each_device():
     assert decode(message(DONE, b"")[:-1]) == ({}, False)
 
 
-def test_a_device_that_does_not_say_is_absent():
+def test_a_device_without_an_answer_is_absent():
     assert decode(device(b"mlx5_0", cq=30)) == ({}, False)
 
 

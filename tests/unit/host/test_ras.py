@@ -23,7 +23,7 @@ def server(
 
     The report does too, unless it `stalls`.
     """
-    heard: list[bytes] = []
+    received: list[bytes] = []
     listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def serve() -> None:
@@ -31,7 +31,7 @@ def server(
             line, _ = listening.accept()
             with line, line.makefile("rb") as words:
                 for word in words:
-                    heard.append(word)
+                    received.append(word)
                     reply = answer(word)
                     if reply is None:
                         return
@@ -43,7 +43,7 @@ def server(
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield listening.getsockname()[:2], heard
+        yield listening.getsockname()[:2], received
     finally:
         over.set()
         listening.close()
@@ -61,32 +61,32 @@ def as_nccl(word: bytes) -> bytes:
 
 
 def test_the_report_is_read_to_its_end() -> None:
-    with server(as_nccl) as (where, heard):
-        text = status(where, 3)
-    assert heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"STATUS\n"]
+    with server(as_nccl) as (service_address, received):
+        text = status(service_address, 3)
+    assert received == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 2\n", b"STATUS\n"]
     assert text.startswith("NCCL version 2.28.9")
     assert text.count("Job summary") == 9000
 
 
 def test_another_service_on_the_ras_port_is_reported() -> None:
     with (
-        server(lambda _: b"HTTP/1.1 400\n") as (where, _),
+        server(lambda _: b"HTTP/1.1 400\n") as (service_address, _),
         pytest.raises(Unavailable, match=r"is not NCCL RAS: it answers 'HTTP/1\.1 400'"),
     ):
-        status(where, 3)
+        status(service_address, 3)
 
 
 def test_a_silent_service_is_abandoned_in_time() -> None:
     with (
-        server(lambda _: b"") as (where, _),
-        pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{where[1]}: no process answers"),
+        server(lambda _: b"") as (service_address, _),
+        pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{service_address[1]}: no process answers"),
     ):
-        status(where, 0.5)
+        status(service_address, 0.5)
 
 
-def test_a_report_that_stalls_is_returned_as_far_as_it_came() -> None:
-    with server(as_nccl, stalls=True) as (where, _):
-        assert status(where, 0.5).count("Job summary") == 9000
+def test_a_report_that_stalls_is_returned_in_part() -> None:
+    with server(as_nccl, stalls=True) as (service_address, _):
+        assert status(service_address, 0.5).count("Job summary") == 9000
 
 
 def test_a_stopped_listener_on_the_port_is_skipped() -> None:
@@ -108,27 +108,27 @@ def test_a_stopped_listener_on_the_port_is_skipped() -> None:
 
         threading.Thread(target=speak, daemon=True).start()
         # the kernel picks one of the two each time
-        says = [status(mute.getsockname(), 5) for _ in range(6)]
-    assert all(text.startswith("NCCL version 2.28.9") for text in says)
+        statuses = [status(mute.getsockname(), 5) for _ in range(6)]
+    assert all(text.startswith("NCCL version 2.28.9") for text in statuses)
 
 
 def test_no_listener_on_the_ras_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        where = free.getsockname()[:2]
+        free_address = free.getsockname()[:2]
     with pytest.raises(Unavailable, match="Connection refused"):
-        status(where, 1)
+        status(free_address, 1)
 
 
 @pytest.mark.parametrize(
-    ("environ", "where"),
+    ("environ", "expected"),
     [
         ({}, ("127.0.0.1", 28028)),
         ({"NCCL_RAS_ADDR": "[::1]:9"}, ("::1", 9)),
         ({"NCCL_RAS_ADDR": "h:65535", "NCCL_RAS_ENABLE": "1"}, ("h", 65535)),
     ],
 )
-def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int]) -> None:
-    assert address(environ) == where
+def test_the_address_is_nccls_own(environ: dict[str, str], expected: tuple[str, int]) -> None:
+    assert address(environ) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,18 @@ from busbw.host import (
     cgroup,
     cpu,
     d_state,
-    dmesg,
     endpoints,
     kernel_log,
+    kernel_log_past,
     link_state,
     process,
     tcp_connections,
 )
-from busbw.host.cpu_mem import System
-from busbw.host.dmesg import Line, PastLog
+from busbw.host.cpu_usage import System
 from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
 from busbw.host.interfaces import read_interfaces
+from busbw.host.kernel_log_past import Line, PastLog
 from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
@@ -52,7 +52,7 @@ PORT = "/sys/class/infiniband/mlx5_0/ports/1"
         ("", "", "", 0),
     ],
 )
-def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(available, v2, v1, usable):
+def test_usable_memory_is_the_minimum_of_available_memory_and_limits(available, v2, v1, usable):
     tree = Tree().file(
         "/proc/meminfo",
         f"MemTotal: 99 kB\nMemAvailable: {available}" if available else "MemTotal: 99 kB",
@@ -73,9 +73,7 @@ def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(availabl
         ("", False),
     ],
 )
-def test_the_kernel_log_says_which_process_was_killed_for_memory(
-    tmp_path, monkeypatch, line, killed
-):
+def test_the_kernel_log_names_the_process_killed_for_memory(tmp_path, monkeypatch, line, killed):
     os.mkfifo(tmp_path / "kmsg")  # as of /dev/kmsg, a read without a further record fails
     monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     writer = os.open(tmp_path / "kmsg", os.O_RDWR)
@@ -87,7 +85,7 @@ def test_the_kernel_log_says_which_process_was_killed_for_memory(
         assert kernel_log.killed(4711) is False
 
 
-def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch):
+def test_any_record_of_the_kernel_log_names_the_killed_process(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     (tmp_path / "kmsg").write_text(f"{'x' * 8192}Out of memory: Killed process 4711 (python)")
     assert kernel_log.killed(4711) is True
@@ -101,7 +99,7 @@ def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch)
         ("oom_kill x\n", kernel_log.UNKNOWN),
     ],
 )
-def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text, count):
+def test_the_kernel_counts_processes_killed_for_memory(tmp_path, monkeypatch, text, count):
     monkeypatch.setattr(kernel_log, "VMSTAT", tmp_path / "vmstat")
     assert kernel_log.count() == kernel_log.UNKNOWN
     (tmp_path / "vmstat").write_text(text)
@@ -149,14 +147,14 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
             port,
             index,
         )
-    alone = endpoints._endpoint(tree.source(), "eth0", address, None)
-    assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (
-        ETHERNET,
-        None,
-        "",
-        1,
-        None,
-    )
+    single_endpoint = endpoints._endpoint(tree.source(), "eth0", address, None)
+    assert (
+        single_endpoint.kind,
+        single_endpoint.rate,
+        single_endpoint.device,
+        single_endpoint.port,
+        single_endpoint.gid_index,
+    ) == (ETHERNET, None, "", 1, None)
     assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
 
 
@@ -167,18 +165,18 @@ def ip(*words):
 def test_endpoints_are_the_interfaces_with_an_address(veth):
     ip("addr", "add", "198.18.77.1/30", "dev", veth)
     ip("link", "set", veth, "mtu", "1400", "up")
-    shown = Tree().files(
+    tree = Tree().files(
         "/sys/class/infiniband/rxe0/ports/1",
         rate="40 Gb/sec (4X QDR)",
         link_layer="Ethernet",
         state="4: ACTIVE",
     )
-    shown.link("/sys/class/infiniband/rxe0/device", "../../pci").listing(
+    tree.link("/sys/class/infiniband/rxe0/device", "../../pci").listing(
         "/sys/class/infiniband/rxe0/device/net", veth
     )
     for _, name in socket.if_nameindex():
-        shown.files(f"/sys/class/net/{name}", operstate="up")
-    by_name = {endpoint.name: endpoint for endpoint in endpoints.endpoints(shown.source())}
+        tree.files(f"/sys/class/net/{name}", operstate="up")
+    by_name = {endpoint.name: endpoint for endpoint in endpoints.endpoints(tree.source())}
     endpoint = Endpoint(
         name=veth,
         address="198.18.77.1",
@@ -191,7 +189,7 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     )
     assert (by_name[veth], "lo" in by_name, f"{veth}p" in by_name) == (endpoint, False, False)
     # of another namespace, so that names say nothing
-    other = shown.files("/sys/class/net/eth77", operstate="up").source()
+    other = tree.files("/sys/class/net/eth77", operstate="up").source()
     (endpoint,) = (endpoint for endpoint in endpoints.endpoints(other) if endpoint.name == veth)
     assert (endpoint.kind, endpoint.rate, endpoint.mtu) == (ETHERNET, None, 1400)
 
@@ -202,17 +200,20 @@ def test_links_that_carry_data_are_watched(veth):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
     while (
-        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        len(link_state.interfaces_with_link((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
         and time.monotonic() < end
     ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
-        "the second has no address"
-    )
-    assert f"{veth}p" in link_state.linked((f"{veth}p",))
-    assert link_state.lost({veth}) == []
+    assert (
+        veth in link_state.interfaces_with_link()
+        and f"{veth}p" not in link_state.interfaces_with_link()
+    ), "the second has no address"
+    assert f"{veth}p" in link_state.interfaces_with_link((f"{veth}p",))
+    assert link_state.lost_links({veth}) == []
     ip("link", "set", veth, "down")
-    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
+    assert link_state.lost_links({veth}) == [veth] and veth not in link_state.interfaces_with_link(
+        (veth,)
+    )
 
 
 def test_addresses_of_interfaces():
@@ -233,7 +234,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert link_state.lost(before, selected) == lost
+    assert link_state.lost_links(before, selected) == lost
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_the_rate_of_a_bond(mode, up, rate, numa):
 
 
 @pytest.mark.parametrize(
-    ("own", "mounted", "found"),
+    ("own", "mounted", "directories"),
     [
         (
             "0::/a/b",
@@ -285,9 +286,9 @@ def test_the_rate_of_a_bond(mode, up, rate, numa):
         ("0::a", "/sys/fs/cgroup/a", []),
     ],
 )
-def test_the_directories_of_a_control_group(own, mounted, found):
+def test_the_directories_of_a_control_group(own, mounted, directories):
     tree = Tree().file("/proc/self/cgroup", own).listing(mounted, "tasks")
-    assert cgroup.directories(tree.source(), "memory") == found
+    assert cgroup.directories(tree.source(), "memory") == directories
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_gpus_and_cards_that_the_kernel_found_once():
         "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
         "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
     )
-    gpus, cards = dmesg.gpus_seen(log), dmesg.cards_seen(log)
+    gpus, cards = kernel_log_past.gpus_seen(log), kernel_log_past.cards_seen(log)
     assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
     assert gpus["0000:1b:00.0"].text.startswith("pci ")
     assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]
@@ -348,7 +349,7 @@ def test_a_rule_that_drops_all(names, drops):
         ({"drop": None}, []),
     ],
 )
-def test_what_a_rule_accepts_from_a_source(verdict, sources):
+def test_packets_that_a_rule_accepts_from_a_source(verdict, sources):
     match = {
         "match": {
             "op": "==",
@@ -400,15 +401,15 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
 
 
 @pytest.mark.parametrize(
-    ("looks", "sleeps", "found"),
+    ("waits_seen", "sleeps", "stuck"),
     [
         ([[(7, "1"), (8, "4")], [(7, "1"), (8, "5")]], 11, [7]),
         ([[(7, "1")], [(7, "2")]], 1, []),
         ([[]], 0, []),
     ],
 )
-def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
-    waits = iter([*looks, *[looks[-1]] * 20])
+def test_a_process_in_the_same_wait_at_all_samples_is_stuck(monkeypatch, waits_seen, sleeps, stuck):
+    waits = iter([*waits_seen, *[waits_seen[-1]] * 20])
     slept = []
     monkeypatch.setattr(d_state, "_waiting", lambda pids: next(waits))
     monkeypatch.setattr(d_state, "time", SimpleNamespace(sleep=slept.append))
@@ -418,7 +419,7 @@ def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, f
         "read_proc",
         lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "",
     )
-    assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in stuck]
     assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")
 
 

@@ -86,7 +86,7 @@ half a line
 """
 
 
-def test_what_is_mounted():
+def test_mounted_file_systems():
     mounts = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
     assert mounts == {
         "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),

@@ -135,8 +135,8 @@ def test_a_recorded_tree_never_executes_calls(tree: Path) -> None:
 
 def test_an_archive_returns_the_recorded_answers(tree: Path, tmp_path: Path) -> None:
     recording = Recording(Live(tree))
-    asked = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
-    first = [recording.read(path) for path in asked]
+    paths = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
+    first = [recording.read(path) for path in paths]
     names, link = (
         recording.names("/sys/class/net/eth0"),
         recording.link("/sys/class/net/eth0/device"),
@@ -145,7 +145,7 @@ def test_an_archive_returns_the_recorded_answers(tree: Path, tmp_path: Path) -> 
     archive = tmp_path / "host.jsonl"
     archive.write_text(recording.archive())
     later = recorded(archive)
-    assert [later.read(path) for path in asked] == first
+    assert [later.read(path) for path in paths] == first
     assert (later.names("/sys/class/net/eth0"), later.link("/sys/class/net/eth0/device")) == (
         names,
         link,
@@ -182,7 +182,7 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "kind"), [(b"\0a", "text"), (b"\0\0a", "base64"), (b"\xff", "base64"), (b"", "text")]
 )
-def test_what_is_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes, kind: str) -> None:
+def test_data_of_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes, kind: str) -> None:
     (tmp_path / "blob").write_bytes(data)
     recording = Recording(Live(tmp_path))
     recording.read("/blob")
@@ -231,7 +231,7 @@ def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
         ),
     ],
 )
-def test_why_a_text_is_no_archive(data: str | bytes, message: str) -> None:
+def test_reasons_why_a_text_is_not_an_archive(data: str | bytes, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_archive(data, "a.jsonl")
     assert caught.value.message == message

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from busbw.host import tcp_connections
-from busbw.host.tcp_connections import Counts
+from busbw.host.tcp_connections import ConnectionCounts
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def connected() -> Iterator[socket.socket]:
 
 def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -> None:
     counts = tcp_connections.read()[(*connected.getsockname(), *connected.getpeername())]
-    assert counts == Counts(timeouts=0, resent=0, sent=1)
-    assert all(here[:2] != connected.getsockname() for here in tcp_connections.lossy({}))
+    assert counts == ConnectionCounts(timeouts=0, resent=0, sent=1)
+    assert all(ends[:2] != connected.getsockname() for ends in tcp_connections.lossy({}))
 
 
 def test_bytes_that_nobody_has_read_are_received() -> None:
@@ -48,13 +48,13 @@ def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
         socket.create_server(("127.0.0.1", 0)),
     ):
         datagrams.connect(connected.getpeername())
-        left, right = socket.socketpair()
-        with left, right:
+        first, right = socket.socketpair()
+        with first, right:
             assert set(tcp_connections.read()) == before
 
 
 @pytest.mark.parametrize(
-    ("length", "found"),
+    ("length", "expected"),
     [
         (232, (7, 11, 13)),
         (160, (7, 11, 13)),
@@ -64,37 +64,37 @@ def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
     ],
 )
 def test_counts_are_read_at_their_places_also_from_older_kernels(
-    length: int, found: tuple[int, int, int]
+    length: int, expected: tuple[int, int, int]
 ) -> None:
     info = bytearray(b"\xff" * 232)
     info[2] = 7
     struct.pack_into("=I", info, 100, 11)
     struct.pack_into("=I", info, 156, 13)
-    assert tcp_connections.counts(bytes(info[:length])) == Counts(*found)
+    assert tcp_connections.counts(bytes(info[:length])) == ConnectionCounts(*expected)
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "lossy"),
+    ("before", "later_counts", "lossy"),
     [
-        (None, Counts(0, 0, 1000), None),
-        (None, Counts(0, 1, 2), None),  # one segment proves nothing
-        (None, Counts(0, 2, 3), (2, 3)),
-        (None, Counts(0, 20, 1000), None),
-        (None, Counts(0, 21, 1000), (21, 1000)),
+        (None, ConnectionCounts(0, 0, 1000), None),
+        (None, ConnectionCounts(0, 1, 2), None),  # one segment proves nothing
+        (None, ConnectionCounts(0, 2, 3), (2, 3)),
+        (None, ConnectionCounts(0, 20, 1000), None),
+        (None, ConnectionCounts(0, 21, 1000), (21, 1000)),
         # what was sent before does not hide what is lost now
-        (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),
-        (Counts(0, 500, 990), Counts(0, 501, 1000), None),
-        (Counts(0, 0, 990), Counts(1, 1, 991), (1, 1)),
+        (ConnectionCounts(0, 0, 990), ConnectionCounts(0, 5, 1000), (5, 10)),
+        (ConnectionCounts(0, 500, 990), ConnectionCounts(0, 501, 1000), None),
+        (ConnectionCounts(0, 0, 990), ConnectionCounts(1, 1, 991), (1, 1)),
     ],
 )
-def test_a_connection_is_lossy_by_what_it_sent_since(
-    before: Counts | None,
-    now: Counts,
+def test_a_connection_is_lossy_by_its_segments_since(
+    before: ConnectionCounts | None,
+    later_counts: ConnectionCounts,
     lossy: tuple[int, int] | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends = ("127.0.0.1", 1, "10.0.0.2", 2)
-    monkeypatch.setattr(tcp_connections, "read", lambda: {ends: now})
+    monkeypatch.setattr(tcp_connections, "read", lambda: {ends: later_counts})
     connections = tcp_connections.lossy({ends: before} if before else {})
     assert [(connection.resent, connection.sent) for connection in connections] == (
         [lossy] if lossy else []
@@ -102,11 +102,11 @@ def test_a_connection_is_lossy_by_what_it_sent_since(
     assert [
         (connection.local, connection.peer, connection.interface, connection.timeouts)
         for connection in connections
-    ] == [("127.0.0.1", "10.0.0.2", "lo", now.timeouts)] * len(connections)
+    ] == [("127.0.0.1", "10.0.0.2", "lo", later_counts.timeouts)] * len(connections)
 
 
-@pytest.mark.parametrize(("length", "found"), [(136, 7), (135, 0), (232, 7)])
-def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, found: int) -> None:
+@pytest.mark.parametrize(("length", "expected"), [(136, 7), (135, 0), (232, 7)])
+def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, expected: int) -> None:
     info = (bytes(128) + struct.pack("=Q", 7)).ljust(232, b"\0")[:length]
 
     class Older(socket.socket):
@@ -115,5 +115,5 @@ def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, found
         def getsockopt(self, *_: object) -> bytes:  # type: ignore[override]
             return info
 
-    with Older() as one:
-        assert tcp_connections.received(one) == found
+    with Older() as connection:
+        assert tcp_connections.received(connection) == expected

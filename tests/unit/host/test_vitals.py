@@ -13,9 +13,9 @@ import pytest
 
 from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
-from busbw.host.counters import device_counters, snmp
+from busbw.host.host_vitals import GpuVitals, Vitals, _merge
 from busbw.host.kernel_log import KernelLog, xids
-from busbw.host.nvml_samples import GpuVitals, Vitals, _merge
+from busbw.host.port_counters import device_counters, snmp
 from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
 
@@ -137,20 +137,22 @@ def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -
 
 
 def test_nvml_is_asked_no_more_often_than_its_share() -> None:
-    asked: list[int] = []
+    readings: list[int] = []
 
     class Slow(Live):
         def call(self, name: str, live: Callable[[], str]) -> Reading:
-            asked.append(1)
+            readings.append(1)
             time.sleep(0.002)
             return Reading(
-                msgspec.json.encode(GpuVitals([GpuReading("0000:1b:00", temperature_c=len(asked))]))
+                msgspec.json.encode(
+                    GpuVitals([GpuReading("0000:1b:00", temperature_c=len(readings))])
+                )
             )
 
     with closing(Vitals(GPU, Slow(), gpu_share=1e-4)) as vitals:
         first, second = vitals.read(), vitals.read()
         assert not vitals.gpus_due
-    assert (len(asked), first.gpus) == (1, second.gpus)
+    assert (len(readings), first.gpus) == (1, second.gpus)
     with closing(Vitals(GPU, Slow())) as vitals:
         assert vitals.read().gpus != vitals.read().gpus
 

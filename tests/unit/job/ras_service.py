@@ -21,7 +21,7 @@ def service(*reports: str, old: bool = False, port: int = 0) -> Iterator[str]:
     `old` one knows no format but text.
     """
     listening = socket.create_server((HOST, port))
-    left = list(reports)
+    remaining = list(reports)
 
     def answer(word: str) -> str:
         if word.startswith("CLIENT PROTOCOL"):
@@ -29,7 +29,7 @@ def service(*reports: str, old: bool = False, port: int = 0) -> Iterator[str]:
         if word.startswith("SET FORMAT") and old:
             return f"ERROR: Unknown command {word}\n"
         if word == "STATUS":
-            return left.pop(0) if len(left) > 1 else left[0]
+            return remaining.pop(0) if len(remaining) > 1 else remaining[0]
         return "OK\n"
 
     def serve() -> None:
@@ -62,19 +62,19 @@ def rank(number: int, count: int, pid: int = -1, host: str = HOST, **status: Any
         "abort_flag": False,
     }
     counts = dict.fromkeys(FUNCTIONS, 0) | {"AllReduce": count}
-    return _where(number, pid, host) | {"status": flags | status, "collective_counts": counts}
+    return _rank_fields(number, pid, host) | {"status": flags | status, "collective_counts": counts}
 
 
 def missing(
     number: int, pid: int = -1, host: str = HOST, *, unresponsive: bool = True, dead: bool = False
 ) -> dict[str, Any]:
     """A rank without an answer."""
-    return _where(number, pid, host) | {
+    return _rank_fields(number, pid, host) | {
         "status": {"unresponsive": unresponsive, "considered_dead": dead}
     }
 
 
-def _where(number: int, pid: int, host: str) -> dict[str, Any]:
+def _rank_fields(number: int, pid: int, host: str) -> dict[str, Any]:
     return {
         "rank": number,
         "host": host,
@@ -85,18 +85,18 @@ def _where(number: int, pid: int, host: str) -> dict[str, Any]:
 
 
 def comm(
-    name: int, ranks: Sequence[dict[str, Any]], gone: Sequence[dict[str, Any]] = ()
+    name: int, ranks: Sequence[dict[str, Any]], missing: Sequence[dict[str, Any]] = ()
 ) -> dict[str, Any]:
     """A communicator."""
-    size = len(ranks) + len(gone)
+    size = len(ranks) + len(missing)
     fields = {
         "hash": hex(name),
         "secondary_hash": "0x1:0x2",
         "size": size,
         "ranks_count": len(ranks),
-        "missing_ranks_count": len(gone),
+        "missing_ranks_count": len(missing),
     }
-    return fields | {"ranks": list(ranks), "missing_ranks": list(gone)}
+    return fields | {"ranks": list(ranks), "missing_ranks": list(missing)}
 
 
 def as_json(*comms: dict[str, Any], comma: bool = True) -> str:
@@ -186,7 +186,7 @@ Warnings
 
 
 if __name__ == "__main__":  # the report on stdin, until stdin of the service closes
-    given = sys.stdin.readline()
-    with service(json.loads(given), port=28028):
+    reports = sys.stdin.readline()
+    with service(json.loads(reports), port=28028):
         print("ready", flush=True)
         sys.stdin.read()

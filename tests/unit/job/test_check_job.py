@@ -40,13 +40,13 @@ def test_a_stopped_rank_is_named_in_the_first_line(capsys):
         service(as_json(comm(0xA1, [rank(0, 4)], [missing(1, pid=pid)]), comma=False)) as ras,
     ):
         code, out = check(capsys, "--ras", ras)
-    line, *rest = out.splitlines()
+    line, *other_lines = out.splitlines()
     assert code == 1
     assert line.startswith(
         f"FAIL    rank 1 (pid {pid}, 127.0.0.1, GPU 1) does not answer NCCL's RAS: its process is"
         " stopped; 1 other rank launched AllReduce 4 of communicator 0xa1; for at least 0.2 s"
     )
-    assert f"        fix: on 127.0.0.1: kill -CONT {pid}" in rest
+    assert f"        fix: on 127.0.0.1: kill -CONT {pid}" in other_lines
 
 
 def test_a_rank_that_is_behind_is_named(capsys):
@@ -121,7 +121,7 @@ def test_a_service_that_stays_silent_is_left_in_time(capsys):
     assert "no process answers" in out
 
 
-def test_json_has_the_conclusion_and_what_it_is_drawn_from(capsys):
+def test_json_has_the_conclusion_and_its_evidence(capsys):
     with service(as_json(comm(0xB2, [rank(0, 10), rank(1, 3)]))) as ras:
         code, out = check(capsys, "--ras", ras, "--format", "json")
     report = json.loads(out)
@@ -131,19 +131,19 @@ def test_json_has_the_conclusion_and_what_it_is_drawn_from(capsys):
 
 
 @pytest.mark.parametrize("address", ["nowhere", "h:port", "h:70000"])
-def test_an_address_that_is_none_is_a_usage_error(capsys, address):
+def test_an_invalid_address_is_a_usage_error(capsys, address):
     assert guarded(["check", "job", "--ras", address]) == 2
     assert f"--ras {address}: not HOST:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}%s", "h1 -F%s", "h1;touch %s"])
-def test_what_ras_names_is_no_option_of_ssh(capsys, tmp_path, monkeypatch, name):
+def test_host_names_of_ras_are_not_options_of_ssh(capsys, tmp_path, monkeypatch, name):
     """Any user of a host may listen at the port of NCCL's RAS.
 
     The agent here writes down each line that it is called with.
     """
-    asked, agent = tmp_path / "asked", tmp_path / "agent"
-    agent.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    calls, agent = tmp_path / "asked", tmp_path / "agent"
+    agent.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')
     agent.chmod(0o755)
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
     monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", str(agent))
@@ -151,7 +151,7 @@ def test_what_ras_names_is_no_option_of_ssh(capsys, tmp_path, monkeypatch, name)
     with service(as_json(comm(1, [rank(0, 4, host="h2"), rank(1, 4, host=name)]))) as ras:
         _, out = check(capsys, "--ras", ras)
     assert f"{name} does not respond: exit code 127: this is not a host name" in out
-    assert [line.split()[0] for line in asked.read_text().splitlines()] == ["h2"]
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["h2"]
 
 
 def test_control_characters_of_ras_reach_no_terminal(capsys):

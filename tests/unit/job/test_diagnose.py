@@ -7,7 +7,7 @@ from busbw.core.finding import Verdict
 from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import HostSeen, JobReport
+from busbw.job.types import HostStatus, JobReport
 from busbw.pattern.pending_collective import Outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
@@ -39,7 +39,7 @@ def concluded(**fields) -> JobReport:
 )
 def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict):
     report = concluded(
-        hosts={"h1": HostSeen(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
+        hosts={"h1": HostStatus(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
     )
     assert report.verdict is verdict
     if verdict is Verdict.FAIL:
@@ -49,7 +49,7 @@ def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict)
         )
 
 
-def test_old_dumps_of_a_job_that_moves_are_no_stall():
+def test_old_dumps_of_a_running_job_are_not_a_stall():
     assert concluded(after=MORE, outstanding=[OLD]).verdict is Verdict.PASS
     assert concluded(outstanding=[OLD]).verdict is Verdict.FAIL
 

@@ -105,7 +105,7 @@ INFINITE = (
     ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500], DEEP, INFINITE],
     ids=range(7),
 )
-def test_what_is_no_report_has_no_communicator(text):
+def test_text_that_is_not_a_report_has_no_communicator(text):
     assert parse(text).comms == []
 
 

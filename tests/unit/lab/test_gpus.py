@@ -52,25 +52,25 @@ def test_hosts_have_as_many_gpus_as_asked_for():
 
 
 @given(HOSTS, FOUND, st.integers(1, 8))
-def test_more_gpus_than_there_are_is_an_error(hosts, found, each):
-    if each * hosts <= found:
+def test_more_gpus_than_there_are_is_an_error(hosts, available, per_host):
+    if per_host * hosts <= available:
         assert sorted(
-            gpu for share in divide(hosts, range(found), each) for gpu in share.gpus
-        ) == list(range(hosts * each))
+            gpu for share in divide(hosts, range(available), per_host) for gpu in share.gpus
+        ) == list(range(hosts * per_host))
     else:
         with pytest.raises(
-            UsageError, match=f"need {each * hosts} GPUs, and this machine has {found}"
+            UsageError, match=f"need {per_host * hosts} GPUs, and this machine has {available}"
         ):
-            divide(hosts, range(found), each)
+            divide(hosts, range(available), per_host)
 
 
 @given(HOSTS, FOUND)
-def test_no_gpu_is_given_away_more_than_once(hosts, found):
-    shares = divide(hosts, range(found), None)
+def test_no_gpu_is_given_away_more_than_once(hosts, available):
+    shares = divide(hosts, range(available), None)
     assert len(shares) == hosts
-    for gpu in range(found):
+    for gpu in range(available):
         assert sum(share.percent or 100 for share in shares if gpu in share.gpus) <= 100
-    assert all(share.gpus for share in shares) == (found > 0)
+    assert all(share.gpus for share in shares) == (available > 0)
 
 
 @pytest.fixture
@@ -99,16 +99,16 @@ def test_only_mps_that_was_started_here_is_stopped(control: Path, monkeypatch: p
     try:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         assert gpus.start_mps("/a") == ""
-        own = int(control.with_suffix(".pid").read_text())
+        daemon_pid = int(control.with_suffix(".pid").read_text())
         # of another shell, where somebody else's MPS may run
         monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/b")
         gpus.stop_mps("/b")
-        assert process.state(own) not in process.ENDED
+        assert process.state(daemon_pid) not in process.ENDED
         gpus.stop_mps("/a")
         end = time.monotonic() + 5
-        while process.state(own) not in process.ENDED and time.monotonic() < end:
+        while process.state(daemon_pid) not in process.ENDED and time.monotonic() < end:
             time.sleep(0.01)  # the kernel ends a killed process a little later
-        assert process.state(own) in process.ENDED
+        assert process.state(daemon_pid) in process.ENDED
         assert process.state(foreign) not in process.ENDED
         gpus.stop_mps("/a")  # nothing is left to stop
     finally:
@@ -116,7 +116,7 @@ def test_only_mps_that_was_started_here_is_stopped(control: Path, monkeypatch: p
     assert control.with_suffix(".log").read_text().splitlines() == ["-d  all", "-d /a all", " /a 1"]
 
 
-def test_mps_that_does_not_start_is_said(control: Path, monkeypatch: pytest.MonkeyPatch):
+def test_mps_that_does_not_start_is_reported(control: Path, monkeypatch: pytest.MonkeyPatch):
     control.write_text("#!/bin/sh\necho no permission; exit 1\n")
     assert gpus.start_mps("/not-started") == f"{gpus.CONTROL}: no permission"
     control.write_text("#!/bin/sh\necho An instance of this daemon is already running; exit 1\n")
@@ -126,7 +126,7 @@ def test_mps_that_does_not_start_is_said(control: Path, monkeypatch: pytest.Monk
     assert gpus.start_mps("/not-started") == f"{gpus.CONTROL}: it is not done within 0.2 s"
 
 
-def test_a_missing_mps_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_missing_mps_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus.start_mps("/not-started").startswith(f"no {gpus.CONTROL} here: ")
 
@@ -145,11 +145,11 @@ def test_hosts_that_share_a_gpu_find_mps_where_it_was_started():
         owner=None,
         mps="/a",
     )
-    found = variables(lab, hosts[1])
+    host_variables = variables(lab, hosts[1])
     assert (
-        found["CUDA_VISIBLE_DEVICES"],
-        found["CUDA_MPS_PIPE_DIRECTORY"],
-        found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"],
+        host_variables["CUDA_VISIBLE_DEVICES"],
+        host_variables["CUDA_MPS_PIPE_DIRECTORY"],
+        host_variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"],
     ) == ("0", "/a", "50")
 
 

@@ -37,11 +37,11 @@ def messages(shape: Shape) -> list[bytes]:
     """The netlink messages, without their headers."""
     with pyroute2.IPBatch() as batch:
         network.queue(batch, 1, shape)
-        messages, rest = [], bytes(batch.batch)
-    while rest:
-        (size,) = struct.unpack_from("=I", rest)
-        messages.append(rest[NETLINK:size])
-        rest = rest[size:]
+        messages, remaining = [], bytes(batch.batch)
+    while remaining:
+        (size,) = struct.unpack_from("=I", remaining)
+        messages.append(remaining[NETLINK:size])
+        remaining = remaining[size:]
     return messages
 
 
@@ -51,10 +51,10 @@ def loss_of(message: bytes) -> int:
 
 def test_a_delay_and_a_loss_are_asked_for_as_tc_does():
     [message] = messages(Shape(delay=50e-6, loss=1e-4))
-    known = bytes.fromhex(NETEM)
-    assert loss_of(message) == pytest.approx(loss_of(known), abs=1), "pyroute2 rounds down"
-    assert message[:LOSS] == known[:LOSS]
-    assert message[LOSS + 4 :] == known[LOSS + 4 :]
+    reference = bytes.fromhex(NETEM)
+    assert loss_of(message) == pytest.approx(loss_of(reference), abs=1), "pyroute2 rounds down"
+    assert message[:LOSS] == reference[:LOSS]
+    assert message[LOSS + 4 :] == reference[LOSS + 4 :]
 
 
 @pytest.mark.parametrize(("delay", "ticks"), [(1e-6, 15), (50e-6, 781), (10.0, 156_250_000)])
@@ -71,13 +71,13 @@ def test_a_loss_is_counted_in_shares_of_the_largest_number(loss):
 
 def test_a_rate_below_a_delay_is_asked_for_as_tc_does():
     netem, tbf = messages(Shape(rate=3.125e9, burst=4 << 20, delay=50e-6))
-    known = bytes.fromhex(TBF)
+    reference = bytes.fromhex(TBF)
     assert TCMSG.unpack_from(tbf)[3] == TCMSG.unpack_from(netem)[2] | 1, (
         "its parent is the class of netem"
     )
-    assert tbf[:SIZE] == known[:SIZE]
-    assert tbf[SIZE + 4 : LINK_LAYER] == known[SIZE + 4 : LINK_LAYER]
-    assert tbf[LINK_LAYER + 1 : len(known)] == known[LINK_LAYER + 1 :]
+    assert tbf[:SIZE] == reference[:SIZE]
+    assert tbf[SIZE + 4 : LINK_LAYER] == reference[SIZE + 4 : LINK_LAYER]
+    assert tbf[LINK_LAYER + 1 : len(reference)] == reference[LINK_LAYER + 1 :]
 
 
 @pytest.mark.parametrize("rate", [1250.0, 1e6, float(2**32 - 1)])

@@ -21,11 +21,11 @@ def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program
     job = Cleanup(f"again{os.getpid()}")
     with subprocess.Popen(
         [str(program)], env={MARKER: f"again{os.getpid()}", "PATH": os.environ["PATH"]}
-    ) as again:
+    ) as child:
         try:
-            assert [job.pids() for _ in range(300)] == [[again.pid]] * 300
+            assert [job.pids() for _ in range(300)] == [[child.pid]] * 300
         finally:
-            again.kill()
+            child.kill()
     assert job.pids() == []
 
 

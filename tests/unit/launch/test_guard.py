@@ -7,16 +7,16 @@ import signal
 from busbw.launch.cleanup import Cleanup, Guard, new_mark
 
 
-def test_a_guard_removes_what_a_killed_process_recorded(tmp_path):
+def test_a_guard_removes_the_records_of_a_killed_process(tmp_path):
     folder = tmp_path / "prted.4711"
     folder.mkdir()
-    guard_pid, tell = os.pipe()
+    guard_pid, guard_input = os.pipe()
     measuring = os.fork()
     if measuring == 0:
         job = Cleanup(new_mark())
         guard = Guard(job)
         job.record_folder(str(folder))
-        os.write(tell, f"{guard._pid}\n".encode())
+        os.write(guard_input, f"{guard._pid}\n".encode())
         signal.pause()
     guard = os.pidfd_open(int(os.read(guard_pid, 20)))
     os.kill(measuring, signal.SIGKILL)
@@ -26,7 +26,7 @@ def test_a_guard_removes_what_a_killed_process_recorded(tmp_path):
     os.close(guard)
 
 
-def test_a_job_goes_on_without_its_guard(tmp_path):
+def test_a_job_continues_without_its_guard(tmp_path):
     folder = tmp_path / "prted.4711"
     folder.mkdir()
     job = Cleanup(new_mark())

@@ -38,17 +38,19 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("made", SHAPES)
-def test_an_mpijob_fits_the_operators_schema(made):
+@pytest.mark.parametrize("manifest", SHAPES)
+def test_an_mpijob_fits_the_operators_schema(manifest):
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.validate(made, SCHEMA)
+    jsonschema.validate(manifest, SCHEMA)
 
 
 def test_the_schema_rejects_unknown_fields():
-    made = job()
-    made["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["resource"] = {}
+    manifest = job()
+    manifest["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0][
+        "resource"
+    ] = {}
     with pytest.raises(jsonschema.ValidationError, match="'resource' was unexpected"):
-        jsonschema.validate(made, SCHEMA)
+        jsonschema.validate(manifest, SCHEMA)
 
 
 def test_worker_pods_have_the_resources_nccl_needs():

@@ -158,20 +158,20 @@ def script(folder: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("says", "major", "version"),
+    ("version_text", "major", "version"),
     [
         ("mpirun (Open MPI) 4.1.6", 4, "4.1.6"),
         ("mpirun (Open MPI) 5.0.11rc1", 5, "5.0.11"),
         ("mpirun (Open MPI) 4.1.7a1", 4, "4.1.7"),
     ],
 )
-def test_the_version_is_read(tmp_path, says, major, version):
-    path = script(tmp_path, f"echo '{says}'")
+def test_the_version_is_read(tmp_path, version_text, major, version):
+    path = script(tmp_path, f"echo '{version_text}'")
     assert mpirun.find([str(tmp_path / "absent"), path]) == mpirun.Mpirun(path, major, version)
 
 
 @pytest.mark.parametrize(
-    "says",
+    "version_text",
     [
         "HYDRA build details:",
         "Intel(R) MPI Library for Linux* OS, Version 2021.9",
@@ -179,10 +179,10 @@ def test_the_version_is_read(tmp_path, says, major, version):
         "",
     ],
 )
-def test_another_mpi_is_refused_by_its_version_text(tmp_path, says):
+def test_another_mpi_is_refused_by_its_version_text(tmp_path, version_text):
     with pytest.raises(NoMeasurement, match="is not Open MPI 4 or newer") as caught:
-        mpirun.find([script(tmp_path, f"echo '{says}'")])
-    assert says in caught.value.message
+        mpirun.find([script(tmp_path, f"echo '{version_text}'")])
+    assert version_text in caught.value.message
     assert "busbw[mpi]" in caught.value.hint
 
 

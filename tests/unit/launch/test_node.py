@@ -27,16 +27,16 @@ class Said(msgspec.Struct):
 QUICK = threading.Event()
 
 def handle(request):
-    asked = msgspec.json.decode(request)["text"]
-    if asked == "fail":
+    request_text = msgspec.json.decode(request)["text"]
+    if request_text == "fail":
         raise NoMeasurement("it failed", "try again")
-    if asked == "bug":
+    if request_text == "bug":
         raise KeyError("lost")
-    if asked == "slow":
+    if request_text == "slow":
         assert QUICK.wait(60)  # until the later request has been handled
-    if asked == "quick":
+    if request_text == "quick":
         QUICK.set()
-    return Said(asked.upper())
+    return Said(request_text.upper())
 
 print("Welcome to this host!", flush=True)
 print('{{"not": "an answer"}}', flush=True)
@@ -63,9 +63,9 @@ def node(script: str = SERVE) -> Node:
 
 @pytest.fixture
 def talking():
-    asked_node = node()
-    yield asked_node
-    asked_node.close()
+    running_node = node()
+    yield running_node
+    running_node.close()
 
 
 def test_a_request_is_answered_past_the_greeting(talking):
@@ -80,12 +80,13 @@ def test_several_requests_are_open_at_once(talking):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")]
+    ("request_word", "message"),
+    [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")],
 )
-def test_a_failure_is_the_answer(talking, asked, said):
+def test_a_failure_is_the_answer(talking, request_word, message):
     with pytest.raises(NodeFailed) as caught:
-        talking.ask(Say(asked), Said, LIMIT_S)
-    assert caught.value.message == said
+        talking.ask(Say(request_word), Said, LIMIT_S)
+    assert caught.value.message == message
     assert talking.ask(Say("on"), Said, LIMIT_S).text == "ON"
 
 
@@ -94,7 +95,7 @@ def test_an_answer_of_another_kind_is_a_failure(talking):
         talking.ask(Say("x"), Other, LIMIT_S)
 
 
-def test_a_process_that_ends_fails_what_is_open():
+def test_a_process_that_ends_fails_open_requests():
     ended_node = node("import sys; sys.stdin.readline(); sys.exit('no such disk')")
     with pytest.raises(NodeLost, match=r"localhost: exit code 1: no such disk"):
         ended_node.ask(Say("x"), Said, LIMIT_S)
@@ -132,18 +133,18 @@ def test_a_missing_agent_is_named(monkeypatch):
         Node("h9", ["true"])
 
 
-def test_lines_that_are_no_text_are_ignored():
+def test_lines_that_are_not_text_are_ignored():
     script = (
         """import os\nos.write(1, b'{{"id": 1, "error": "' + bytes([255]) + b'"}}' + bytes([10]))\n"""
         + SERVE
     )
-    with closing(node(script)) as one:
-        assert one.ask(Say("a"), Said, 3.0).text == "A"
+    with closing(node(script)) as process:
+        assert process.ask(Say("a"), Said, 3.0).text == "A"
 
 
 def test_an_answer_has_a_largest_size(monkeypatch):
     monkeypatch.setattr("busbw.launch.node._ANSWER_BYTES", 1 << 16)
-    with closing(node()) as one:
-        assert len(one.ask(Say("a" * 30_000), Said, LIMIT_S).text) == 30_000
+    with closing(node()) as process:
+        assert len(process.ask(Say("a" * 30_000), Said, LIMIT_S).text) == 30_000
         with pytest.raises(NodeLost):
-            one.ask(Say("a" * 100_000), Said, 1.0)
+            process.ask(Say("a" * 100_000), Said, 1.0)

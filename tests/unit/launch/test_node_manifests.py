@@ -1,4 +1,4 @@
-"""What judges nodes: a DaemonSet, and an init container with the verdicts of the prolog."""
+"""Manifests that judge nodes: a DaemonSet, and an init container with the verdicts of the prolog."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ SIM = [
 ]
 
 
-def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
+def make_manifests(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
     return json.loads(kubernetes.text(node))
 
 
@@ -61,8 +61,8 @@ def patched(daemon, limits):
 @pytest.mark.parametrize(
     "daemon",
     [
-        made(),
-        made(
+        make_manifests(),
+        make_manifests(
             Node(
                 "w",
                 "i",
@@ -74,8 +74,8 @@ def patched(daemon, limits):
                 check=("--layer", "NIC"),
             )
         ),
-        patched(made(), {}),
-        patched(made(), {"nvidia.com/gpu": 8, "rdma/hca": 1}),
+        patched(make_manifests(), {}),
+        patched(make_manifests(), {"nvidia.com/gpu": 8, "rdma/hca": 1}),
     ],
 )
 def test_objects_fit_the_schema_of_kubernetes(daemon):
@@ -85,14 +85,14 @@ def test_objects_fit_the_schema_of_kubernetes(daemon):
 
 @pytest.mark.parametrize("place", ["spec", "readinessProbe"])
 def test_the_schema_of_a_daemonset_is_strict(place):
-    daemon = made()
+    daemon = make_manifests()
     (daemon["spec"] if place == "spec" else watch(daemon)[place])["every"] = 1
     with pytest.raises(jsonschema.ValidationError, match="'every' was unexpected"):
         jsonschema.validate(daemon, SCHEMA)
 
 
 def test_pods_have_no_privileges():
-    daemon = patched(made(), {"nvidia.com/gpu": 8})
+    daemon = patched(make_manifests(), {"nvidia.com/gpu": 8})
     pod = daemon["spec"]["template"]["spec"]
     for container in [*pod["containers"], *pod["initContainers"]]:
         context = container["securityContext"]
@@ -105,12 +105,12 @@ def test_pods_have_no_privileges():
 
 def test_a_daemonset_takes_no_gpu_from_jobs():
     assert not any(
-        "gpu" in name for limits in watch(made())["resources"].values() for name in limits
+        "gpu" in name for limits in watch(make_manifests())["resources"].values() for name in limits
     )
 
 
 def test_commands_of_the_daemonset_parse(tmp_path):
-    container = watch(made())
+    container = watch(make_manifests())
     probe = container["readinessProbe"]["exec"]["command"]
     assert probe[:2] == ["busbw", "check"]
     assert [layer.value for layer in kubernetes.LAYERS] == list(
@@ -150,18 +150,18 @@ def run(
         pytest.param([*SIM, "--no-such"], 0, id="misspelt"),
     ],
 )
-def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
-    done = run(kind, Steps(QUICK, least, 30), tmp_path)
-    assert done.returncode == code, done.stdout + done.stderr
+def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_path):
+    result = run(kind, Steps(QUICK, least, 30), tmp_path)
+    assert result.returncode == code, result.stdout + result.stderr
     if kind == "prolog":
-        assert done.stdout.startswith("print busbw: error: busbw ") == bool(code)
+        assert result.stdout.startswith("print busbw: error: busbw ") == bool(code)
     elif "--min-busbw" not in least:
-        assert "this node could not be judged; the pod starts" in done.stderr
+        assert "this node could not be judged; the pod starts" in result.stderr
 
 
 @pytest.mark.parametrize("kind", ["prolog", "preflight"])
 @pytest.mark.parametrize(
-    ("said", "status", "strict", "code"),
+    ("output", "status", "strict", "code"),
     [
         ("FAIL    GPU 3: it does not answer", 1, False, 1),
         ("UNKNOWN GPU 3: its temperature", 3, False, 0),
@@ -170,21 +170,21 @@ def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
     ],
 )
 def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
-    kind, said, status, strict, code, tmp_path
+    kind, output, status, strict, code, tmp_path
 ):
-    (tmp_path / "busbw").write_text(f"#!/bin/sh\necho '{said}'\nexit {status}\n")
+    (tmp_path / "busbw").write_text(f"#!/bin/sh\necho '{output}'\nexit {status}\n")
     (tmp_path / "busbw").chmod(0o755)
-    done = run(kind, Steps([], [], 5, strict), tmp_path, tmp_path)
-    assert done.returncode == code, done.stdout + done.stderr
+    result = run(kind, Steps([], [], 5, strict), tmp_path, tmp_path)
+    assert result.returncode == code, result.stdout + result.stderr
     if kind == "prolog" and code:
-        assert f"print busbw: {said}" in done.stdout
+        assert f"print busbw: {output}" in result.stdout
 
 
 ENDED = '[[mute]]\ncheck = "nic-mtu"\nreason = "ticket"\nuntil = 2020-01-01\n'
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "output"),
     [
         ("[memory]\nram_bytes = 999999999999999\n", "print busbw: FAIL    RAM is "),
         (
@@ -194,9 +194,9 @@ ENDED = '[[mute]]\ncheck = "nic-mtu"\nreason = "ticket"\nuntil = 2020-01-01\n'
         ("[memory]\nram_bytes = 1\n", ""),
     ],
 )
-def test_prolog_compares_with_what_the_node_should_have(expected, said, tmp_path):
+def test_prolog_compares_with_the_expectations_of_the_node(expected, output, tmp_path):
     (tmp_path / "node.toml").write_text(expected)
-    done = run(
+    result = run(
         "prolog",
         Steps(
             ["--expect", str(tmp_path / "node.toml"), "--layer", "expected", "--fail-on", "warn"],
@@ -205,8 +205,8 @@ def test_prolog_compares_with_what_the_node_should_have(expected, said, tmp_path
         ),
         tmp_path,
     )
-    assert (done.returncode, done.stdout[: len(said)]) == (int(bool(said)), said), (
-        done.stdout + done.stderr
+    assert (result.returncode, result.stdout[: len(output)]) == (int(bool(output)), output), (
+        result.stdout + result.stderr
     )
 
 
@@ -215,9 +215,9 @@ def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
     """As a call of NVML does on a broken GPU."""
     (tmp_path / "busbw").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "busbw").chmod(0o755)
-    done = run(kind, Steps([], [], 1), tmp_path, tmp_path)
-    assert done.returncode == 1
-    assert "busbw check did not end within 1 s" in done.stdout + done.stderr
+    result = run(kind, Steps([], [], 1), tmp_path, tmp_path)
+    assert result.returncode == 1
+    assert "busbw check did not end within 1 s" in result.stdout + result.stderr
 
 
 def test_an_init_container_gets_the_devices_of_the_pod(capsys):
@@ -256,7 +256,7 @@ def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
         (Node("w", "i", selector="a=b c"), "--node-selector a=b c: not a label"),
     ],
 )
-def test_what_kubernetes_rejects_is_refused(node, message):
+def test_values_that_kubernetes_rejects_are_refused(node, message):
     with pytest.raises(UsageError, match=message):
         kubernetes.text(node)
 

@@ -17,7 +17,7 @@ from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup
 from busbw.launch.hosts import Host
-from busbw.launch.on_host import Ask
+from busbw.launch.on_host import JobRequest
 
 Agent = Callable[[str], None]
 MINE, OTHERS = f"mine{os.getpid()}", f"others{os.getpid()}"
@@ -29,13 +29,13 @@ def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     shell follows.
     """
 
-    def put(script: str) -> None:
+    def write_agent(script: str) -> None:
         file = tmp_path / "agent"
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
         monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(file))
 
-    return put
+    return write_agent
 
 
 @contextlib.contextmanager
@@ -69,11 +69,11 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
     agent_does: Agent, tmp_path: Path
 ) -> None:
     agent_does('shift; exec sh -c "$*"')
-    mine, others = tmp_path / "prted.1", tmp_path / "prted.2"
-    for folder in (mine, others):
+    own_folder, other_folder = tmp_path / "prted.1", tmp_path / "prted.2"
+    for folder in (own_folder, other_folder):
         folder.mkdir()
     job, hosts = Cleanup(MINE), ("h2", "h2")
-    with rank(MINE, 1, mine) as mine_process, rank(OTHERS, 1, others) as other:
+    with rank(MINE, 1, own_folder) as mine_process, rank(OTHERS, 1, other_folder) as other:
         stop(mine_process)
         answers = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
         assert answers.unreported == {1: Here(1, os.uname().nodename, mine_process.pid)}
@@ -83,8 +83,8 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
         survey.end(job, {}, hosts, set(), 20)
         assert mine_process.wait(5) == -signal.SIGKILL
         assert other.poll() is None
-        assert not mine.exists()
-        assert others.exists()
+        assert not own_folder.exists()
+        assert other_folder.exists()
 
 
 def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
@@ -100,35 +100,39 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "expected", "limit_s"),
+    ("script", "unreachable", "limit_s"),
     [
-        ("exit 255", {"h1": None}, 30),
-        ("exec sleep 60", {"h1": None}, 0.5),
-        ("exit 1", {}, 30),
-        ("exit 127", {}, 30),
-        ("echo hello", {}, 30),
+        ("exit 255", {"h1"}, 30),
+        ("exec sleep 60", {"h1"}, 0.5),
+        ("exit 1", set(), 30),
+        ("exit 127", set(), 30),
+        ("echo hello", set(), 30),
     ],
     ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
 )
 def test_only_silence_or_ssh_failure_mean_unreachable(
-    agent_does: Agent, script: str, expected: object, limit_s: float
+    agent_does: Agent, script: str, unreachable: set[str], limit_s: float
 ) -> None:
     agent_does(script)
-    assert on_host.ask({"h1": Ask("none")}, limit_s) == expected
+    answers = on_host.ask_hosts({"h1": JobRequest("none")}, limit_s)
+    assert (answers.states, answers.unreachable) == ({}, unreachable)
 
 
 def surveyed(hosts: list[str]) -> bool:
-    return all(on_host.ask({host: Ask("none") for host in hosts}, 30).values())
+    answers = on_host.ask_hosts({host: JobRequest("none") for host in hosts}, 30)
+    return answers.states.keys() == set(hosts)
 
 
 def examined(hosts: list[str]) -> bool:
-    done = LaunchContext(tuple(map(Host, hosts)), 30).on_each(["true"], dict.fromkeys(hosts, b""))
-    return all(result.code == 0 for result in done)
+    results = LaunchContext(tuple(map(Host, hosts)), 30).on_each(
+        ["true"], dict.fromkeys(hosts, b"")
+    )
+    return all(result.code == 0 for result in results)
 
 
-@pytest.mark.parametrize("ask", [surveyed, examined])
+@pytest.mark.parametrize("query", [surveyed, examined])
 def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
-    ask: Callable[[list[str]], bool],
+    query: Callable[[list[str]], bool],
     agent_does: Agent,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -138,12 +142,12 @@ def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
         f"touch {tmp_path}/asked.$1; until [ -e {tmp_path}/asked.h3 ]; do sleep 0.02; done; shift;"
         ' exec sh -c "$*"'
     )
-    assert ask(["h1", "h2", "h3"])
+    assert query(["h1", "h2", "h3"])
 
 
 def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "/no/such/agent")
-    assert on_host.ask({"h1": Ask("none")}, 30) == {}
+    assert on_host.ask_hosts({"h1": JobRequest("none")}, 30) == on_host.HostAnswers({})
 
 
 def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(
@@ -173,9 +177,9 @@ def test_the_directory_of_all_jobs_of_a_host_goes_with_its_last_one(tmp_path: Pa
     first, second = (tmp_path / "ompi.h1.0" / f"pid.{number}" for number in (7, 8))
     for folder in (first, second):
         (folder / "0").mkdir(parents=True)
-    for folder, left in ((first, {second}), (second, set())):
+    for folder, remaining in ((first, {second}), (second, set())):
         job = Cleanup(MINE)
         job.record_folder(str(folder))
         job.kill_remaining()
-        assert set(tmp_path.glob("ompi*/*")) == left
+        assert set(tmp_path.glob("ompi*/*")) == remaining
     assert not list(tmp_path.iterdir())

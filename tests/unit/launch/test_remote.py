@@ -16,15 +16,15 @@ HOST = "localhost"
 
 
 def run(script: str, limit_s: float = 10.0) -> remote.Done:
-    (done,) = remote.run([HOST], ["sh", "-c", script], limit_s)
-    return done
+    (result,) = remote.run([HOST], ["sh", "-c", script], limit_s)
+    return result
 
 
-def within(seconds: float, done: Callable[[], bool]) -> bool:
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + seconds
-    while not done() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
-    return done()
+    return condition()
 
 
 def test_the_answer_follows_a_greeting():
@@ -32,22 +32,26 @@ def test_the_answer_follows_a_greeting():
 
 
 @pytest.mark.parametrize("answer", ["", "garbage", "[1, 2]", '{"a": "b"}', r'{"a\377": 1}'])
-def test_what_is_no_answer_is_a_value_error(answer):
+def test_an_invalid_answer_is_a_value_error(answer):
     with pytest.raises(ValueError):
         run(f"printf '{answer}'").answer(dict[str, int])
 
 
 def test_the_last_line_of_stderr_is_the_problem():
-    done = run("yes 'a long greeting' | head -n 10000 >&2; echo 'Permission denied' >&2; exit 255")
-    assert done.problem == "exit code 255: Permission denied"
+    result = run(
+        "yes 'a long greeting' | head -n 10000 >&2; echo 'Permission denied' >&2; exit 255"
+    )
+    assert result.problem == "exit code 255: Permission denied"
 
 
-def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path):
+def test_a_command_without_an_end_is_killed_with_its_children(tmp_path: Path):
     for limit_s in (0.5, 2.0, 8.0):  # on a busy machine a shell may take longer to say anything
-        done = run(f"echo started >&2; sleep 60 & echo $! > {tmp_path}/pid; wait", limit_s=limit_s)
-        if done.error and (tmp_path / "pid").read_text():
+        result = run(
+            f"echo started >&2; sleep 60 & echo $! > {tmp_path}/pid; wait", limit_s=limit_s
+        )
+        if result.error and (tmp_path / "pid").read_text():
             break
-    assert (done.problem, done.error) == ("no answer within the time limit", "started\n")
+    assert (result.problem, result.error) == ("no answer within the time limit", "started\n")
     pid = int((tmp_path / "pid").read_text())
     assert within(5, lambda: not Path(f"/proc/{pid}").exists())
 
@@ -55,16 +59,16 @@ def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path)
 @pytest.mark.parametrize("stream", [1, 2])
 def test_an_endless_answer_does_not_fill_the_memory(monkeypatch, stream):
     monkeypatch.setattr(remote, "_ANSWER_BYTES", 1 << 20)
-    done = run(
+    result = run(
         f"while :; do echo 0123456789; sleep 0.001; head -c 100000 /dev/zero; done >&{stream}"
     )
-    assert (done.code, done.problem, done.out) == (None, "an answer of more than 1 MiB", b"")
+    assert (result.code, result.problem, result.out) == (None, "an answer of more than 1 MiB", b"")
 
 
 @pytest.mark.parametrize("name", ["", "-oProxyCommand=true", "h1 h2", "h1;true", "$(true)"])
-def test_what_is_no_host_name_is_not_asked(name):
-    (done,) = remote.run([name], ["true"], 10)
-    assert done.problem == "exit code 127: this is not a host name"
+def test_an_invalid_host_name_is_not_contacted(name):
+    (result,) = remote.run([name], ["true"], 10)
+    assert result.problem == "exit code 127: this is not a host name"
 
 
 def test_no_file_is_left_open():

@@ -9,7 +9,7 @@ import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import slurm
-from busbw.launch.slurm import Srun, Step
+from busbw.launch.slurm import JobStep, Srun
 
 SRUN = Srun("/usr/bin/srun", "pmix")
 # What `srun --mpi=list` prints: Slurm 22.05.8 on stdout, 20.11 on stderr, and one built without
@@ -27,59 +27,59 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
 
 
 @pytest.mark.parametrize(
-    ("asked", "environment", "expected"),
+    ("requested", "environment", "expected"),
     [
-        (Step(nodes=2, ranks_per_node=8), {}, (16, 2, 8)),
-        (Step(nodes=2, gpus_per_node=8), {}, (16, 2, 8)),
-        (Step(nodes=2, gpus_per_node=8, ranks_per_node=4), {}, (8, 2, 4)),
-        (Step(nodes=2), {}, (2, 2, 1)),
-        (Step(ranks=8), {}, (8, None, None)),
-        (Step(ranks=8, nodes=2), {}, (8, 2, 4)),
-        (Step(ranks=7, nodes=2), {}, (7, 2, None)),
-        (Step(ranks=8, ranks_per_node=4), {}, (8, 2, 4)),
-        (Step(ranks_per_node=4), {}, (4, 1, 4)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (4, 2, 2)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "8"}, (16, 2, 8)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "8"}, (16, 2, 8)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "h100:4"}, (8, 2, 4)),
+        (JobStep(nodes=2, ranks_per_node=8), {}, (16, 2, 8)),
+        (JobStep(nodes=2, gpus_per_node=8), {}, (16, 2, 8)),
+        (JobStep(nodes=2, gpus_per_node=8, ranks_per_node=4), {}, (8, 2, 4)),
+        (JobStep(nodes=2), {}, (2, 2, 1)),
+        (JobStep(ranks=8), {}, (8, None, None)),
+        (JobStep(ranks=8, nodes=2), {}, (8, 2, 4)),
+        (JobStep(ranks=7, nodes=2), {}, (7, 2, None)),
+        (JobStep(ranks=8, ranks_per_node=4), {}, (8, 2, 4)),
+        (JobStep(ranks_per_node=4), {}, (4, 1, 4)),
+        (JobStep(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (4, 2, 2)),
+        (JobStep(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "8"}, (16, 2, 8)),
+        (JobStep(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "8"}, (16, 2, 8)),
+        (JobStep(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "h100:4"}, (8, 2, 4)),
         (
-            Step(),
+            JobStep(),
             {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "4", "SLURM_GPUS_ON_NODE": "2"},
             (4, 2, 2),
         ),
-        (Step(ranks=16, gpus_per_node=8), {}, (16, 2, 8)),
-        (Step(ranks=12, gpus_per_node=8), {}, (12, None, None)),
-        (Step(ranks=16, gpus_per_node=8), {"SLURM_JOB_NUM_NODES": "4"}, (16, 4, 4)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "3"}, (3, 3, 1)),
+        (JobStep(ranks=16, gpus_per_node=8), {}, (16, 2, 8)),
+        (JobStep(ranks=12, gpus_per_node=8), {}, (12, None, None)),
+        (JobStep(ranks=16, gpus_per_node=8), {"SLURM_JOB_NUM_NODES": "4"}, (16, 4, 4)),
+        (JobStep(), {"SLURM_JOB_NUM_NODES": "3"}, (3, 3, 1)),
         (
-            Step(nodes=1, ranks_per_node=2),
+            JobStep(nodes=1, ranks_per_node=2),
             {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"},
             (2, 1, 2),
         ),
-        (Step(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
+        (JobStep(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
     ],
 )
-def test_missing_numbers_of_a_step_are_derived(asked, environment, expected):
-    settled = slurm.with_defaults(asked, environment)
+def test_missing_numbers_of_a_step_are_derived(requested, environment, expected):
+    settled = slurm.with_defaults(requested, environment)
     assert (settled.ranks, settled.nodes, settled.ranks_per_node) == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
-        (Step(), "neither ranks nor nodes"),
-        (Step(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
-        (Step(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
-        (Step(nodes=1), "a single rank"),
+        (JobStep(), "neither ranks nor nodes"),
+        (JobStep(ranks=3, nodes=2, ranks_per_node=2), "-n 3: 2 nodes with 2 ranks each are 4"),
+        (JobStep(ranks=5, ranks_per_node=2), "-n 5: 3 nodes with 2 ranks each are 6"),
+        (JobStep(nodes=1), "a single rank"),
     ],
 )
-def test_missing_or_contradictory_numbers_are_refused(asked, message):
+def test_missing_or_contradictory_numbers_are_refused(requested, message):
     with pytest.raises(UsageError, match=message):
-        slurm.with_defaults(asked, {})
+        slurm.with_defaults(requested, {})
 
 
 def test_the_srun_line_has_pmix_gpus_and_site_options():
-    step = slurm.with_defaults(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
+    step = slurm.with_defaults(JobStep(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
     words = slurm.command(SRUN, ["rank"], step, "", {})
     assert words[:5] == [
         "/usr/bin/srun",
@@ -108,14 +108,18 @@ def test_the_srun_line_has_pmix_gpus_and_site_options():
 
 def test_on_one_node_mpi_keeps_its_shared_memory():
     words = slurm.command(
-        SRUN, ["rank"], slurm.with_defaults(Step(nodes=1, ranks_per_node=2), {}), "", {}
+        SRUN, ["rank"], slurm.with_defaults(JobStep(nodes=1, ranks_per_node=2), {}), "", {}
     )
     assert words[-2:] == ["--gpu-bind=none", "rank"]
 
 
 def test_mpi_settings_of_the_user_are_kept():
     words = slurm.command(
-        SRUN, ["rank"], slurm.with_defaults(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"}
+        SRUN,
+        ["rank"],
+        slurm.with_defaults(JobStep(nodes=2), {}),
+        "",
+        {"OMPI_MCA_btl": "self,vader"},
     )
     assert not any(word.startswith("OMPI_MCA_btl=") for word in words)
     assert "OMPI_MCA_pml=ob1" in words
@@ -123,14 +127,14 @@ def test_mpi_settings_of_the_user_are_kept():
 
 def test_a_cidr_is_passed_on_from_a_host_outside_it():
     words = slurm.command(
-        SRUN, ["rank"], slurm.with_defaults(Step(nodes=2), {}), "198.51.100.0/24", {}
+        SRUN, ["rank"], slurm.with_defaults(JobStep(nodes=2), {}), "198.51.100.0/24", {}
     )
     assert "OMPI_MCA_btl_tcp_if_include=198.51.100.0/24" in words
     assert "BUSBW_IFNAME=198.51.100.0/24" in words
 
 
 def test_another_pmix_can_be_named():
-    step = slurm.with_defaults(Step(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
+    step = slurm.with_defaults(JobStep(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
     assert [
         word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")
     ] == ["--mpi=pmix_v3"]

@@ -24,7 +24,7 @@ def launcher(folder: Path, name: str, version: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["mpirun", "mpiexec"])
-def test_open_mpi_is_told_to_pass_the_variables_on(tmp_path: Path, name: str) -> None:
+def test_open_mpi_passes_the_variables_on(tmp_path: Path, name: str) -> None:
     path = launcher(tmp_path, name, "mpirun (Open MPI) 4.1.6")
     assert wrap_command.command_line([path, "-n", "2", "app"], VARIABLES) == [
         path,
@@ -87,7 +87,7 @@ def test_options_of_the_program_are_not_those_of_srun() -> None:
 def test_real_mpirun_gives_every_rank_the_variables() -> None:
     program = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['ONE'])"
     line = mpirun.command(mpirun.find(), [sys.executable, "-c", program], 2)
-    done = subprocess.run(
+    result = subprocess.run(
         wrap_command.command_line(line, VARIABLES),
         env=os.environ | VARIABLES,
         capture_output=True,
@@ -95,7 +95,7 @@ def test_real_mpirun_gives_every_rank_the_variables() -> None:
         timeout=60,
         check=True,
     )
-    assert sorted(done.stdout.split("\n")) == ["", "0 1", "1 1"]
+    assert sorted(result.stdout.split("\n")) == ["", "0 1", "1 1"]
 
 
 @pytest.mark.parametrize(("program", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("true", 0)])

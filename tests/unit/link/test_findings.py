@@ -10,7 +10,7 @@ from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec, Rai
 GBIT = 1e9 / 8
 
 
-def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
+def report(count=4, *, line=100.0, rate=95.0, spec=None, both_directions=False, **ports):
     """`count` hosts on one rail; all rates in Gbit/s."""
     endpoints = [
         Endpoint(
@@ -25,7 +25,7 @@ def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
     ]
     flows = [
         Flow(rail=0, sender=a, receiver=b, rate=rate * GBIT, together=together)
-        for together in ((False, True) if both else (False,))
+        for together in ((False, True) if both_directions else (False,))
         for a in range(count)
         for b in range(count)
         if a != b
@@ -99,7 +99,7 @@ def test_without_a_line_rate_hosts_are_compared_alone():
     ]
 
 
-def test_a_slow_host_is_named_with_what_its_counters_say():
+def test_a_slow_host_is_named_with_its_counters():
     link_report = report()
     for flow in link_report.flows:
         if flow.sender == 2:
@@ -142,7 +142,7 @@ def test_a_slow_pair_is_not_blamed_on_its_hosts():
 
 
 def test_a_host_slow_only_with_both_directions_at_once_is_named():
-    link_report = report(both=True)
+    link_report = report(both_directions=True)
     for flow in link_report.flows:
         if flow.together and flow.receiver == 0:
             flow.rate = 50 * GBIT

@@ -65,11 +65,11 @@ def test_the_slower_end_sets_the_limit():
         (port(kind="rdma"), port(kind="rdma")),
     ],
 )
-def test_what_is_not_known_has_no_limit(a, b):
+def test_unknown_values_give_no_limit(a, b):
     assert schedule.limit(a, b, tcp=False) is None
 
 
-def test_a_given_line_rate_stands_in_for_an_unknown_one():
+def test_a_given_line_rate_replaces_an_unknown_one():
     unknown = port(kind="ethernet", rate=None)
     assert schedule.limit(unknown, unknown, tcp=True, line_rate=10 * GBIT) / GBIT == pytest.approx(
         9.9, abs=0.01

@@ -1,6 +1,5 @@
-"""Programs of perftest are started and ended; what is missing is said.
-
-Debian's own programs run where they are installed.
+"""Programs of perftest are started and ended, and missing ones are reported. Debian's own programs
+run where they are installed.
 """
 
 import shutil
@@ -37,13 +36,13 @@ def checked(program, ports, gpu=None):
     tournament._check([ports, ports])
 
 
-def test_missing_perftest_is_said_by_host():
+def test_missing_perftest_is_reported_by_host():
     with pytest.raises(NoMeasurement, match="h1: ib_write_bw is not installed") as caught:
         checked(None, [RDMA])
     assert caught.value.hint == "install perftest on all hosts, or use --test tcp"
 
 
-def test_perftest_without_cuda_is_said_with_how_to_build_it():
+def test_perftest_without_cuda_is_reported_with_build_instructions():
     with pytest.raises(
         NoMeasurement, match=r"h1: ib_write_bw 6.06 was built without CUDA \(no --use_cuda\)"
     ) as caught:
@@ -52,7 +51,7 @@ def test_perftest_without_cuda_is_said_with_how_to_build_it():
     checked(Program("6.06", gpu=True), [RDMA], gpu=0)
 
 
-def test_a_host_without_rdma_devices_is_said():
+def test_a_host_without_rdma_devices_is_reported():
     with pytest.raises(
         NoMeasurement, match="h1: no RDMA device has an interface with an IPv4 address"
     ):
@@ -74,7 +73,7 @@ def test_the_installed_version_is_detected():
 
 
 @installed
-def test_a_server_without_its_device_says_so():
+def test_a_server_without_its_device_is_reported():
     with pytest.raises(NoMeasurement, match=r"`ib_write_bw -d mlx5_0 .*`: exit code 1: "):
         perftest.serve(TEST, 10)
     with pytest.raises(NoMeasurement, match="exit code 1"):
@@ -89,7 +88,7 @@ def test_all_programs_end_with_the_node():
     assert not running.out.exists()
 
 
-def test_a_server_is_told_its_address_where_it_can_be(monkeypatch):
+def test_a_server_binds_to_its_address_where_supported(monkeypatch):
     monkeypatch.setattr(
         perftest, "_output_of", lambda program, option: "      --bind_source_ip  Source IP"
     )

@@ -88,13 +88,13 @@ def test_columns_of_processor_use_are_ignored():
         HEADER.format("furlong") + "65536 5000 1.0 2.0 3.0",
     ],
 )
-def test_what_has_no_row_of_the_size_gives_nothing(output):
+def test_output_without_a_row_of_the_size_gives_nothing(output):
     assert text.bandwidth(output, 65536) is None
 
 
 def test_latency_with_and_without_percentiles():
-    trips = text.latency(LATENCY)
-    assert (trips.typical, trips.p99, trips.count) == (
+    latency = text.latency(LATENCY)
+    assert (latency.typical, latency.p99, latency.count) == (
         pytest.approx(1.84e-6),
         pytest.approx(5.02e-6),
         1000,
@@ -153,7 +153,7 @@ GPU_LINES = (
 UNITS = {"Gb/sec": 1e9 / 8, "MB/sec": 1 << 20, "MiB/sec": 1 << 20}
 
 
-def run(rows, *, unit, noise, gpu=False, mtu=4096, twice=False, cpu=""):
+def run(rows, *, unit, noise, gpu=False, mtu=4096, bidirectional=False, cpu=""):
     """The output of a bandwidth test; `rows` are (size, iterations, peak, average, messages),
     `noise` comes before and after each.
     """
@@ -181,7 +181,7 @@ def run(rows, *, unit, noise, gpu=False, mtu=4096, twice=False, cpu=""):
     return (
         (GPU_LINES if gpu else "")
         + head
-        + title * (2 if twice else 1)
+        + title * (2 if bidirectional else 1)
         + noise
         + table
         + noise
@@ -208,14 +208,14 @@ figures = st.floats(0.01, 400_000).map(lambda value: f"{value:.2f}")
     st.sampled_from([256, 1024, 4096]),
     st.sampled_from(["", "\t    12.34"]),
 )
-def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, twice, mtu, cpu):
+def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, bidirectional, mtu, cpu):
     output = run(
         [(size, 5000, "0.00", mean, "0.187")],
         unit=unit,
         noise=noise,
         gpu=gpu,
         mtu=mtu,
-        twice=twice,
+        bidirectional=bidirectional,
         cpu=cpu,
     )
     bandwidth = text.bandwidth(output, size)
@@ -242,8 +242,8 @@ def test_each_size_of_a_table_is_read(rows, noise):
 @given(st.lists(figures, min_size=3, max_size=7), st.sampled_from(["", NOISE]))
 def test_any_table_of_latency_is_read(values, noise):
     header = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n"
-    trips = text.latency(
+    latency = text.latency(
         f"{header}{noise} 2       1000          {'   '.join(values)}\n{noise}{LINE}"
     )
-    assert trips.typical == pytest.approx(float(values[2]) * 1e-6)
-    assert trips.p99 == (pytest.approx(float(values[5]) * 1e-6) if len(values) > 5 else None)
+    assert latency.typical == pytest.approx(float(values[2]) * 1e-6)
+    assert latency.p99 == (pytest.approx(float(values[5]) * 1e-6) if len(values) > 5 else None)

@@ -99,10 +99,14 @@ def test_a_host_slow_in_both_directions_among_three_is_named():
 
 def test_two_halves_with_a_narrow_way_between_are_slow_pairs():
     """Eight hosts below two switches: more than half of the pairs are slow, and no host is."""
-    ways = [(a, b) for a in range(8) for b in range(8) if a != b]
-    solution = solve([Measured(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in ways])
+    directed_pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
+    solution = solve(
+        [Measured(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in directed_pairs]
+    )
     assert solution.ends == ()
-    assert {pair[:2] for pair in solution.pairs} == {(a, b) for a, b in ways if a // 4 != b // 4}
+    assert {pair[:2] for pair in solution.pairs} == {
+        (a, b) for a, b in directed_pairs if a // 4 != b // 4
+    }
 
 
 def test_slow_hosts_are_named_where_most_are_slow():
@@ -119,7 +123,7 @@ def test_slow_hosts_are_named_where_most_are_slow():
 
 
 def test_one_peer_each_is_too_few():
-    """A slow end and a slow pair look alike."""
+    """With one peer each, a slow endpoint cannot be distinguished from a slow pair."""
     assert (
         solve(
             [

@@ -88,17 +88,17 @@ def test_equal_hosts_on_a_busy_machine_are_not_accused(search, count, noise, dri
 def test_a_slow_host_on_a_busy_machine_is_named_or_left_open(search):
     clusters = [Cluster(seed, 8, 1, noise=0.08) for seed in range(150)]
     outcomes = [search(8, cluster.run, seed) for seed, cluster in enumerate(clusters)]
-    sure = [
+    confident = [
         (outcome, cluster)
         for outcome, cluster in zip(outcomes, clusters, strict=True)
         if outcome.found or not (outcome.noisy or outcome.left_open)
     ]
     assert innocent(outcomes, clusters) <= 1
-    assert missed(*zip(*sure, strict=True)) <= 7
-    assert len(sure) >= 135
+    assert missed(*zip(*confident, strict=True)) <= 7
+    assert len(confident) >= 135
 
 
-def test_two_runs_that_differ_are_said_as_a_share():
+def test_two_runs_that_differ_are_given_as_a_share():
     assert spread([[100.0, 110.0, 100.0], [50.0, 0.0, 55.0]]) == pytest.approx(0.1)
     assert spread([[0.0, 5.0], []]) is None
 

@@ -28,10 +28,10 @@ def test_data_is_counted_between_the_marks(streams):
     key = token()
     listener = Listener(HERE, key)
     with beside(lambda: tcp.send(("lo", HERE), HERE, listener.port, key, streams, 5, 5)) as sending:
-        got = tcp.receive(listener, streams, 0.2, 5)
-    assert got.bytes > 10e6
-    assert 0.2 <= got.seconds < 5, "within the limit"
-    assert got.load.cores > 0
+        received = tcp.receive(listener, streams, 0.2, 5)
+    assert received.bytes > 10e6
+    assert 0.2 <= received.seconds < 5, "within the limit"
+    assert received.load.cores > 0
     assert sending.result().cores > 0
     assert listener.refused == 0
 

@@ -1,5 +1,5 @@
-"""A test of links as text and page: a slow host, a failed transfer and one that was not measured
-are told apart.
+"""A test of links as text and page: a slow host, a failed transfer and an unmeasured one are
+distinguished.
 """
 
 import itertools
@@ -53,7 +53,7 @@ def test_both_directions_at_once_have_a_map_of_their_own(report):
     assert link_html.page(report).count(b'class="map"') == 2
 
 
-def test_the_page_says_what_each_cell_is(report):
+def test_the_page_describes_each_cell(report):
     page = link_html.page(report).decode()
     assert "<title>a to b: 50 Gbit/s</title>" in page
     assert "<title>b to c: c: &lt;refused&gt;</title>" in page
@@ -72,7 +72,7 @@ def test_round_trips_of_tcp_and_latency_of_perftest(report):
     assert "perftest, 1 MiB, 4 QPs, 2 s each" in page
 
 
-def test_lightness_alone_tells_shares_apart():
+def test_lightness_alone_distinguishes_shares():
     """Relative luminance of sRGB (WCAG 2) grows by a factor from each shade of the key to the
     next.
     """

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Call, Launch
 from busbw.engines.sim import SimEngine
@@ -93,7 +93,7 @@ class Measured:
 
     engine: Any
     runner: Runner
-    rows: list[Row]
+    rows: list[ResultRow]
     notes: list[str]
     events: list[RowDone]
 

@@ -25,9 +25,9 @@ def main() -> int:
         seconds = [
             over_ranks(control, float(control.process + 1), average) for average in (0, 1, 2, 3, 9)
         ]
-        every = control.gather(seconds)
-        if every is not None:
-            sys.stdout.write(json.dumps(every) + "\n")
+        gathered = control.gather(seconds)
+        if gathered is not None:
+            sys.stdout.write(json.dumps(gathered) + "\n")
     else:
         spec = msgspec.convert({"collective": "all_reduce", **json.loads(sys.argv[2])}, SweepSpec)
         events: list[Event] = []

@@ -45,19 +45,19 @@ def modern(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     for size in SIZES:
         units = row.algbw_multiple(ranks)
         count = size // 4 // units
-        shown = count * 4 * (ranks if units > 1 else 1)
-        left = f"{shown:12d}  {count:12d}  {'float':>8}  {redop:>6}  {root:6d}"
+        size_bytes = count * 4 * (ranks if units > 1 else 1)
+        columns_left = f"{size_bytes:12d}  {count:12d}  {'float':>8}  {redop:>6}  {root:6d}"
         text, cells = _sides(collective, count * 4 * units, ranks, checked)
-        lines.append(left + text)
+        lines.append(columns_left + text)
         busbws += cells
     return Printed([MODERN, UNITS], lines, sum(busbws) / len(busbws))
 
 
-def _sides(collective: str, moved: int, ranks: int, checked: bool) -> tuple[str, list[float]]:
+def _sides(collective: str, size_bytes: int, ranks: int, checked: bool) -> tuple[str, list[float]]:
     row, text, busbws = BY_NAME[collective], "", []
     for in_place, share in ((False, 1.0), (True, 0.97)):
-        time_us = 9.0 + moved / 41_000 * share
-        algbw = moved / time_us / 1e3
+        time_us = 9.0 + size_bytes / 41_000 * share
+        algbw = size_bytes / time_us / 1e3
         busbw = algbw * float(row.bus_factor(ranks))
         wrong = "0" if checked and (row.in_place_checked or not in_place) else "N/A"
         text += f"  {time_us:7.2f}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>5}"
@@ -90,11 +90,13 @@ def old(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     for size in SIZES:
         units = row.algbw_multiple(ranks)
         count = size // 4 // units
-        shown = {"redop": "sum" if row.reduces else "", "root": "0"}
-        left = f"{count * 4 * units:12d}  {count:12d}  {'float':>6}" + "".join(
-            f"  {shown[name]:>6}" for name in columns
+        shown_columns = {"redop": "sum" if row.reduces else "", "root": "0"}
+        columns_left = f"{count * 4 * units:12d}  {count:12d}  {'float':>6}" + "".join(
+            f"  {shown_columns[name]:>6}" for name in columns
         )
         text, cells = _sides(collective, count * 4 * units, ranks, checked)
-        lines.append(left + text.replace("      0", "  2e-07" if row.reduces else "  0e+00"))
+        lines.append(
+            columns_left + text.replace("      0", "  2e-07" if row.reduces else "  0e+00")
+        )
         busbws += cells
     return Printed([titles, UNITS], lines, sum(busbws) / len(busbws))

@@ -52,13 +52,13 @@ def test_the_largest_total_becomes_the_size(weights: list[list[float]], size: in
 def test_a_power_law_keeps_the_size_and_repeats_a_senders_row(
     exponent: float, ranks: int, power: int
 ) -> None:
-    made, again = (calls(f"zipf:{exponent:.3f},rows=20000", ranks) for _ in range(2))
-    matrix = made.matrix_bytes(1 << power)
-    assert matrix == again.matrix_bytes(1 << power)
+    first, second = (calls(f"zipf:{exponent:.3f},rows=20000", ranks) for _ in range(2))
+    matrix = first.matrix_bytes(1 << power)
+    assert matrix == second.matrix_bytes(1 << power)
     assert all(len(set(row)) == 1 for row in matrix), "all ranks ask for the same expected rows"
-    call = made.at(1 << power, in_place=False)
-    whole = (1 << power) // ranks // 16 * 16
-    assert made.moved_bytes(call) == (whole * ranks, whole // 4, whole * ranks)
+    call = first.at(1 << power, in_place=False)
+    sent_bytes = (1 << power) // ranks // 16 * 16
+    assert first.moved_bytes(call) == (sent_bytes * ranks, sent_bytes // 4, sent_bytes * ranks)
 
 
 def test_exponent_0_is_alltoall() -> None:
@@ -68,10 +68,10 @@ def test_exponent_0_is_alltoall() -> None:
 def test_a_file_is_a_shape_and_keeps_its_bytes_at_its_own_size(tmp_path: Path) -> None:
     file = tmp_path / "counts.csv"
     file.write_text("0,640\n160,48\n")
-    made = calls(f"file:{file}", 2)
-    assert made.matrix_bytes(688) == [[0, 640], [160, 48]]
-    assert made.matrix_bytes(6880) == [[0, 6400], [1600, 480]]
-    assert made.moved_bytes(made.at(688, in_place=False)) == (688, 0, 688)
+    alltoallv = calls(f"file:{file}", 2)
+    assert alltoallv.matrix_bytes(688) == [[0, 640], [160, 48]]
+    assert alltoallv.matrix_bytes(6880) == [[0, 6400], [1600, 480]]
+    assert alltoallv.moved_bytes(alltoallv.at(688, in_place=False)) == (688, 0, 688)
     file.write_text("0 1e-6 # as rows, not bytes\n25e-8 75e-9\n")
     assert calls(str(file), 2).matrix_bytes(6880) == [[0, 6400], [1600, 480]]
 

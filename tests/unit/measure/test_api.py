@@ -77,7 +77,7 @@ print(json.dumps([result.world.ranks, [row.size_bytes for row in result.rows], r
 
 def test_ranks_are_started_and_followed() -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
@@ -85,8 +85,8 @@ def test_ranks_are_started_and_followed() -> None:
         env=dict(os.environ),
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [2, [8, 64], True]
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout) == [2, [8, 64], True]
 
 
 def test_import_loads_neither_click_nor_an_engine() -> None:
@@ -94,10 +94,10 @@ def test_import_loads_neither_click_nor_an_engine() -> None:
         "import sys, busbw; print([name for name in ('click', 'rich', 'numpy', 'torch', 'msgspec')"
         " if name in sys.modules])"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "[]\n"
+    assert result.stdout == "[]\n"
 
 
 def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:

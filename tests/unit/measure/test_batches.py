@@ -15,7 +15,14 @@ from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import Control, SoloControl
 from busbw.measure import adaptive_timing
-from busbw.measure.batches import MAX_HELD, TRAIL, Clocks, HeldBatches, HostClockBatches, identity
+from busbw.measure.batches import (
+    MAX_HELD,
+    TRAILING_OPERATIONS,
+    Clocks,
+    HeldBatches,
+    HostClockBatches,
+    identity,
+)
 from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import SAMPLES_PER_VISIT, first, reported_interval
 
@@ -23,27 +30,29 @@ SPEC = SweepSpec(collective="all_reduce", sampling=Sampling(max_time_s=60))
 
 
 def engine(ranks: int = 4, **parameters: float) -> SimEngine:
-    made = SimEngine(ranks, {"noise": 0.0, **parameters})
-    made.allocate(1 << 16, 1 << 16)
-    return made
+    simulation = SimEngine(ranks, {"noise": 0.0, **parameters})
+    simulation.allocate(1 << 16, 1 << 16)
+    return simulation
 
 
-def launch(made: SimEngine) -> Launch:
-    return made.bind(Calls(SPEC, Series("float", "sum", -1), made.size).at(1024, in_place=False))
+def launch(simulation: SimEngine) -> Launch:
+    return simulation.bind(
+        Calls(SPEC, Series("float", "sum", -1), simulation.size).at(1024, in_place=False)
+    )
 
 
 def visited(
-    made: SimEngine,
+    simulation: SimEngine,
     sampling: Sampling,
     control: Control | None = None,
     *,
     run: Launch | None = None,
     throttled: Callable[[], bool] = lambda: False,
 ) -> adaptive_timing.Measured:
-    """What all visits of a cell have measured, one after the other."""
-    control, batches = control or SoloControl(), HeldBatches(made, SPEC)
+    """The measurements of all visits of a cell in order."""
+    control, batches = control or SoloControl(), HeldBatches(simulation, SPEC)
     state = adaptive_timing.Visiting(
-        cycle([run or launch(made)]),
+        cycle([run or launch(simulation)]),
         first(sampling, 1e-5),
         1e-5,
         adaptive_timing.Measured(tick_s=batches.tick_s),
@@ -55,8 +64,8 @@ def visited(
     return samples
 
 
-def sampled(made: SimEngine, sampling: Sampling) -> Cell:
-    return adaptive_timing.cell(visited(made, sampling), sampling, 1, Rates(1e6, 1.0))
+def sampled(simulation: SimEngine, sampling: Sampling) -> Cell:
+    return adaptive_timing.cell(visited(simulation, sampling), sampling, 1, Rates(1e6, 1.0))
 
 
 class Log(SimEngine):
@@ -82,37 +91,37 @@ class Log(SimEngine):
 
 
 def test_marks_enclose_each_operation_after_its_fence() -> None:
-    made = Log(2, {})
-    made.log = []
-    made.allocate(1 << 16, 1 << 16)
-    HeldBatches(made, SPEC).take([launch(made)] * 40, 1e-3)
-    text = " ".join(made.log)
+    log = Log(2, {})
+    log.log = []
+    log.allocate(1 << 16, 1 << 16)
+    HeldBatches(log, SPEC).take([launch(log)] * 40, 1e-3)
+    text = " ".join(log.log)
     assert text.count("mark launch mark") == 40, "only the operation is between the marks"
     assert text.replace("mark launch mark", "").count("launch") == 0, (
         "an operation of 1 ms needs no padding"
     )
-    assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
+    assert text.count("fence mark launch") >= 40 and 40 <= log.log.count("fence") <= 80
 
 
 def test_held_batches_pad_short_operations_on_both_sides() -> None:
-    made = Log(2, {})
-    made.log = []
-    made.allocate(1 << 16, 1 << 16)
-    HeldBatches(made, SPEC).take([launch(made)] * (MAX_HELD + 1), 1e-4)
-    assert made.log.count("launch") == MAX_HELD + 1 + 2 * 3, (
+    log = Log(2, {})
+    log.log = []
+    log.allocate(1 << 16, 1 << 16)
+    HeldBatches(log, SPEC).take([launch(log)] * (MAX_HELD + 1), 1e-4)
+    assert log.log.count("launch") == MAX_HELD + 1 + 2 * 3, (
         "300 us of lead-in in each of two batches"
     )
-    assert made.log[-TRAIL:] == ["fence"] * TRAIL
+    assert log.log[-TRAILING_OPERATIONS:] == ["fence"] * TRAILING_OPERATIONS
 
 
 def test_all_ranks_enqueue_the_same_number_of_fences() -> None:
     logs = []
     for _ in range(2):
-        made = Log(2, {})
-        made.log = []
-        made.allocate(1 << 16, 1 << 16)
-        HeldBatches(made, SPEC).take([launch(made)] * 100, 1e-5)
-        logs.append(made.log)
+        log = Log(2, {})
+        log.log = []
+        log.allocate(1 << 16, 1 << 16)
+        HeldBatches(log, SPEC).take([launch(log)] * 100, 1e-5)
+        logs.append(log.log)
     assert logs[0] == logs[1], "an extra fence on one rank would hang the job"
 
 
@@ -136,8 +145,10 @@ def test_lateness_is_separate_from_operation_time() -> None:
 
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
-    made = engine(alpha_us=20.0)
-    samples = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
+    simulation = engine(alpha_us=20.0)
+    samples = visited(
+        simulation, Sampling(max_time_s=60), run=simulation.grouped([launch(simulation)] * 5)
+    )
     assert adaptive_timing.cell(
         samples, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)
     ).time_s == pytest.approx(20e-6, rel=0.01)
@@ -146,8 +157,8 @@ def test_a_group_of_operations_counts_as_that_many() -> None:
 def test_a_fixed_sample_count_is_kept() -> None:
     cell = sampled(engine(noise=0.3), Sampling(fixed=17))
     assert (sum(cell.visits), len(cell.visits), cell.stopped) == (17, 8, "fixed")
-    few = sampled(engine(noise=0.3), Sampling(fixed=3))
-    assert (few.low_s, few.high_s, len(few.samples_s or [])) == (None, None, 3)
+    short_cell = sampled(engine(noise=0.3), Sampling(fixed=3))
+    assert (short_cell.low_s, short_cell.high_s, len(short_cell.samples_s or [])) == (None, None, 3)
 
 
 def test_the_tail_has_a_confidence_interval() -> None:
@@ -174,9 +185,9 @@ class Ticking(SimEngine):
 
 
 def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
-    made = Ticking(2, {})
-    made.allocate(1 << 20, 1 << 20)
-    samples = visited(made, Sampling(fixed=20))
+    ticking = Ticking(2, {})
+    ticking.allocate(1 << 20, 1 << 20)
+    samples = visited(ticking, Sampling(fixed=20))
     assert samples.tick_s == pytest.approx(32e-9)
     cell = adaptive_timing.cell(samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0))
     plain = reported_interval(samples.by_visit(), Sampling(max_time_s=60).confidence)
@@ -188,13 +199,13 @@ def test_the_clock_tick_is_found_and_widens_the_interval() -> None:
 
 def test_with_a_host_clock_operations_are_timed_one_by_one() -> None:
     for _ in range(20):  # a busy machine makes operations longer, never shorter
-        taken = HostClockBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
-        middle = sorted(taken.durations_s[0])[4]
+        batch = HostClockBatches(SoloControl()).take([timed(200e-6)] * 9, 200e-6)
+        middle = sorted(batch.durations_s[0])[4]
         if middle < 220e-6:
             break
     assert middle == pytest.approx(200e-6, rel=0.1)
-    assert taken.late_s == [[0.0] * 9]
-    assert taken.launch_s == []
+    assert batch.late_s == [[0.0] * 9]
+    assert batch.launch_s == []
 
 
 def test_one_process_has_one_clock() -> None:
@@ -203,8 +214,8 @@ def test_one_process_has_one_clock() -> None:
 
 
 def test_no_lateness_for_collectives_that_end_early() -> None:
-    made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
-    samples = visited(made, Sampling(max_time_s=60))
+    simulation = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
+    samples = visited(simulation, Sampling(max_time_s=60))
     free = adaptive_timing.cell(
         samples, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False
     )
@@ -219,8 +230,8 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
         def gather(self, value: object) -> list[object]:
             return [value, (0, [[3e-3]], [[1e-3]]) if isinstance(value, tuple) else value]
 
-    made = engine(2, alpha_us=20.0)
-    samples = visited(made, Sampling(fixed=8), Two())
+    simulation = engine(2, alpha_us=20.0)
+    samples = visited(simulation, Sampling(fixed=8), Two())
     cell = adaptive_timing.cell(
         samples, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True
     )
@@ -232,8 +243,8 @@ def test_lateness_of_independent_groups() -> None:
         def gather(self, value: object) -> list[object]:
             return [value, (1, [[1e-3]], []) if isinstance(value, tuple) else value]
 
-    made = engine(2, alpha_us=20.0)
-    samples = visited(made, Sampling(fixed=8), Two())
+    simulation = engine(2, alpha_us=20.0)
+    samples = visited(simulation, Sampling(fixed=8), Two())
     cell = adaptive_timing.cell(samples, Sampling(fixed=8), 1, Rates(1e6, 1.0))
     assert cell.time_s == pytest.approx(1e-3), "the slower group"
     assert cell.late_s == [0.0, 0.0, 0.0], "no rank waited for the other group"
@@ -245,7 +256,7 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
         HeldBatches(engine(), SPEC)
 
 
-def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
+def test_samples_of_a_slowed_gpu_are_repeated_and_never_precise() -> None:
     answers = iter([True, True, False, *[False] * 7])
     cell = adaptive_timing.cell(
         visited(engine(), Sampling(), throttled=lambda: next(answers)),

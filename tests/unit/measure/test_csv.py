@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from busbw.core.result import Cell, Ideal, Result, Row
+from busbw.core.result import Cell, Ideal, Result, ResultRow
 from busbw.measure.formats.csv import torch_row
 from busbw.report.registry import view
 
@@ -27,26 +27,26 @@ def test_the_benchmarks_csv(make: Make) -> None:
         time_s = float(time_us) / 1e6
         algbw = int(size) / time_s
         rows.append(
-            Row(
+            ResultRow(
                 int(size), int(count), "float", "", -1, None, Cell(time_s, algbw, algbw * 7 / 8), 20
             )
         )
     result = make(
         rows, spec={"collective": "all_gather"}, endpoint_ideal=Ideal(450e9, "any", "NVLink", "")
     )
-    ours = [line.split(", ") for line in view("torch-csv").render(result).splitlines()]
-    assert ours[0] == printed[0]
-    for mine, theirs in zip(ours[1:], printed[1:], strict=True):
-        assert mine[:4] == theirs[:4]
-        assert mine[7] == theirs[7] == "450.0"
-        assert [float(word) for word in mine[4:]] == pytest.approx(
-            [float(word) for word in theirs[4:]], rel=1e-14
+    own_rows = [line.split(", ") for line in view("torch-csv").render(result).splitlines()]
+    assert own_rows[0] == printed[0]
+    for own_row, printed_row in zip(own_rows[1:], printed[1:], strict=True):
+        assert own_row[:4] == printed_row[:4]
+        assert own_row[7] == printed_row[7] == "450.0"
+        assert [float(word) for word in own_row[4:]] == pytest.approx(
+            [float(word) for word in printed_row[4:]], rel=1e-14
         )
-        assert [repr(float(word)) for word in mine[4:]] == mine[4:]
+        assert [repr(float(word)) for word in own_row[4:]] == own_row[4:]
 
 
-def test_what_is_not_known_is_na(make: Make, make_cell: Callable[..., Cell]) -> None:
-    row = Row(8, 4, "half", "max", -1, make_cell(2, 4, 4), make_cell(2, 4, 4), 20)
+def test_unknown_values_are_na(make: Make, make_cell: Callable[..., Cell]) -> None:
+    row = ResultRow(8, 4, "half", "max", -1, make_cell(2, 4, 4), make_cell(2, 4, 4), 20)
     assert torch_row(make([row]), row) == "8, 4, float16, max, 2.0, 4.0, 4.0, N/A, N/A\n"
     row.in_place = None
     bound = Ideal(450e9, "any", "NVLink", "")
@@ -101,7 +101,7 @@ def test_with_precise_timing_each_placement_has_its_own_count(make: Make) -> Non
     assert [line["skew_us"] for line in lines[:2]] == ["2.5", ""]
 
 
-def test_repeats_can_be_told_apart(make: Make) -> None:
+def test_repeats_can_be_distinguished(make: Make) -> None:
     result = make(spec={"sampling": {"repeats": 2}})
     result.rows[1].repeat = 1
     lines = list(csv.DictReader(view("csv").render(result).splitlines()))

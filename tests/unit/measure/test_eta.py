@@ -5,7 +5,7 @@ import pytest
 from busbw.measure.eta import Forecast
 
 
-def test_there_is_no_forecast_before_the_first_cell() -> None:
+def test_no_forecast_before_the_first_cell() -> None:
     assert Forecast([8, 16], 9).left_s() is None
 
 
@@ -42,7 +42,7 @@ def test_a_cell_beyond_the_fewest_visits_has_one_more() -> None:
     assert forecast.left_s() == 0
 
 
-def test_sizes_in_random_order_are_taken_off_by_size() -> None:
+def test_sizes_in_random_order_are_subtracted_by_size() -> None:
     forecast = Forecast([1000, 4000], operations=10)
     for cell in (0, 1):
         forecast.learn(cell, 4000, 0.0, 1.0, 0.1, last=True)

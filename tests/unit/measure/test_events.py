@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.result import Cell, Mismatch, Result, Row
+from busbw.core.result import Cell, Mismatch, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
 from busbw.measure.events import (
@@ -30,7 +30,7 @@ CELL = Cell(
 )
 EVENTS: list[Event] = [
     Started(Result(SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
-    RowDone(Row(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
+    RowDone(ResultRow(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
     Note("# rank 0 sends 5 bytes"),
     Ended("2026-01-01 00:00:00", {"total": 1 << 40}),
 ]
@@ -72,18 +72,18 @@ def test_invalid_events_are_refused(line: bytes) -> None:
 def test_a_failure_is_found_behind_a_launcher_prefix(
     message: str, hint: str, code: int, rank: int
 ) -> None:
-    told = Failed(message, hint, code, rank, "node1")
-    line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
-    assert failure(line) == told
+    report = Failed(message, hint, code, rank, "node1")
+    line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(report).decode()}"
+    assert failure(line) == report
     assert "\n" not in line
 
 
 def test_a_failure_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    told = Failed("no\nGPU", "look", 3, 1, "node1")
-    write_failure(told)
+    report = Failed("no\nGPU", "look", 3, 1, "node1")
+    write_failure(report)
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert failure(err) == told
+    assert failure(err) == report
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_job_reaches_its_ranks_as_it_was_given(
     fields: dict[str, object], ranks: int, ideal: str
 ) -> None:
     sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
-    whole = SweepJob(
+    sweep_job = SweepJob(
         sweep=sweep,
         engine="sim",
         ranks=ranks,
@@ -131,7 +131,7 @@ def test_a_job_reaches_its_ranks_as_it_was_given(
         argv=["busbw", "run"],
         simulation={"noise": 0.5},
     )
-    assert decode_job(job.encode(whole)) == whole
+    assert decode_job(job.encode(sweep_job)) == sweep_job
 
 
 def test_a_job_of_defaults_is_a_short_argument() -> None:

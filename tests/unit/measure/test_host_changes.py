@@ -49,7 +49,7 @@ def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
     assert (total.events, total.unread, total.resent) == (FIRST.events, ["a", "b"], 7)
 
 
-def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
+def test_a_value_unknown_in_one_part_is_unknown_for_the_link() -> None:
     links = add_changes([FIRST, SECOND]).links
     assert links == [
         Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),

@@ -1,4 +1,4 @@
-"""Whether a GPU was slowed down while a cell was measured, although NVML is not asked for each
+"""Whether a GPU was slowed down while a cell was measured, although NVML is not read for each
 visit.
 """
 
@@ -14,7 +14,7 @@ GPU = [Device(0, 1, "h1", 0, "0000:1b:00", "GPU")]
 
 
 class Vitals:
-    """NVML is due when the test says so, or when it is to be asked again; it then gives the next
+    """NVML is due when the test requests it, or when it is to be read again; it then gives the next
     of `reasons`.
     """
 
@@ -22,10 +22,10 @@ class Vitals:
         self.reasons: list[int] = []
         self.gpus_due = False
         self.gpus = [GpuReading("0000:1b:00", reasons=0)]
-        self.again = 0
+        self.repeated_asks = 0
 
     def ask_gpus_again(self) -> None:
-        self.gpus_due, self.again = True, self.again + 1
+        self.gpus_due, self.repeated_asks = True, self.repeated_asks + 1
 
     def read(self) -> Reading:
         if self.gpus_due:
@@ -43,9 +43,7 @@ def vitals(monkeypatch: pytest.MonkeyPatch) -> tuple[HostSampler, Vitals]:
     return sampler, sampler._vitals  # type: ignore[return-value]
 
 
-def test_samples_that_are_taken_again_are_judged_by_a_new_reading(
-    vitals: tuple[HostSampler, Vitals],
-) -> None:
+def test_repeated_samples_are_judged_by_a_new_reading(vitals: tuple[HostSampler, Vitals]) -> None:
     sampler, nvml = vitals
     assert not sampler.throttled_since_last(), "NVML was not asked"
     nvml.reasons, nvml.gpus_due = [HOT, HOT, HOT, 0, 0], True
@@ -54,7 +52,7 @@ def test_samples_that_are_taken_again_are_judged_by_a_new_reading(
     )
     assert sampler.throttled_since_last(), "at the beginning of the fourth"
     assert not sampler.throttled_since_last()
-    assert nvml.again == 4
+    assert nvml.repeated_asks == 4
 
 
 def test_a_slowdown_that_the_reading_of_a_row_saw_is_not_lost(

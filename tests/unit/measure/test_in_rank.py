@@ -21,16 +21,16 @@ def test_a_stalled_rank_is_recorded_once_before_nccls_report(
 ) -> None:
     output = SweepOutput(Record(), view("csv"))
     output.take(Started(Result(SPEC)))
-    tell = stall_reporter(output)
-    tell(Here(0, "h1", 7))
+    report = stall_reporter(output)
+    report(Here(0, "h1", 7))
     for library in ("", "Job summary"):
-        tell(Stalled(0, "h1", 7, "timing", "8", 4, 1.0, library=library))
+        report(Stalled(0, "h1", 7, "timing", "8", 4, 1.0, library=library))
     assert output.record.result is not None
     assert output.record.result.errors == ["timing of 8 made no progress"]
     stderr = capsys.readouterr().err
     assert stderr.count("error: rank 0 on h1: timing of 8 (step 4) made no progress for 1 s") == 1
     assert stderr.endswith("Job summary\n")
-    tell(Stalled(0, "h1", 7, "verify", "8", 5, 1.0))
+    report(Stalled(0, "h1", 7, "verify", "8", 5, 1.0))
     assert output.record.result.errors[1:] == ["verify of 8 made no progress"]
 
 
@@ -47,7 +47,7 @@ class OutOfMemoryError(RuntimeError):
         (OSError(5, "I/O"), 4),
     ],
 )
-def test_a_rank_without_memory_is_no_bug(
+def test_a_rank_out_of_memory_is_not_a_bug(
     error: Exception, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = failure_report(error, None)

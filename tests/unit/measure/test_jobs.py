@@ -14,7 +14,7 @@ import pytest
 
 from busbw.core import rank_messages
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim import SimEngine
 from busbw.launch import job as launched
@@ -98,9 +98,9 @@ def test_alltoallv_prints_bytes_per_rank_on_request(monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_counts_are_in_the_result_with_what_they_move() -> None:
+def test_counts_are_in_the_result_with_their_traffic() -> None:
     counts = "zipf:1.2,rows=1000,ids=500,dedup"
-    first, note, *rest = events(
+    first, note, *later_events = events(
         SweepJob(
             sweep=spec("alltoallv", counts=counts, max_bytes=1 << 20),
             engine="sim",
@@ -109,16 +109,16 @@ def test_counts_are_in_the_result_with_what_they_move() -> None:
     )
     assert isinstance(first, Started) and isinstance(note, Note)
     assert note.text == "note: a batch of 500 ids asks for 146 different rows"
-    found = first.result.traffic
-    assert found is not None
-    assert (found.source, found.ranks, found.size_bytes) == (
+    traffic = first.result.traffic
+    assert traffic is not None
+    assert (traffic.source, traffic.ranks, traffic.size_bytes) == (
         "zipf:1.2,rows=1000,ids=500,dedup,seed=1",
         3,
         (1 << 20) // 48 * 48,
     )
     assert all(
         row.row.out_of_place.wrong == 0
-        for row in rest
+        for row in later_events
         if isinstance(row, RowDone) and row.row.out_of_place
     )
     assert (
@@ -153,8 +153,8 @@ def test_a_size_beyond_memory_is_lowered_with_a_note() -> None:
     lowered, _ = prepare(SweepJob(sweep=spec(max_bytes=1 << 30), engine="sim"), party, Small(2, {}))
     assert lowered.reduced_max_bytes == (3 << 20) // 2 // 3
     assert lowered.spec.max_bytes == 1 << 30, "the requested size stays in the result"
-    kept, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
-    assert (kept.reduced_max_bytes, max_bytes) == (None, 4096)
+    lowered_job, max_bytes = prepare(SweepJob(sweep=spec(), engine="sim"), party, Small(2, {}))
+    assert (lowered_job.reduced_max_bytes, max_bytes) == (None, 4096)
 
 
 def test_secrets_of_the_environment_are_not_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,29 +181,31 @@ def test_a_failing_rank_reports_reason_and_exit_code(
     capfd: pytest.CaptureFixture[str], error: BaseException, code: Exit, message: str, hint: str
 ) -> None:
     assert fail(error, None) == code
-    told = [found for line in capfd.readouterr().err.splitlines() if (found := failure(line))]
-    assert [(one.message, one.exit, one.rank) for one in told] == [(message, code, -1)]
-    assert told[0].hint.startswith(hint)
+    failures = [report for line in capfd.readouterr().err.splitlines() if (report := failure(line))]
+    assert [(report.message, report.exit, report.rank) for report in failures] == [
+        (message, code, -1)
+    ]
+    assert failures[0].hint.startswith(hint)
 
 
 def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.measure.rank", job]
-    done = subprocess.run(
+    result = subprocess.run(
         line,
         capture_output=True,
         timeout=LIMIT_S,
         env={**os.environ, "PYTHONPATH": SOURCE},
         check=False,
     )
-    assert done.returncode == 0
-    said = [type(rank_messages.decode(line)) for line in done.stderr.decode().splitlines()]
+    assert result.returncode == 0
+    kinds = [type(rank_messages.decode(line)) for line in result.stderr.decode().splitlines()]
     # Other processes of this one may end meanwhile: a rank takes them for its neighbours.
-    assert [kind for kind in said if kind is not rank_messages.Gone] == [
+    assert [kind for kind in kinds if kind is not rank_messages.Gone] == [
         rank_messages.Here,
         rank_messages.Leaving,
     ]
-    assert [type(SWEEP.decode_event(one)) for one in done.stdout.splitlines()] == [
+    assert [type(SWEEP.decode_event(line)) for line in result.stdout.splitlines()] == [
         Started,
         RowDone,
         RowDone,
@@ -217,23 +219,23 @@ def ranks() -> Run:
     """Runs job_rank.py on a number of ranks; returns the JSON lines it printed."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     try:
-        found = mpirun.find()
+        launcher = mpirun.find()
     except NoMeasurement as error:
         pytest.skip(error.message)
 
     def run(count: int, *words: str, **env: str) -> list[bytes]:
-        said: list[bytes] = []
+        captured: list[bytes] = []
         talk: list[bytes] = []
-        line = mpirun.command(found, [sys.executable, PROGRAM, *words], count, env=env)
+        line = mpirun.command(launcher, [sys.executable, PROGRAM, *words], count, env=env)
         status = launched.run(
             line,
             {**os.environ, "PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"},
-            said.append,
+            captured.append,
             talk.append,
             LIMIT_S,
         )
         assert status == 0, b"\n".join(talk).decode(errors="replace")
-        return said or talk
+        return captured or talk
 
     return run
 
@@ -245,7 +247,7 @@ def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
     )
 
 
-def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
+def single_row(lines: list[bytes]) -> tuple[Result, list[ResultRow]]:
     events_seen = [SWEEP.decode_event(line) for line in lines]
     assert isinstance(events_seen[0], Started)
     assert isinstance(events_seen[-1], Ended)
@@ -262,21 +264,21 @@ def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:
         "iters": 4,
         "average": 3,
     }
-    result, (row,) = whole(ranks(2, "measure", json.dumps(fields)))
+    result, (row,) = single_row(ranks(2, "measure", json.dumps(fields)))
     assert (result.world.processes, result.world.ranks) == (2, 2)
     assert [device.rank for device in result.world.devices] == [0, 1]
     for cell in (row.out_of_place, row.in_place):
         assert cell is not None
         assert cell.samples_s is not None
         assert cell.process_samples_s is not None
-        assert [len(one) for one in cell.process_samples_s] == [4, 4]
+        assert [len(samples) for samples in cell.process_samples_s] == [4, 4]
         assert cell.samples_s == [max(pair) for pair in zip(*cell.process_samples_s, strict=True)]
         assert (cell.wrong, cell.skipped) == (0, 1)
 
 
 def test_groups_of_a_split_measure_simultaneously(ranks: Run) -> None:
     fields = {"min_bytes": 4096, "max_bytes": 4096, "iters": 2}
-    result, (row,) = whole(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
+    result, (row,) = single_row(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
     assert (result.world.processes, result.world.groups, result.world.ranks) == (4, 2, 2)
     assert [(device.rank, device.group) for device in result.world.devices] == [
         (0, 0),

@@ -20,8 +20,8 @@ def test_gpus_are_counted_only_for_hosts_without_slots(monkeypatch: pytest.Monke
     monkeypatch.setattr(launch_plan, "torch_gpus", lambda: next(counts))  # which may import PyTorch
     job = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="torch")
 
-    def slots(where: Placement) -> list[int]:
-        prepared = launch_plan.launcher_command(job, where)
+    def slots(placement: Placement) -> list[int]:
+        prepared = launch_plan.launcher_command(job, placement)
         assert prepared is not None
         return [host.slots for host in prepared.hosts]
 

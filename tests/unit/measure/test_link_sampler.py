@@ -1,4 +1,4 @@
-"""What links carried between two rows, on the interfaces of this machine."""
+"""Traffic of links between two rows, on the interfaces of this machine."""
 
 import socket
 

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.link_samples import IB, NVLINK
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import Carried, HostChange
 from busbw.measure.formats import link_table, table
@@ -12,8 +12,8 @@ from busbw.measure.formats import link_table, table
 def watched(*links: Carried, rows: int = 1, resent: int | None = None) -> Result:
     devices = [Device(rank, 1, f"h{rank}", 0, "", "CPU") for rank in range(2)]
     changes = [HostChange(f"h{host}", 1.0, links=list(links), resent=resent) for host in range(2)]
-    made = [
-        Row(
+    table_rows = [
+        ResultRow(
             1024,
             256,
             "float",
@@ -27,10 +27,10 @@ def watched(*links: Carried, rows: int = 1, resent: int | None = None) -> Result
         )
         for _ in range(rows)
     ]
-    return Result(SweepSpec(collective="all_reduce"), world=World(devices, 2), rows=made)
+    return Result(SweepSpec(collective="all_reduce"), world=World(devices, 2), rows=table_rows)
 
 
-def test_lines_have_what_each_host_carried():
+def test_lines_have_the_traffic_of_each_host():
     text = link_table.text(
         watched(
             Carried("mlx5_0", IB, sent=1_075_200, received=1_000_000, cnp_in=1234, pause_in_s=0.25),
@@ -57,7 +57,7 @@ def test_a_run_that_was_not_watched_shows_nothing():
     assert link_table.text(watched()) == ""
 
 
-def test_a_run_without_traffic_says_so():
+def test_a_run_without_traffic_is_reported():
     assert (
         link_table.text(watched(Carried("mlx5_0", IB, sent=0)))
         == "links: none carried data of this run\n"

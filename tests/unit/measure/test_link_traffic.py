@@ -1,9 +1,9 @@
-"""What the links of a run carried, against what its operations must send."""
+"""Traffic of the links of a run, compared with what its operations must send."""
 
 import pytest
 
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE
-from busbw.core.result import Device, Result, Row, World
+from busbw.core.result import Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import Carried, HostChange
 from busbw.measure.link_traffic import NETWORK, least_sent, loads
@@ -11,14 +11,17 @@ from busbw.measure.link_traffic import NETWORK, least_sent, loads
 SIZE, OPERATIONS = 1 << 20, 100
 
 
-def row(*changes: HostChange, operations: int = OPERATIONS) -> Row:
-    return Row(
+def row(*changes: HostChange, operations: int = OPERATIONS) -> ResultRow:
+    return ResultRow(
         SIZE, SIZE, "float", "sum", -1, None, None, 1, machine=list(changes), operations=operations
     )
 
 
 def result(
-    *rows: Row, collective: str = "all_reduce", hosts: tuple[int, ...] = (2, 2), groups: int = 1
+    *rows: ResultRow,
+    collective: str = "all_reduce",
+    hosts: tuple[int, ...] = (2, 2),
+    groups: int = 1,
 ) -> Result:
     ranks = [f"h{host}" for host, count in enumerate(hosts) for _ in range(count)]
     devices = [Device(rank, 1, host, 0, "", "CPU") for rank, host in enumerate(ranks)]
@@ -71,9 +74,9 @@ def test_it_is_unknown_without_a_count_of_operations():
 
 
 def test_ports_are_summed_and_the_troubled_ones_named():
-    one = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
-    two = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
-    (load,) = loads(result(row(change(one, two, resent=7))))
+    first = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
+    second = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
+    (load,) = loads(result(row(change(first, second, resent=7))))
     assert (load.kind, load.links, load.all.sent, load.all.received, load.all.lost) == (
         NETWORK,
         2,
@@ -84,7 +87,7 @@ def test_ports_are_summed_and_the_troubled_ones_named():
     assert (load.all.pause_in_s, load.troubled, load.resent) == (0.25, ("mlx5_1",), 7)
 
 
-def test_what_no_port_counts_is_unknown():
+def test_values_that_no_port_counts_are_unknown():
     (load,) = loads(result(row(change(Carried("eth0", ETHERNET, sent=10)))))
     assert (load.all.received, load.all.lost, load.all.cnp_in, load.resent) == (None,) * 4
 
@@ -109,10 +112,10 @@ def test_one_host_uses_nvlink_and_no_network():
 
 
 def test_a_slot_of_pcie_is_shown_where_it_resent_packets():
-    shown = loads(
+    slots = loads(
         result(row(change(Carried("GPU0 PCIe", PCIE, lost=0), Carried("GPU1 PCIe", PCIE, lost=2))))
     )
-    assert [(load.kind, load.all.name, load.all.lost) for load in shown] == [(PCIE, "GPU1 PCIe", 2)]
+    assert [(load.kind, load.all.name, load.all.lost) for load in slots] == [(PCIE, "GPU1 PCIe", 2)]
 
 
 def test_a_run_that_was_not_watched_has_none():

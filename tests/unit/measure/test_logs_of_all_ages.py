@@ -1,4 +1,4 @@
-"""Tables of every age are read without the name of their collective where they say it, under any
+"""Tables of every version that identify their collective are read without its name, under any
 launcher's labels.
 """
 
@@ -48,7 +48,7 @@ def cells(result: Result) -> list[Cell]:
     "collective",
     ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"],
 )
-def test_the_table_says_which_collective_it_is_of(
+def test_the_table_identifies_its_collective(
     printed: Callable[..., object], collective: str
 ) -> None:
     for ranks in (2, 8, 72):
@@ -91,7 +91,7 @@ def test_the_lines_of_devices_decide_between_two_ranks_and_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("name", "message"),
     [
         (
             "all_gather",
@@ -101,16 +101,16 @@ def test_the_lines_of_devices_decide_between_two_ranks_and_more() -> None:
         ("broadcast", "busbw / algbw is 1.7500"),
     ],
 )
-def test_a_collective_that_the_table_contradicts_is_refused(given: str, said: str) -> None:
+def test_a_collective_that_the_table_contradicts_is_refused(name: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read(EIGHT + modern("all_reduce", 8).text, collective=given)
-    assert f"--collective {given} contradicts the table: " in caught.value.message
-    assert said in caught.value.message
+        read(EIGHT + modern("all_reduce", 8).text, collective=name)
+    assert f"--collective {name} contradicts the table: " in caught.value.message
+    assert message in caught.value.message
     assert caught.value.hint == "pass --collective all_reduce"
 
 
 @pytest.mark.parametrize(
-    ("table", "given", "said"),
+    ("table", "name", "message"),
     [
         (modern("broadcast", 4), "reduce", "its rows have no operator, those of reduce have one"),
         (
@@ -126,9 +126,9 @@ def test_a_collective_that_the_table_contradicts_is_refused(given: str, said: st
         ),
     ],
 )
-def test_operators_and_roots_contradict_too(table: object, given: str, said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
-        read(table.text, collective=given)  # type: ignore[attr-defined]
+def test_operators_and_roots_contradict_too(table: object, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        read(table.text, collective=name)  # type: ignore[attr-defined]
 
 
 def test_a_name_in_the_log_that_its_table_contradicts_is_doubted() -> None:
@@ -193,7 +193,7 @@ def test_lines_with_a_label_are_read_as_without(name: str) -> None:
     ("begin", "end"),
     [("| ", " |"), ("`", "`"), ("<stdout>", "</stdout>"), ("", "   |"), ("", "\r")],
 )
-def test_lines_are_read_as_without_what_stands_around_them(begin: str, end: str) -> None:
+def test_lines_are_read_without_the_text_around_them(begin: str, end: str) -> None:
     plain = EIGHT + modern("all_reduce", 8).text
     assert read("".join(f"{begin}{line}{end}\n" for line in plain.splitlines())) == read(plain)
 
@@ -331,23 +331,25 @@ def test_ranks_that_are_not_listed_are_unknown() -> None:
         "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20"
         " validation: 1\n"
     )
-    some = "".join(DEVICES.format(rank, 800) for rank in range(4))
+    devices = "".join(DEVICES.format(rank, 800) for rank in range(4))
     assert (
         "the log lists 4 of 8 ranks"
-        in read(header + some + modern("all_reduce", 8).text).findings[1].message
+        in read(header + devices + modern("all_reduce", 8).text).findings[1].message
     )
 
 
-def test_processes_that_ran_apart() -> None:
-    apart = DEVICES.format(0, 800) + DEVICES.format(0, 801).replace("node1", "node2")
+def test_processes_that_ran_separately() -> None:
+    separate_hosts = DEVICES.format(0, 800) + DEVICES.format(0, 801).replace("node1", "node2")
     result = read(
-        "# Collective test starting: all_reduce_perf\n" + apart + modern("all_reduce", 1).text
+        "# Collective test starting: all_reduce_perf\n"
+        + separate_hosts
+        + modern("all_reduce", 1).text
     )
     assert (result.world.ranks, ids(result)) == (0, ["log.ranks"])
     assert result.findings[0].message.startswith("2 processes call themselves rank 0")
 
 
-def test_a_run_that_failed_says_so() -> None:
+def test_a_failed_run_is_reported() -> None:
     end = " .. node1 pid 12345: Test failure common.cu:1126\n"
     result = read(modern("all_reduce", 8).text.replace(" \n#\n", " FAILED\n#\n") + end)
     finding = result.findings[-1]
@@ -366,7 +368,7 @@ def test_without_a_header_nothing_is_invented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             (
@@ -381,8 +383,8 @@ def test_without_a_header_nothing_is_invented() -> None:
         (MODERN + "\n", "no row of a table"),
     ],
 )
-def test_what_holds_no_row_is_refused_with_what_it_holds(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_text_without_rows_is_refused_with_its_contents(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(text)
 
 

@@ -20,34 +20,34 @@ RUNS = (
 )
 
 
-def assert_same(told: object, ours: object, where: str = "$") -> None:
+def assert_same(expected: object, actual: object, path: str = "$") -> None:
     """Equal in keys, order, types and texts; numbers to the last printed decimal."""
-    if isinstance(told, dict) and isinstance(ours, dict):
-        assert list(ours) == list(told), where
-        for key, value in told.items():
-            assert_same(value, ours[key], f"{where}.{key}")
-    elif isinstance(told, list) and isinstance(ours, list):
-        assert len(ours) == len(told), where
-        for index, value in enumerate(told):
-            assert_same(value, ours[index], f"{where}[{index}]")
-    elif isinstance(told, float):
-        assert ours == pytest.approx(told, abs=2.1e-5 if where.endswith("cv_pct") else 2.1e-6), (
-            where
-        )
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        assert list(actual) == list(expected), path
+        for key, value in expected.items():
+            assert_same(value, actual[key], f"{path}.{key}")
+    elif isinstance(expected, list) and isinstance(actual, list):
+        assert len(actual) == len(expected), path
+        for index, value in enumerate(expected):
+            assert_same(value, actual[index], f"{path}[{index}]")
+    elif isinstance(expected, float):
+        assert actual == pytest.approx(
+            expected, abs=2.1e-5 if path.endswith("cv_pct") else 2.1e-6
+        ), path
     else:
-        assert (type(ours), ours) == (type(told), told), where
+        assert (type(actual), actual) == (type(expected), expected), path
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str) -> None:
     data = (recorded / "nccl_tests" / f"{name}.json").read_bytes()
-    told, ours = json.loads(data), json.loads(nccl_tests_json.render(read(data, "x")))
+    expected, actual = json.loads(data), json.loads(nccl_tests_json.render(read(data, "x")))
     processes = {
         (device["hostname"], device["pid"]): device
-        for device in reversed(ours["config"]["devices"])
+        for device in reversed(actual["config"]["devices"])
     }
-    ours["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
-    assert_same(told, ours)
+    actual["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
+    assert_same(expected, actual)
 
 
 def test_bytes_of_a_small_run(make: Make, golden: Callable[[str, str], None]) -> None:
@@ -100,7 +100,7 @@ def test_cputime_has_its_own_key(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "encoded"),
     [
         ("a/b", r'"a\/b"'),
         ("x\ty", r'"x\ty"'),
@@ -109,5 +109,5 @@ def test_cputime_has_its_own_key(make: Make) -> None:
         ("a" * 3000, '"' + "a" * 2047 + '"'),
     ],
 )
-def test_strings_end_where_nccl_tests_ends_them(text: str, written: str) -> None:
-    assert nccl_tests_json.string(text) == written
+def test_strings_end_where_nccl_tests_ends_them(text: str, encoded: str) -> None:
+    assert nccl_tests_json.string(text) == encoded

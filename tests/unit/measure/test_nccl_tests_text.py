@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.measure.formats import nccl_tests_text as text
 from busbw.report.read import read
 from busbw.report.registry import view
@@ -94,7 +94,9 @@ def test_cputime_changes_the_title_and_the_time_alone(make: Make) -> None:
 
 
 def test_unchecked_cells_say_na_one_column_narrower(make: Make, make_cell: MakeCell) -> None:
-    row = Row(1024, 128, "float", "", -1, make_cell(20, 1, 0.5), make_cell(21, 1, 0.5, None), 20)
+    row = ResultRow(
+        1024, 128, "float", "", -1, make_cell(20, 1, 0.5), make_cell(21, 1, 0.5, None), 20
+    )
     result = make([row], spec={"collective": "alltoall"})
     line = text.row(result, row)
     assert (
@@ -106,12 +108,12 @@ def test_unchecked_cells_say_na_one_column_narrower(make: Make, make_cell: MakeC
 
 
 def test_hypercube_prints_no_operator(make: Make, make_cell: MakeCell) -> None:
-    row = Row(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 1, 1), 20)
+    row = ResultRow(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 1, 1), 20)
     assert len(text.row(make([row], spec={"collective": "hypercube"}), row).split()) == 12
 
 
 def test_rooted_and_operator_columns(make: Make, make_cell: MakeCell) -> None:
-    row = Row(1024, 128, "bfloat16", "prod", 3, make_cell(20, 1, 1), make_cell(21, 1, 1), 20)
+    row = ResultRow(1024, 128, "bfloat16", "prod", 3, make_cell(20, 1, 1), make_cell(21, 1, 1), 20)
     assert text.row(make([row], spec={"collective": "reduce"}), row).split()[2:5] == [
         "bfloat16",
         "prod",
@@ -130,7 +132,7 @@ def test_rooted_and_operator_columns(make: Make, make_cell: MakeCell) -> None:
 
 
 def test_many_wrong_elements(make: Make, make_cell: MakeCell) -> None:
-    row = Row(
+    row = ResultRow(
         1024, 128, "float", "sum", -1, make_cell(20, 1, 1, 12), make_cell(21, 1, 1, 1234567), 20
     )
     result = make([row], out_of_bounds=3)
@@ -221,9 +223,11 @@ def test_the_devices_of_one_process_end_after_two_kilobytes(make: Make) -> None:
 
 
 def test_a_placement_that_was_not_run_is_blank(make: Make, make_cell: MakeCell) -> None:
-    row = Row(1024, 128, "float", "sum", -1, None, make_cell(21, 1, 1), 20)
-    whole = Row(1024, 128, "float", "sum", -1, make_cell(21, 1, 1), make_cell(21, 1, 1), 20)
-    line, full = text.row(make(), row), text.row(make(), whole)
+    row = ResultRow(1024, 128, "float", "sum", -1, None, make_cell(21, 1, 1), 20)
+    full_row = ResultRow(
+        1024, 128, "float", "sum", -1, make_cell(21, 1, 1), make_cell(21, 1, 1), 20
+    )
+    line, full = text.row(make(), row), text.row(make(), full_row)
     assert len(line) == len(full)
     assert line[-34:] == full[-34:]
     assert len(line.split()) == 9

@@ -26,11 +26,11 @@ NCCL = Library("nccl", 22809)
 class Ranks(SoloControl):
     """This process among others, each with its host and networks."""
 
-    def __init__(self, *said: tuple[str, tuple[str, ...]]) -> None:
-        self._said = list(said)
+    def __init__(self, *reported: tuple[str, tuple[str, ...]]) -> None:
+        self._reported = list(reported)
 
     def allgather(self, value: Any) -> list[Any]:
-        return self._said
+        return self._reported
 
 
 def job(net: str = "", engine: str = "nccl") -> SweepJob:
@@ -107,26 +107,26 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Callable[..., Path]) -> Pat
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
-    ("others", "made"), [((4, 0), "4"), ((16, 4), "16"), ((0, 0), None), ((None, 16), None)]
+    ("channels", "expected"), [((4, 0), "4"), ((16, 4), "16"), ((0, 0), None), ((None, 16), None)]
 )
 def test_all_ranks_use_the_fastest_hosts_channels(
-    monkeypatch: pytest.MonkeyPatch, others: tuple[int | None, ...], made: str | None
+    monkeypatch: pytest.MonkeyPatch, channels: tuple[int | None, ...], expected: str | None
 ) -> None:
     """Unless the user has chosen channels for any rank."""
 
     class Others(SoloControl):
         def allgather(self, value: Any) -> list[Any]:
-            return [value, *((wanted, f"h{at}", 1, None) for at, wanted in enumerate(others))]
+            return [value, *((count, f"h{at}", 1, None) for at, count in enumerate(channels))]
 
     monkeypatch.setattr(net_plugin, "rate", lambda _: 3.125e9)
     for _ in range(2):  # again, for --repeats
         with network.starting(job("busbw"), Others()):
-            assert os.environ.get("NCCL_MIN_NCHANNELS") == made
+            assert os.environ.get("NCCL_MIN_NCHANNELS") == expected
 
 
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
-    ("other", "gpus", "made"),
+    ("other", "gpus", "expected"),
     [
         (("h2", 1, None), 1, "256"),
         (("h2", 1, "512"), 1, None),  # chosen on that host, for that rank only
@@ -136,7 +136,10 @@ def test_all_ranks_use_the_fastest_hosts_channels(
     ],
 )
 def test_one_gpu_hosts_use_256_threads_unless_set(
-    monkeypatch: pytest.MonkeyPatch, other: tuple[str, int, str | None], gpus: int, made: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    other: tuple[str, int, str | None],
+    gpus: int,
+    expected: str | None,
 ) -> None:
     class Other(SoloControl):
         def allgather(self, value: Any) -> list[Any]:
@@ -145,7 +148,7 @@ def test_one_gpu_hosts_use_256_threads_unless_set(
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     with network.starting(msgspec.structs.replace(job("busbw"), gpus_per_process=gpus), Other()):
         assert os.environ["NCCL_MIN_NCHANNELS"] == "8"
-        assert os.environ.get("NCCL_NTHREADS") == made
+        assert os.environ.get("NCCL_NTHREADS") == expected
 
 
 @pytest.mark.usefixtures("plugin")
@@ -186,9 +189,13 @@ def test_the_network_name_is_compared_without_case(used: str) -> None:
 
 
 def test_a_wrong_network_ends_the_run_with_its_hosts() -> None:
-    said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
+    reported = [
+        ("h1", ("busbw",)),
+        *((f"h{n}", ("Socket",)) for n in range(2, 8)),
+        ("h2", ("Socket",)),
+    ]
     with pytest.raises(NoMeasurement) as caught:
-        network.agreed(job("busbw"), Ranks(*said), NCCL, ())
+        network.agreed(job("busbw"), Ranks(*reported), NCCL, ())
     assert (
         caught.value.message
         == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
@@ -216,13 +223,13 @@ def test_a_job_of_an_engine_without_nccl_is_refused() -> None:
 
 
 def test_a_job_without_nccl_has_no_network() -> None:
-    seen: list[Any] = []
-    tell: Callable[[Any], None] = seen.append
+    events: list[Any] = []
+    send: Callable[[Any], None] = events.append
     measure(
         SweepJob(
             sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2
         ),
         SoloControl(),
-        tell,
+        send,
     )
-    assert seen[0].result.library.network == ""
+    assert events[0].result.library.network == ""

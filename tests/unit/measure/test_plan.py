@@ -56,9 +56,13 @@ def calls(
     ],
 )
 def test_the_memory_cap_leaves_a_reserve(memory: int, reserve_gib: int) -> None:
-    left = (memory - reserve_gib - 1) * GIB
-    assert memory_cap(SweepSpec(collective="all_reduce", check=0), memory * GIB) == left // 2
-    assert memory_cap(SweepSpec(collective="all_reduce", check=1), memory * GIB) == left // 3
+    usable_bytes = (memory - reserve_gib - 1) * GIB
+    assert (
+        memory_cap(SweepSpec(collective="all_reduce", check=0), memory * GIB) == usable_bytes // 2
+    )
+    assert (
+        memory_cap(SweepSpec(collective="all_reduce", check=1), memory * GIB) == usable_bytes // 3
+    )
 
 
 def test_the_cap_of_an_h200_of_141_gib_by_hand() -> None:
@@ -116,8 +120,12 @@ def test_unalign_counts_elements_and_adds_to_the_rotation(kind: str, shift: int)
 def test_columns_of_4096_bytes_of_float_on_four_ranks(
     name: str, size: int, count: int, bytes_: int
 ) -> None:
-    made = calls(name, ranks=4)
-    assert made.moved_bytes(made.at(4096, in_place=False)) == (size, count, bytes_)
+    collective_calls = calls(name, ranks=4)
+    assert collective_calls.moved_bytes(collective_calls.at(4096, in_place=False)) == (
+        size,
+        count,
+        bytes_,
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,15 +133,15 @@ def test_columns_of_4096_bytes_of_float_on_four_ranks(
     ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"],
 )
 def test_parts_of_less_than_16_bytes_are_empty(name: str) -> None:
-    made = calls(name, size=8)
-    assert made.moved_bytes(made.at(8, in_place=False)) == (0, 0, 0)
+    collective_calls = calls(name, size=8)
+    assert collective_calls.moved_bytes(collective_calls.at(8, in_place=False)) == (0, 0, 0)
 
 
 def test_generated_alltoallv_moves_the_largest_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = calls("alltoallv", ranks=4, size=6144)
-    call = made.at(6144, in_place=False)
+    collective_calls = calls("alltoallv", ranks=4, size=6144)
+    call = collective_calls.at(6144, in_place=False)
     assert call.layout.matrix[0] == (0, 256, 512, 768)
-    assert made.moved_bytes(call) == (6144, 384, 6144)
+    assert collective_calls.moved_bytes(call) == (6144, 384, 6144)
     monkeypatch.setenv(SPREAD, "0")
     assert calls("alltoallv", ranks=4, size=6144).at(6144, in_place=False).layout.matrix[0] == (
         384,
@@ -149,11 +157,11 @@ def test_generated_alltoallv_moves_the_largest_total(monkeypatch: pytest.MonkeyP
 def test_generated_alltoallv_splits_whole_parts_of_16_bytes(
     ranks: int, size: int, matrix: tuple[tuple[int, ...], ...]
 ) -> None:
-    made = calls("alltoallv", ranks=ranks, size=size)
-    call = made.at(size, in_place=False)
+    collective_calls = calls("alltoallv", ranks=ranks, size=size)
+    call = collective_calls.at(size, in_place=False)
     assert call.layout.matrix == matrix
     total = 4 * sum(matrix[0])
-    assert made.moved_bytes(call) == (total, call.layout.count, total)
+    assert collective_calls.moved_bytes(call) == (total, call.layout.count, total)
 
 
 def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(
@@ -163,10 +171,10 @@ def test_a_matrix_file_gives_each_pair_its_bytes_and_no_count(
     file.write_text("0 640\n160 40\n")
     monkeypatch.setenv(MATRIX, str(file))
     monkeypatch.setenv(SCALE, "2")
-    made = calls("alltoallv")
-    call = made.at(4096, in_place=False)
+    collective_calls = calls("alltoallv")
+    call = collective_calls.at(4096, in_place=False)
     assert call.layout.matrix == ((0, 320), (80, 20))
-    assert made.moved_bytes(call) == (1360, 0, 1360)
+    assert collective_calls.moved_bytes(call) == (1360, 0, 1360)
     assert (call.send, call.recv) == (320, 340), (
         "the largest totals, so that the call fits every rank"
     )

@@ -5,15 +5,15 @@ import math
 
 import pytest
 
-from busbw.measure.progress import SLACK, Pace, Progress
+from busbw.measure.progress import LIMIT_FACTOR, Pace, Progress
 
 
 def test_a_batch_counts_while_it_is_filled_or_drained() -> None:
     filled, drained = Progress(8), Progress(8)
-    filled.batch, drained.batch = ends, left = [], itertools.repeat(True, 3)
+    filled.batch, drained.batch = ends, remaining = [], itertools.repeat(True, 3)
     before = filled.completed(), drained.completed()
     ends.append(0.1)
-    next(left)
+    next(remaining)
     assert filled.completed() != before[0]
     assert drained.completed() != before[1]
 
@@ -33,10 +33,10 @@ def test_a_slow_size_gives_the_next_one_more() -> None:
     pace, before = Pace(5), Progress(1 << 30)
     before.done = 2
     pace.learn("warm-up", before, 8.0)  # 4 s each
-    assert pace.allowed_s("warm-up", Progress(2 << 30)) == SLACK * 8
-    assert pace.allowed_s("timing", Progress(1 << 30)) == SLACK * 4
-    assert pace.allowed_s("timing", Progress(1 << 30, operations=20)) == SLACK * 4 * 20
-    assert pace.allowed_s("verify", Progress(8 << 20)) == SLACK * 4
+    assert pace.allowed_s("warm-up", Progress(2 << 30)) == LIMIT_FACTOR * 8
+    assert pace.allowed_s("timing", Progress(1 << 30)) == LIMIT_FACTOR * 4
+    assert pace.allowed_s("timing", Progress(1 << 30, operations=20)) == LIMIT_FACTOR * 4 * 20
+    assert pace.allowed_s("verify", Progress(8 << 20)) == LIMIT_FACTOR * 4
 
 
 def test_the_first_step_of_a_large_size_may_be_slow() -> None:

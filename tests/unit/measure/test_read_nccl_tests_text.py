@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.measure.formats import read_nccl_tests_text
 from busbw.report.read import read as read_any
 from busbw.report.registry import view
@@ -116,7 +116,7 @@ def test_oldest_rooted_layout_without_redop() -> None:
     assert result.spec.root == "3"
 
 
-def test_which_collective_must_be_told_when_neither_log_nor_table_does() -> None:
+def test_the_collective_must_be_given_when_neither_log_nor_table_names_it() -> None:
     unsure = (
         TITLES
         + "        1024           256     float     sum      -1    20.00    0.00    0.00    N/A   "
@@ -135,7 +135,7 @@ def test_which_collective_must_be_told_when_neither_log_nor_table_does() -> None
 
 
 def test_hypercube_has_twelve_fields(make: Make, make_cell: Callable[..., Cell]) -> None:
-    rows = [Row(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 2, 2), 20)]
+    rows = [ResultRow(1024, 128, "float", "", -1, make_cell(20, 1, 1), make_cell(21, 2, 2), 20)]
     result = read(view("nccl-tests").render(make(rows, spec={"collective": "hypercube"})))
     assert (result.rows[0].op, result.rows[0].root, cells(result)[1].busbw) == ("", -1, 2e9)
 
@@ -193,10 +193,10 @@ def test_cputime_column_is_not_the_time(make: Make) -> None:
         for cell in (row.out_of_place, row.in_place):
             assert cell
             cell.cpu_time_s = 2e-6
-    again = read(view("nccl-tests").render(result))
-    assert again.spec.report_cputime == 1
-    assert [cell.cpu_time_s for cell in cells(again)] == [2e-6] * 4
-    assert cells(again)[2].time_s == pytest.approx(21.19e-6, rel=1e-3)  # from the bandwidth
+    reread = read(view("nccl-tests").render(result))
+    assert reread.spec.report_cputime == 1
+    assert [cell.cpu_time_s for cell in cells(reread)] == [2e-6] * 4
+    assert cells(reread)[2].time_s == pytest.approx(21.19e-6, rel=1e-3)  # from the bandwidth
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_the_full_time_counts_the_ranks_of_one_group(
 ) -> None:
     spec = {"collective": "all_gather", "report_cputime": 1}
     text = view("nccl-tests").render(
-        make([Row(1024, 64, "float", "none", -1, make_cell(21, 1, 1), None, 20)], spec=spec)
+        make([ResultRow(1024, 64, "float", "none", -1, make_cell(21, 1, 1), None, 20)], spec=spec)
     )
     more = "".join(
         f"#  Rank  {rank} Group  {second} Pid   1386 on      node1 device  {rank} [0000:00:08]"
@@ -221,7 +221,7 @@ def test_the_full_time_counts_the_ranks_of_one_group(
     assert cells(result)[0].time_s == pytest.approx(full_s)
 
 
-def test_everything_the_header_and_footer_say(make: Make) -> None:
+def test_all_values_of_header_and_footer(make: Make) -> None:
     spec = {
         "blocking": 3,
         "per_iter_timing": 1,
@@ -244,16 +244,16 @@ def test_everything_the_header_and_footer_say(make: Make) -> None:
         for cell in (row.out_of_place, row.in_place):
             assert cell
             cell.samples_s = [1e-5, 2e-5, 3e-5]
-    again = read(view("nccl-tests").render(result))
-    assert again.spec == result.spec
-    assert (again.memory, again.errors, again.out_of_bounds, again.reduced_max_bytes) == (
+    reread = read(view("nccl-tests").render(result))
+    assert reread.spec == result.spec
+    assert (reread.memory, reread.errors, reread.out_of_bounds, reread.reduced_max_bytes) == (
         memory,
         ["bad news"],
         2,
         77,
     )
-    assert [row.timestamp for row in again.rows] == ["2026-11-21 18:24:52"] * 2
-    assert [cell.busbw for cell in cells(again)] == pytest.approx([0, 0, 49.49e9, 70.76e9])
+    assert [row.timestamp for row in reread.rows] == ["2026-11-21 18:24:52"] * 2
+    assert [cell.busbw for cell in cells(reread)] == pytest.approx([0, 0, 49.49e9, 70.76e9])
 
 
 def test_the_words_of_rccl_tests() -> None:
@@ -297,9 +297,9 @@ def test_no_table_is_an_error() -> None:
 
 def test_one_placement_alone_keeps_its_side(make: Make, make_cell: Callable[..., Cell]) -> None:
     for first, second in ((None, make_cell(21, 1, 1)), (make_cell(21, 1, 1), None)):
-        row = Row(1024, 128, "float", "sum", -1, first, second, 20)
-        again = read(view("nccl-tests").render(make([row]))).rows[0]
-        assert (again.out_of_place is None, again.in_place is None) == (
+        row = ResultRow(1024, 128, "float", "sum", -1, first, second, 20)
+        reread = read(view("nccl-tests").render(make([row]))).rows[0]
+        assert (reread.out_of_place is None, reread.in_place is None) == (
             first is None,
             second is None,
         )
@@ -320,7 +320,7 @@ ROWS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(drawn=ROWS)
-def test_what_is_printed_is_read_to_the_precision_of_the_print(
+def test_values_are_read_to_the_printed_precision(
     make: Make, drawn: list[tuple[int, int, tuple, tuple]]
 ) -> None:  # type: ignore[type-arg]
     def cell(figures: tuple[float, float, float, int | None]) -> Cell:
@@ -329,34 +329,34 @@ def test_what_is_printed_is_read_to_the_precision_of_the_print(
 
     result = make(
         [
-            Row(size, count, "float", "sum", -1, cell(out), cell(into), 20)
+            ResultRow(size, count, "float", "sum", -1, cell(out), cell(into), 20)
             for size, count, out, into in drawn
         ]
     )
-    again = read(view("nccl-tests").render(result))
-    assert [(row.size_bytes, row.count) for row in again.rows] == [row[:2] for row in drawn]
-    for seen, meant in zip(cells(again), cells(result), strict=True):
-        assert seen.wrong == meant.wrong
+    reread = read(view("nccl-tests").render(result))
+    assert [(row.size_bytes, row.count) for row in reread.rows] == [row[:2] for row in drawn]
+    for read_cell, printed_cell in zip(cells(reread), cells(result), strict=True):
+        assert read_cell.wrong == printed_cell.wrong
         # Two decimals at best; with growing size the six or seven columns leave fewer, down to two
         # digits.
-        assert seen.time_s == pytest.approx(meant.time_s, rel=0.05, abs=5.1e-9)
-        assert seen.algbw == pytest.approx(
-            meant.algbw, rel=5e-4 if meant.algbw < 9e14 else 0.5, abs=5.1e6
+        assert read_cell.time_s == pytest.approx(printed_cell.time_s, rel=0.05, abs=5.1e-9)
+        assert read_cell.algbw == pytest.approx(
+            printed_cell.algbw, rel=5e-4 if printed_cell.algbw < 9e14 else 0.5, abs=5.1e6
         )
-        assert seen.busbw == pytest.approx(
-            meant.busbw, rel=5e-4 if meant.busbw < 9e14 else 0.5, abs=5.1e6
+        assert read_cell.busbw == pytest.approx(
+            printed_cell.busbw, rel=5e-4 if printed_cell.busbw < 9e14 else 0.5, abs=5.1e6
         )
-    assert view("nccl-tests").render(read(view("nccl-tests").render(again))) == view(
+    assert view("nccl-tests").render(read(view("nccl-tests").render(reread))) == view(
         "nccl-tests"
-    ).render(again)
+    ).render(reread)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_what_busbw_run_measured_is_read_back(make: Make, name: str) -> None:
+def test_measurements_of_busbw_run_are_read_back(make: Make, name: str) -> None:
     result = make(spec={"collective": name}, program="busbw run", argv=["busbw", "run", name])
     for form in ("nccl-tests", "nccl-tests-json"):
-        again = read_any(view(form).render(result).encode(), "nt")
-        assert (again.spec.collective, len(again.rows)) == (name, 2)
+        reread = read_any(view(form).render(result).encode(), "nt")
+        assert (reread.spec.collective, len(reread.rows)) == (name, 2)
 
 
 def test_a_table_of_several_is_chosen_by_its_number(recorded: Path) -> None:

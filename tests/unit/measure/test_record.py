@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started
 from busbw.measure.record import Record, encoded, save
@@ -28,7 +28,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 def row(number: int, samples: int = 0) -> RowDone:
     return RowDone(
-        Row(
+        ResultRow(
             8 << number,
             2,
             "float",
@@ -80,7 +80,7 @@ def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
     assert [row.size_bytes for row in record.result.rows] == [8, 16, 32, 64]
 
 
-def test_a_program_suspended_while_it_writes_goes_on_writing(
+def test_a_program_suspended_while_it_writes_continues_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a row's times are: before and after it is written."""
@@ -146,10 +146,10 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
     record = Record(file)
     record.take(started())
     row_counts: list[int] = []
-    done = threading.Event()
+    finished = threading.Event()
 
     def reader() -> None:
-        while not done.is_set():
+        while not finished.is_set():
             row_counts.append(len(read(file).rows))
 
     thread = threading.Thread(target=reader)
@@ -161,7 +161,7 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
             while len(row_counts) < reads + 1 and thread.is_alive() and time.monotonic() < limit:
                 time.sleep(0.001)
     finally:
-        done.set()
+        finished.set()
         thread.join()
     assert row_counts == sorted(row_counts)
     assert len(set(row_counts)) > 3, "the reader saw several states"
@@ -191,7 +191,7 @@ def test_an_interrupted_writer_leaves_the_old_file(
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "reason"),
     [
         ("missing/result.json", "No such file or directory"),
         (".", "is a directory"),
@@ -200,13 +200,15 @@ def test_an_interrupted_writer_leaves_the_old_file(
         ("link", "is a device or a pipe"),
     ],
 )
-def test_an_unwritable_path_is_refused_before_the_run(tmp_path: Path, name: str, why: str) -> None:
+def test_an_unwritable_path_is_refused_before_the_run(
+    tmp_path: Path, name: str, reason: str
+) -> None:
     (tmp_path / "file").write_text("")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     with pytest.raises(UsageError) as caught:
         Record(tmp_path / name)
-    assert caught.value.message == f"--json {tmp_path / name}: {why}"
+    assert caught.value.message == f"--json {tmp_path / name}: {reason}"
     assert caught.value.hint
 
 
@@ -275,13 +277,13 @@ def test_a_run_without_a_file_is_saved_in_the_home_if_the_working_directory_cann
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 32 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "busbw-test", str(place)]
+    mount_point = tmp_path / "small"
+    mount_point.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "busbw-test", str(mount_point)]
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system needs root and the mount capability")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
 def test_a_full_disk_is_reported_and_keeps_the_last_file(
@@ -298,8 +300,8 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(
         record.take(row(len(record.result.rows), samples=100))
     assert record.problem is not None
     assert f"{full_disk / 'result.json'}: No space left on device" in record.problem.message
-    kept = read(full_disk / "result.json")
-    assert len(kept.rows) == record.saved == len(record.result.rows) - 1
+    saved = read(full_disk / "result.json")
+    assert len(saved.rows) == record.saved == len(record.result.rows) - 1
     assert [entry.name for entry in full_disk.iterdir()] == ["result.json"]
     record.result.rows.clear()
     record.take(row(0))
@@ -307,7 +309,7 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(
     (full_disk / "result.json").unlink()
     (full_disk / "filler").write_bytes(b"x" * (32 << 10))
     with pytest.raises(NoMeasurement, match="No space left on device"):
-        save(encoded(kept), full_disk / "result.json")
+        save(encoded(saved), full_disk / "result.json")
 
 
 def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path
         " --timing classic --format nccl-tests"
     )
     line = [sys.executable, "-m", "busbw", *words.split(), "--json", str(full_disk / "result.json")]
-    done = subprocess.run(
+    result = subprocess.run(
         line,
         cwd=tmp_path,
         capture_output=True,
@@ -325,15 +327,17 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         check=False,
     )
-    rows = [text.split() for text in done.stdout.splitlines() if text and not text.startswith("#")]
-    assert done.returncode == Exit.UNKNOWN, done.stderr
-    assert "No space left on device" in done.stderr
-    kept = read(full_disk / "result.json")
-    assert not kept.complete
-    assert [int(entry[0]) for entry in rows][: len(kept.rows)] == [
-        row.size_bytes for row in kept.rows
+    rows = [
+        text.split() for text in result.stdout.splitlines() if text and not text.startswith("#")
     ]
-    assert len(rows) == 24 > len(kept.rows) > 0, (
+    assert result.returncode == Exit.UNKNOWN, result.stderr
+    assert "No space left on device" in result.stderr
+    saved = read(full_disk / "result.json")
+    assert not saved.complete
+    assert [int(entry[0]) for entry in rows][: len(saved.rows)] == [
+        row.size_bytes for row in saved.rows
+    ]
+    assert len(rows) == 24 > len(saved.rows) > 0, (
         "the sweep continues, and rows that do not fit into the file are printed"
     )
-    assert "# Avg bus bandwidth" in done.stdout
+    assert "# Avg bus bandwidth" in result.stdout

@@ -10,16 +10,16 @@ from busbw.measure.job import SweepJob
 from busbw.measure.rank import resolve_engine
 
 
-def test_process_0_chooses_and_says_why_not_gpus():
-    told: list[Event] = []
+def test_process_0_chooses_and_gives_the_reason_against_gpus():
+    events: list[Event] = []
     row, missing = choose("auto")
     job = resolve_engine(
         SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="auto", ranks=2),
         SoloControl(),
-        told.append,
+        events.append,
     )
     assert job.engine == row.name
-    assert [event.text for event in told if isinstance(event, Note)] == (
+    assert [event.text for event in events if isinstance(event, Note)] == (
         [f"note: measuring on CPUs: {missing}"] if missing else []
     )
 

@@ -118,7 +118,7 @@ def test_warm_up_of_precise_timing_depends_on_size(
     monkeypatch.setattr(cell_run, "LONG_S", 0.0)  # every operation is long
     spared = launches_before_the_samples()
     assert with_untimed[:2] == spared[:2] == [64, 128]
-    assert len(with_untimed) == len(spared) + cell_run.UNTIMED
+    assert len(with_untimed) == len(spared) + cell_run.UNTIMED_OPERATIONS
 
 
 def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) -> None:

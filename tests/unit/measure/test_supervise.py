@@ -33,45 +33,51 @@ HERE = [Here(rank, "h1", 4000000 + rank) for rank in range(2)]  # above any proc
 DIED = "process rank 1 with PID 7 on node h1 exited on signal 9 (Killed)."
 
 
-def say(told: Report | Failed | str) -> str:
+def output_line(report: Report | Failed | str) -> str:
     text = (
-        told
-        if isinstance(told, str)
+        report
+        if isinstance(report, str)
         else (
-            f"{FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
-            if isinstance(told, Failed)
-            else encode(told)
+            f"{FAILED_PREFIX}{msgspec.json.encode(report).decode()}"
+            if isinstance(report, Failed)
+            else encode(report)
         )
     )
     return f"echo {shlex.quote(text)} >&2; sleep 0.02"
 
 
 class Acknowledging(SweepOutput):
-    """Makes `taken` when the event of the start was taken: stdout and stderr are two pipes,
+    """Creates the file `acknowledged` when the start event arrives: stdout and stderr are two pipes,
     which have no common order.
     """
 
-    def __init__(self, taken: Path) -> None:
+    def __init__(self, acknowledged: Path) -> None:
         super().__init__(Record(), view("csv"))
-        self.taken = taken
+        self.acknowledged = acknowledged
 
-    def take(self, told: Event) -> None:
-        super().take(told)
-        self.taken.touch()
+    def take(self, event: Event) -> None:
+        super().take(event)
+        self.acknowledged.touch()
 
 
-def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> BusbwError:
+def ended(*reports: Report | Failed | str, status: int = 3, then_command: str = "") -> BusbwError:
     work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, launch_limit_s=5.0)
     with tempfile.TemporaryDirectory() as folder, pytest.raises(BusbwError) as caught:
-        taken = Path(folder, "taken")
+        acknowledged = Path(folder, "acknowledged")
         started = (
-            f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}; until [ -e {taken}"
+            f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}; until [ -e {acknowledged}"
             " ]; do sleep 0.01; done"
         )
         script = "; ".join(
-            [*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"]
+            [
+                *map(output_line, HERE),
+                started,
+                *map(output_line, reports),
+                then_command or ":",
+                f"exit {status}",
+            ]
         )
-        Follower(LauncherCommand(argv=[], job=work), Acknowledging(taken)).follow(
+        Follower(LauncherCommand(argv=[], job=work), Acknowledging(acknowledged)).follow(
             ["sh", "-c", script], 10
         )
     return caught.value
@@ -90,8 +96,10 @@ def test_a_launchers_status_is_a_signal_only_if_there_is_such_a_signal(
 ) -> None:
     """Open MPI 4 exits with 255 after a rank that gave up."""
     with subprocess.Popen(["sh", "-c", "read held", PROGRAM], stdin=subprocess.PIPE) as rank:
-        here = Here(2, os.uname().nodename, rank.pid)
-        error = ended(here, then=f"sleep 0.3; kill -9 {rank.pid}; sleep 0.3", status=status)
+        own_process = Here(2, os.uname().nodename, rank.pid)
+        error = ended(
+            own_process, then_command=f"sleep 0.3; kill -9 {rank.pid}; sleep 0.3", status=status
+        )
     assert how in error.message
 
 
@@ -117,12 +125,12 @@ def test_ranks_that_quit_after_a_stall_are_explained() -> None:
 
 def test_a_launcher_that_hangs_after_a_failure_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.supervise.ABORT_S", 0.3)
-    error = ended(Failed("no GPU", "look", 3, 1, "h1"), then="sleep 600")
+    error = ended(Failed("no GPU", "look", 3, 1, "h1"), then_command="sleep 600")
     assert error.message == "rank 1 on h1: no GPU"
 
 
 def test_a_launcher_that_becomes_silent_is_ended() -> None:
-    error = ended(then="sleep 600")
+    error = ended(then_command="sleep 600")
     assert isinstance(error, NoMeasurement)
     assert "no rank has reported for 5 s" in error.message
 
@@ -160,8 +168,8 @@ def test_exit_messages_are_hidden_and_mpi_errors_shown() -> None:
 
 def test_an_unclosed_frame_hides_at_most_one_message() -> None:
     framing = Framing()
-    shown = [line for line in ["-" * 76, *map(str, range(100))] if not framing(line)]
-    assert shown == [str(number) for number in range(FRAME_LINES, 100)]
+    unframed = [line for line in ["-" * 76, *map(str, range(100))] if not framing(line)]
+    assert unframed == [str(number) for number in range(FRAME_LINES, 100)]
 
 
 def test_waiting_for_nccl_ends_with_another_engine() -> None:
@@ -169,12 +177,12 @@ def test_waiting_for_nccl_ends_with_another_engine() -> None:
         LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)),
         SweepOutput(Record(), view("csv")),
     )
-    assert follower.monitor.library
+    assert follower.monitor.library_reports
     for name, waited in (("mpi", False), ("nccl", True)):
         started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
         with pytest.raises(BusbwError):  # the launcher ends without a result
             follower.follow(["echo", started], 10)
-        assert follower.monitor.library is waited
+        assert follower.monitor.library_reports is waited
 
 
 RACE = (
@@ -213,15 +221,17 @@ def test_a_startup_race_of_mpi_is_retried_once(
     assert (tmp_path / "starts").read_text() == "\n\n"
 
 
-def test_a_rank_that_the_kernel_killed_for_memory_is_no_unexplained_death(
+def test_a_rank_that_the_kernel_killed_for_memory_is_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("busbw.host.kernel_log.count", lambda: 5)
-    here = [Here(rank, os.uname().nodename, 4000000 + rank, 4 + rank) for rank in range(2)]
-    killed = ended(*here, DIED.replace("rank 1", "rank 0"), status=137)
+    rank_processes = [
+        Here(rank, os.uname().nodename, 4000000 + rank, 4 + rank) for rank in range(2)
+    ]
+    killed = ended(*rank_processes, DIED.replace("rank 1", "rank 0"), status=137)
     assert killed.message.startswith(
         "rank 0 on host h1 died of signal 9 (SIGKILL): out of memory, so the kernel of that host"
         " killed it"
     )
     assert "ulimit" in killed.hint
-    assert "out of memory, so" not in ended(*here, DIED, status=137).message
+    assert "out of memory, so" not in ended(*rank_processes, DIED, status=137).message

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Ideal, Library, Result, Row
+from busbw.core.result import Cell, Ideal, Library, Result, ResultRow
 from busbw.history.run_keys import stored
 from busbw.measure.formats import markdown, table, table_rich
 from busbw.report import summary
@@ -58,7 +58,7 @@ def test_it_stays_under_100_columns_with_every_column(
     make: Make, make_cell: Callable[..., Cell]
 ) -> None:
     cells = make_cell(1.5e6, 99999, 99999, 12), make_cell(999.9, 1234.5, 1234.5, 345)
-    row = Row(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
+    row = ResultRow(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
     result = make([row], spec={"collective": "reduce", "op": "all"}, ideal=IDEAL)
     lines = (table.header(result).split("\n\n")[1] + table.row(result, row)).splitlines()
     assert lines[0].split() == [
@@ -78,7 +78,7 @@ def test_it_stays_under_100_columns_with_every_column(
     assert lines[2].split()[-1] == "357"
 
 
-def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
+def test_empty_columns_are_left_out(make: Make) -> None:
     assert {column.title for column in table.columns(make())}.isdisjoint(
         {"op", "root", "repeat", "timestamp"}
     )
@@ -107,14 +107,16 @@ def test_repeats_and_time_of_day_are_columns_if_requested(make: Make) -> None:
 
 def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Cell]) -> None:
     """Of both placements: one run has one peak, whatever prints it."""
-    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), make_cell(20, 1, 1), 20)
+    row = ResultRow(
+        8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), make_cell(20, 1, 1), 20
+    )
     result = make([*make().rows, row], ideal=IDEAL)
     assert "\npeak   70.76 GB/s at 1 MiB in place, 15.7 % of ideal\n" in table.footer(result)
     assert "Peak busbw 70.76 GB/s at 1 MiB in place, 15.7 % of ideal; " in markdown.footer(result)
     assert stored(result, datetime(2026, 11, 21)).peak_busbw == 70.76e9
     result.rows[1].in_place = None
     assert "\npeak   49.49 GB/s at 1 MiB, 11.0 % of ideal\n" in table.footer(result)
-    without = make([Row(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)])
+    without = make([ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, float("nan")), None, 20)])
     assert "\npeak   its cells have no busbw\n" in table.footer(without)
 
 
@@ -122,7 +124,7 @@ def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., 
     """The fastest cell of three is the noisiest one."""
     ends = [("ok", 99.0, 101.0), ("budget", 1.0, 900.0), ("unstable", 9.9, 10.1)]
     rows = [
-        Row(size, size, "float", "sum", -1, make_cell(time, busbw, busbw), None, 20)
+        ResultRow(size, size, "float", "sum", -1, make_cell(time, busbw, busbw), None, 20)
         for size, time, busbw in ((1024, 100.0, 1.0), (2048, 50.0, 9.0), (4096, 10.0, 5.0))
     ]
     for row, (stopped, low_us, high_us) in zip(rows, ends, strict=True):
@@ -130,10 +132,10 @@ def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., 
         row.out_of_place.stopped, row.out_of_place.n = stopped, 30
         row.out_of_place.low_s, row.out_of_place.high_s = low_us / 1e6, high_us / 1e6
     result = make(rows, {"sampling": {"precision": 0.05}}, ideal=IDEAL)
-    said = "1.00 GB/s +-1.0 % at 1 KiB"
-    assert f"\npeak   {said}, 0.2 % of ideal\n" in table.footer(result)
-    assert f"busbw {said}, 0.2 % of the ideal; data checked" in view("brief").render(result)
-    assert said in (page := page_text(result)) and "9.00" not in page and "10.00 us" not in page
+    headline = "1.00 GB/s +-1.0 % at 1 KiB"
+    assert f"\npeak   {headline}, 0.2 % of ideal\n" in table.footer(result)
+    assert f"busbw {headline}, 0.2 % of the ideal; data checked" in view("brief").render(result)
+    assert headline in (page := page_text(result)) and "9.00" not in page and "10.00 us" not in page
     assert stored(result, datetime(2026, 11, 21)).peak_busbw == 1e9
     result.rows = rows[1:]
     none = "one of 2 cells reached the requested precision"
@@ -144,28 +146,28 @@ def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., 
 
 
 @pytest.mark.parametrize(
-    ("high_us", "said"),
+    ("high_us", "expected"),
     [(20.1, "0.5"), (39.992, "100"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")],
 )
 def test_how_far_an_interval_reaches_fits_its_column(
-    make_cell: Callable[..., Cell], make: Make, high_us: float, said: str
+    make_cell: Callable[..., Cell], make: Make, high_us: float, expected: str
 ) -> None:
     cell = make_cell(20, 1, 1)
     cell.low_s, cell.high_s = 20e-6, high_us * 1e-6
-    row = Row(8, 2, "float", "sum", -1, cell, None, 20)
+    row = ResultRow(8, 2, "float", "sum", -1, cell, None, 20)
     column = table.BY_TITLE["+-"]
-    assert column.text(make([row]), figures(row)[0]) == said
-    assert len(said) <= column.width
+    assert column.text(make([row]), figures(row)[0]) == expected
+    assert len(expected) <= column.width
 
 
-def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell]) -> None:
-    row = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
+def test_unknown_values_are_dashes(make: Make, make_cell: Callable[..., Cell]) -> None:
+    row = ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, 1, None), None, 20)
     assert table.row(make([row]), row).split()[-3:] == ["-", "-", "N/A"]
-    only = Row(8, 2, "float", "sum", -1, None, make_cell(20, 1, 2), 20)
+    only = ResultRow(8, 2, "float", "sum", -1, None, make_cell(20, 1, 2), 20)
     assert table.row(make([only]), only).split()[-4:] == ["2.00", "-", "2.00", "0"]
 
 
-def test_a_run_that_broke_off_says_so(make: Make) -> None:
+def test_a_run_that_ended_early_is_reported(make: Make) -> None:
     result = make([], complete=False, errors=["lost rank 3"], out_of_bounds=4)
     text = table.footer(result)
     for line in (
@@ -188,11 +190,11 @@ def test_bars_grow_with_the_values() -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no-such-encoding"])
 def test_bars_become_ascii_where_the_encoding_has_none(encoding: str, real: Result) -> None:
     assert number_formats.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
-    shown = number_formats.plain(view("table").render(real), encoding)
-    assert [len(line) for line in shown.splitlines()] == [
+    converted = number_formats.plain(view("table").render(real), encoding)
+    assert [len(line) for line in converted.splitlines()] == [
         len(line) for line in view("table").render(real).splitlines()
     ]
-    assert shown.isascii()
+    assert converted.isascii()
 
 
 def test_an_encoding_that_has_the_characters_keeps_them() -> None:
@@ -215,7 +217,7 @@ def test_colour_changes_no_character(real: Result) -> None:
 
 
 def test_colour_marks_failures_and_wrong_rows(make: Make, make_cell: Callable[..., Cell]) -> None:
-    wrong = Row(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
+    wrong = ResultRow(8, 2, "float", "sum", -1, make_cell(20, 1, 1, 3), None, 20)
     result = make([wrong], findings=FINDINGS)
     assert table_rich.row(result, wrong).style == "red"
     styles = {str(span.style) for span in table_rich.footer(result).spans}
@@ -246,14 +248,14 @@ def test_versions_of_nccl(number: int, text: str) -> None:
     assert number_formats.nccl_version_number(text) == number
 
 
-def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> None:
+def test_the_network_of_nccl_is_beside_its_version(make: Make) -> None:
     assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(
         make(library=Library("nccl", 22809, network="Socket"))
     )
     assert "nccl engine, NCCL 2.28.9\n" in table.header(make()), "nothing where nobody could tell"
 
 
-def test_sizes_that_are_no_whole_elements_are_announced(make: Make) -> None:
+def test_sizes_that_are_not_whole_elements_are_announced(make: Make) -> None:
     rounded = "3 B, the smallest rounded down to 0 B, 20 iterations"
     assert rounded in table.header(make(spec={"min_bytes": 3, "max_bytes": 3}))
     gathered = make(spec={"collective": "all_gather", "min_bytes": 40})

@@ -63,7 +63,7 @@ def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None
 
 
 @pytest.mark.parametrize(
-    ("mode", "each"),
+    ("mode", "per_operation"),
     [
         (0, ["launch"]),
         (1, ["launch", "wait", "barrier"]),
@@ -73,11 +73,15 @@ def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None
     ],
 )
 def test_z_waits_or_synchronizes_after_each_operation(
-    measured: Measure, mode: int, each: list[str]
+    measured: Measure, mode: int, per_operation: list[str]
 ) -> None:
     words = measured("broadcast", blocking=mode).words
     start = words.index("barrier") + 1
-    assert words[start : start + 3 * len(each) + 2] == [*each * 3, "wait", "barrier"]
+    assert words[start : start + 3 * len(per_operation) + 2] == [
+        *per_operation * 3,
+        "wait",
+        "barrier",
+    ]
 
 
 @pytest.mark.parametrize(("mode", "barriers"), [(0, 0), (1, 1), (2, 0), (3, 0)])

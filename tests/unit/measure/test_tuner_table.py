@@ -1,4 +1,4 @@
-"""What a pattern asks of NCCL's tuner."""
+"""The requests of a pattern to NCCL's tuner."""
 
 import os
 from pathlib import Path
@@ -14,18 +14,18 @@ from busbw.pattern.collector import Arguments, Tally
 
 def pattern(*rows: Arguments) -> Pattern:
     tally = Tally(Header(), ordered=False)
-    tally.comm(8)
-    tally.comm(2)
+    tally.add_comm(8)
+    tally.add_comm(2)
     for row in rows:
-        tally.add(row)
-    return tally.pattern()
+        tally.add_calls(row)
+    return tally.to_pattern()
 
 
 RING = Arguments(0, "all_gather", 1024, algorithm="Ring", protocol="LL128")
 
 
-def lines(given: Pattern) -> tuple[list[str], int]:
-    table, left_out = tuner_table.of_pattern(given)
+def lines(pattern: Pattern) -> tuple[list[str], int]:
+    table, left_out = tuner_table.of_pattern(pattern)
     return [rule.line() for rule in table.rules], left_out
 
 
@@ -37,11 +37,11 @@ def test_every_row_with_a_choice_is_a_rule_for_its_size():
     )
 
 
-def test_rows_that_the_tuner_cannot_tell_apart_are_counted():
+def test_rows_that_the_tuner_cannot_distinguish_are_counted():
     other = Arguments(0, "all_gather", 1024, dtype="half", algorithm="Tree", protocol="LL")
-    same = Arguments(0, "all_gather", 1024, dtype="float", algorithm="Ring", protocol="LL128")
+    identical = Arguments(0, "all_gather", 1024, dtype="float", algorithm="Ring", protocol="LL128")
     exchange = Arguments(0, "alltoall", 8, algorithm="Ring", protocol="LL")
-    assert lines(pattern(RING, other, same, exchange)) == (
+    assert lines(pattern(RING, other, identical, exchange)) == (
         ["8 * all_gather 1024 1024 Ring LL128 *"],
         2,
     )
@@ -68,7 +68,7 @@ def test_table_is_named_only_while_it_is_asked_for(monkeypatch: pytest.MonkeyPat
     assert "BUSBW_TUNER_TABLE" not in os.environ
 
 
-def test_other_tuner_and_missing_plugin_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_other_tuner_and_missing_plugin_are_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("BUSBW_PLUGIN", str(tmp_path / "missing.so"))
     monkeypatch.delenv("NCCL_TUNER_PLUGIN", raising=False)
     with tuner_table.asking(pattern(RING), SoloControl()) as notes:

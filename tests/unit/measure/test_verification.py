@@ -48,12 +48,12 @@ def test_expected_regions_cover_the_buffer_once_in_order(
     row: Collective, data: st.DataObject
 ) -> None:
     call, rank = data.draw(calls(row))
-    done = 0
+    end = 0
     for region in expected(call, rank):
-        assert region.offset == done
+        assert region.offset == end
         assert region.length > 0
-        done += region.length
-    assert done == call.recv
+        end += region.length
+    assert end == call.recv
 
 
 @ALL
@@ -65,7 +65,7 @@ def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataOb
         for move in row.moves(call.layout, rank)
         for i in range(move.length)
     }
-    own = rank * call.layout.count
+    own_first = rank * call.layout.count
     for region in expected(call, rank):
         for i in range(region.length):
             at = region.offset + i
@@ -81,9 +81,17 @@ def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataOb
             elif row.in_place is InPlace.SAME:
                 assert (region.kind, region.rank, region.first + i) == ("sent", rank, at)
             elif row.in_place is InPlace.RECV_IN_SEND:
-                assert (region.kind, region.rank, region.first + i) == ("sent", rank, own + at)
-            elif own <= at < own + call.layout.count:
-                assert (region.kind, region.rank, region.first + i) == ("sent", rank, at - own)
+                assert (region.kind, region.rank, region.first + i) == (
+                    "sent",
+                    rank,
+                    own_first + at,
+                )
+            elif own_first <= at < own_first + call.layout.count:
+                assert (region.kind, region.rank, region.first + i) == (
+                    "sent",
+                    rank,
+                    at - own_first,
+                )
             else:
                 assert region.kind == "untouched"
 
@@ -117,7 +125,7 @@ def test_a_tally_adds_rounds_and_names_ranks() -> None:
     assert Tally().mismatches == []
 
 
-def test_a_wrong_sign_of_zero_can_be_seen() -> None:
+def test_a_wrong_sign_of_zero_is_detected() -> None:
     probe, tally = Probe(1, dtype("half"), None, 1), Tally()
     tally.add([0], [Wrong(1, 0, b"\x00\x00", b"\x00\x80")], probe)
     assert (tally.mismatches[0].expected, tally.mismatches[0].got) == ("0.0", "-0.0")

@@ -30,78 +30,78 @@ def dog(
         if isinstance(report, Stalled):
             stalled.set()
 
-    made = Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=launch_limit_s), record)
-    made.start()
-    return made, reports, stalled
+    rank_watchdog = Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=launch_limit_s), record)
+    rank_watchdog.start()
+    return rank_watchdog, reports, stalled
 
 
 def test_a_rank_reports_its_start_and_later_its_stall() -> None:
-    made, reports, stalled = dog()
-    made.enter_phase("timing", "8 in place")
+    rank_watchdog, reports, stalled = dog()
+    rank_watchdog.enter_phase("timing", "8 in place")
     assert stalled.wait(5)
-    made.stop()
-    here, *_, told = reports
-    assert isinstance(here, Here)
-    assert isinstance(told, Stalled)
-    assert (told.phase, told.detail, told.step, told.phase_text) == (
-        "timing",
-        "8 in place",
-        1,
-        "timing of 8 in place",
-    )
-    assert 0.2 <= told.waited_s < 2
-    assert any("test_watchdog.py" in call for call in told.doing) or any(
-        "threading.py" in call for call in told.doing
+    rank_watchdog.stop()
+    start_report, *_, stall_report = reports
+    assert isinstance(start_report, Here)
+    assert isinstance(stall_report, Stalled)
+    assert (
+        stall_report.phase,
+        stall_report.detail,
+        stall_report.step,
+        stall_report.phase_text,
+    ) == ("timing", "8 in place", 1, "timing of 8 in place")
+    assert 0.2 <= stall_report.waited_s < 2
+    assert any("test_watchdog.py" in call for call in stall_report.doing) or any(
+        "threading.py" in call for call in stall_report.doing
     )
 
 
 def test_the_end_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busbw.measure.watchdog.TEARDOWN_S", (0.4, 0.4))
-    made, reports, stalled = dog(limit_s=0)  # no limit for what is measured
-    made.enter_phase("timing", "8 in place")
-    made.leave()
+    rank_watchdog, reports, stalled = dog(limit_s=0)  # no limit for what is measured
+    rank_watchdog.enter_phase("timing", "8 in place")
+    rank_watchdog.leave()
     assert stalled.wait(5)
-    made.stop()
+    rank_watchdog.stop()
     assert reports[1] == Leaving(0)
     assert isinstance(reports[-1], Stalled)
     assert reports[-1].phase == "teardown"
 
 
 def test_a_phase_that_changes_in_time_is_not_a_stall() -> None:
-    made, reports, stalled = dog(limit_s=1.5)
+    rank_watchdog, reports, stalled = dog(limit_s=1.5)
     for step in range(16):  # longer than the limit
-        made.enter_phase("timing", f"{8 << step} in place")
+        rank_watchdog.enter_phase("timing", f"{8 << step} in place")
         time.sleep(0.1)
-    made.stop()
+    rank_watchdog.stop()
     assert not stalled.is_set()
     assert {type(report) for report in reports} == {Here}
 
 
 def test_the_phases_before_the_sweep_share_one_limit() -> None:
-    made, _, _ = dog(limit_s=600, launch_limit_s=300)
+    rank_watchdog, _, _ = dog(limit_s=600, launch_limit_s=300)
     allowed = []
     for phase in ("rendezvous", "init", "prepare", "timing"):
-        made.enter_phase(phase)
-        allowed.append(made.phase.allowed_s)
+        rank_watchdog.enter_phase(phase)
+        allowed.append(rank_watchdog.phase.allowed_s)
         time.sleep(0.01)
-    made.stop()
+    rank_watchdog.stop()
     assert 300 > allowed[0] > allowed[1] > allowed[2]
     assert allowed[3] == 600
 
 
 def test_a_reopened_engine_has_the_sweeps_limit() -> None:
-    made, _, stalled = dog(limit_s=60, launch_limit_s=1)
-    made.enter_phase("timing", "8")
+    rank_watchdog, _, stalled = dog(limit_s=60, launch_limit_s=1)
+    rank_watchdog.enter_phase("timing", "8")
     time.sleep(1.1)
-    made.enter_phase("init")
+    rank_watchdog.enter_phase("init")
     assert not stalled.wait(0.3)
-    made.stop()
+    rank_watchdog.stop()
 
 
 def test_the_limit_counts_from_the_last_operation() -> None:
-    made, reports, stalled = dog(limit_s=1.0)
+    rank_watchdog, reports, stalled = dog(limit_s=1.0)
     progress = Progress(8)
-    made.enter_phase("timing", "8 in place", progress)
+    rank_watchdog.enter_phase("timing", "8 in place", progress)
     ended: list[float] = []
     progress.batch = ended
     for _ in range(40):  # a phase of two limits
@@ -110,7 +110,7 @@ def test_the_limit_counts_from_the_last_operation() -> None:
     assert not stalled.is_set()
     last = time.monotonic()
     assert stalled.wait(60)
-    made.stop()
+    rank_watchdog.stop()
     assert time.monotonic() - last > 0.8
     assert [report.phase for report in reports if isinstance(report, Stalled)] == ["timing"]
 
@@ -143,8 +143,10 @@ def test_an_abandoned_rank_exits_with_3() -> None:
         assert rank.wait(100) == 3
         assert rank.stderr is not None
         # other children of pytest may end
-        told = [report for line in rank.stderr if not isinstance(report := decode(line), Gone)]
-    assert [type(report) for report in told] == [Here, Stalled]
+        rank_reports = [
+            report for line in rank.stderr if not isinstance(report := decode(line), Gone)
+        ]
+    assert [type(report) for report in rank_reports] == [Here, Stalled]
 
 
 def test_a_neighbours_exit_is_reported_immediately() -> None:
@@ -157,13 +159,13 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
             time.sleep(0.01)
         other.kill()
         # Other children of pytest may end, too.
-        told = next(
+        stall_report = next(
             report
             for line in rank.stderr
             if isinstance(report := decode(line), Gone) and report.pid == other.pid
         )
         rank.kill()
-    assert told.rank == 1
+    assert stall_report.rank == 1
 
 
 def _watches(pid: int, other: int) -> bool:

@@ -28,11 +28,11 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(watchdog, "time", made)
-    monkeypatch.setattr(watchdog.select, "poll", lambda: made)
+    fake_clock = Clock()
+    monkeypatch.setattr(watchdog, "time", fake_clock)
+    monkeypatch.setattr(watchdog.select, "poll", lambda: fake_clock)
     monkeypatch.setattr(watchdog.process, "siblings", dict)
-    return made
+    return fake_clock
 
 
 def dog(
@@ -45,47 +45,47 @@ def dog(
     )
 
 
-def stalled_after(made: Watchdog, clock: Clock) -> float:
+def stalled_after(rank_watchdog: Watchdog, clock: Clock) -> float:
     """Seconds from now to the look that finds a stall."""
     begin = clock.now
-    while made._check_once() is None:
+    while rank_watchdog._check_once() is None:
         assert clock.now < begin + 100
     return clock.now - begin
 
 
 def test_the_limit_may_be_reached_but_not_exceeded(clock: Clock) -> None:
-    made, _ = dog()
-    made.enter_phase("timing", "8")
-    assert stalled_after(made, clock) == LIMIT_S + 0.5
+    rank_watchdog, _ = dog()
+    rank_watchdog.enter_phase("timing", "8")
+    assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5
 
 
 def test_a_phase_counts_from_its_start(clock: Clock) -> None:
-    made, _ = dog()
-    made.enter_phase("timing", "8")
+    rank_watchdog, _ = dog()
+    rank_watchdog.enter_phase("timing", "8")
     clock.now += 1.5  # not from the first look
-    assert stalled_after(made, clock) == LIMIT_S + 0.5 - 1.5
+    assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5 - 1.5
 
 
-def test_a_phase_with_completed_operations_counts_from_the_look(clock: Clock) -> None:
-    made, _ = dog()
+def test_a_phase_with_completed_operations_counts_from_the_check(clock: Clock) -> None:
+    rank_watchdog, _ = dog()
     progress = Progress(8)
-    made.enter_phase("timing", "8", progress)
+    rank_watchdog.enter_phase("timing", "8", progress)
     clock.now += 1.5
     progress.done = 1
-    made._check_once()
-    assert stalled_after(made, clock) == LIMIT_S + 0.5
+    rank_watchdog._check_once()
+    assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5
 
 
 @pytest.mark.parametrize("attribute", ["done", "batch"])
 def test_each_completed_operation_begins_the_limit_anew(clock: Clock, attribute: str) -> None:
-    made, _ = dog()
+    rank_watchdog, _ = dog()
     progress = Progress(8)
-    made.enter_phase("timing", "8", progress)
+    rank_watchdog.enter_phase("timing", "8", progress)
     for number in range(1, 6):
         clock.now += LIMIT_S - 1.5
         setattr(progress, attribute, number if attribute == "done" else [0.0] * number)
-        assert made._check_once() is None
-    assert stalled_after(made, clock) == LIMIT_S + 0.5
+        assert rank_watchdog._check_once() is None
+    assert stalled_after(rank_watchdog, clock) == LIMIT_S + 0.5
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_each_completed_operation_begins_the_limit_anew(clock: Clock, attribute:
 def test_a_process_that_was_stopped_itself_has_not_stalled(
     clock: Clock, away_s: float, left_s: float
 ) -> None:
-    made, _ = dog()
-    made.enter_phase("timing", "8")
-    made._check_once()
+    rank_watchdog, _ = dog()
+    rank_watchdog.enter_phase("timing", "8")
+    rank_watchdog._check_once()
     clock.away_s = away_s
-    assert made._check_once() is None
-    assert stalled_after(made, clock) == left_s - (0.5 if away_s == AWAY_S else 0.0)
+    assert rank_watchdog._check_once() is None
+    assert stalled_after(rank_watchdog, clock) == left_s - (0.5 if away_s == AWAY_S else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -107,38 +107,40 @@ def test_a_process_that_was_stopped_itself_has_not_stalled(
     [(LIMIT_S, LIMIT_S + 0.5), (0.0, HEARTBEAT_S + 0.5)],
     ids=["each limit", "each hour without one"],
 )
-def test_rank_0_says_that_it_is_alive(clock: Clock, limit_s: float, every_s: float) -> None:
-    made, reports = dog(limit_s=limit_s)
+def test_rank_0_reports_that_it_is_alive(clock: Clock, limit_s: float, every_s: float) -> None:
+    rank_watchdog, reports = dog(limit_s=limit_s)
     progress = Progress(8)
     begin, times = clock.now, []
-    made.enter_phase("timing", "8", progress)
+    rank_watchdog.enter_phase("timing", "8", progress)
     while len(times) < 2:
         progress.done += 1
-        assert made._check_once() is None
+        assert rank_watchdog._check_once() is None
         if reports:
             assert isinstance(reports.pop(), Here)
             times.append(clock.now - begin)
     assert times == [every_s, 2 * every_s]
 
 
-def test_other_ranks_say_nothing_while_they_work(clock: Clock) -> None:
-    made, reports = dog(rank=1, progress=True)
+def test_other_ranks_report_nothing_while_they_work(clock: Clock) -> None:
+    rank_watchdog, reports = dog(rank=1, progress=True)
     progress = Progress(8)
-    made.enter_phase("timing", "8", progress)
+    rank_watchdog.enter_phase("timing", "8", progress)
     for _ in range(50):
         progress.done += 1
-        made._check_once()
+        rank_watchdog._check_once()
     assert reports == []
 
 
 def test_rank_0_reports_its_work_each_second_if_asked(clock: Clock) -> None:
-    made, reports = dog(progress=True)
-    made.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
+    rank_watchdog, reports = dog(progress=True)
+    rank_watchdog.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
-        made._check_once()
+        rank_watchdog._check_once()
     # Looks after 0.5 s, 1 s ...: more than a second after the last report. No time is left when the
     # estimate has passed.
-    assert reports == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
+    assert reports == [
+        Working("timing", "8 in place", seconds) for seconds in (1.5, 0.0, None, None)
+    ]
     silent, reports = dog()
     silent.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
@@ -147,10 +149,10 @@ def test_rank_0_reports_its_work_each_second_if_asked(clock: Clock) -> None:
 
 
 def test_a_phase_without_an_estimate_has_no_time_left(clock: Clock) -> None:
-    made, reports = dog(progress=True)
-    made.enter_phase("verify", "8")
+    rank_watchdog, reports = dog(progress=True)
+    rank_watchdog.enter_phase("verify", "8")
     for _ in range(3):
-        made._check_once()
+        rank_watchdog._check_once()
     assert reports == [Working("verify", "8", None)]
 
 
@@ -162,12 +164,12 @@ def test_connections_are_counted_once_when_half_of_the_limit_has_passed(
     monkeypatch.setattr(
         watchdog.tcp_connections, "read", lambda: counted.append(clock.now - begin) or {}
     )
-    made, _ = dog()
+    rank_watchdog, _ = dog()
     progress = Progress(8)
-    made.enter_phase("timing", "8", progress)
+    rank_watchdog.enter_phase("timing", "8", progress)
     for _ in range(12):
-        made._check_once()
+        rank_watchdog._check_once()
     assert counted == [LIMIT_S / 2 + 0.5]
     progress.done = 1  # after 6 s; seen half a second later
-    assert stalled_after(made, clock) == 0.5 + LIMIT_S + 0.5
+    assert stalled_after(rank_watchdog, clock) == 0.5 + LIMIT_S + 0.5
     assert counted == [4.5, 6.5 + 4.5]

@@ -1,4 +1,4 @@
-"""How often each rank's rows are asked for: against draws of ids, and as properties."""
+"""How often each rank's rows are requested: compared with draws of ids, and as properties."""
 
 import math
 
@@ -23,9 +23,9 @@ def test_loads_and_unique_ids_are_those_of_drawn_batches(exponent: float) -> Non
         plain / plain.max(), abs=0.02
     )
     unique = [np.unique(batch) for batch in batches]
-    once = np.bincount(np.concatenate(unique) // 250, minlength=4)
+    unique_loads = np.bincount(np.concatenate(unique) // 250, minlength=4)
     assert loads(Zipf(exponent, sorted=True, dedup=True, **SMALL), 4) == pytest.approx(
-        once / once.max(), abs=0.03
+        unique_loads / unique_loads.max(), abs=0.03
     )
     assert unique_ids(Zipf(exponent, dedup=True, **SMALL)) == pytest.approx(
         np.mean([len(ids) for ids in unique]), rel=0.01
@@ -56,22 +56,22 @@ def test_without_a_power_law_all_ranks_are_equal(
 
 @given(st.integers(2, 64), st.integers(64, 10**9), st.floats(0, 1.2), st.floats(0.1, 0.5))
 def test_skew_grows_with_the_exponent(ranks: int, rows: int, exponent: float, more: float) -> None:
-    less, greater = (
+    smaller, greater = (
         sum(loads(Zipf(value, rows=rows, sorted=True), ranks))
         for value in (exponent, exponent + more)
     )
-    assert less > greater >= 1, "the other ranks' loads relative to that of rank 0"
+    assert smaller > greater >= 1, "the other ranks' loads relative to that of rank 0"
 
 
 @pytest.mark.parametrize("ranks", [8, 64])
 @pytest.mark.parametrize("exponent", [1.05, 2.0])
 def test_dedup_lessens_the_skew_of_scattered_ids(ranks: int, exponent: float) -> None:
     for seed in range(10):
-        plain, once = (
+        plain, deduplicated = (
             ranks / sum(loads(Zipf(exponent, seed=seed, dedup=dedup), ranks))
             for dedup in (False, True)
         )
-        assert plain > 1.2 and once < plain
+        assert plain > 1.2 and deduplicated < plain
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.05, 2.0])

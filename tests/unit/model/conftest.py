@@ -25,7 +25,7 @@ def build(
     link = None if link_gb is None else link_gb * GB
     pcie = None if pcie_gb is None else pcie_gb * GB
     rate = None if nic_gb is None else nic_gb * GB
-    made = [
+    host_gpus = [
         Gpu(
             i,
             name,
@@ -43,7 +43,7 @@ def build(
         for i in range(gpus)
     ]
     ports = [Nic(f"mlx5_{i}", kind, rate, f"ib{i}") for i in range(nics)]
-    return Topology([Host(f"h{i}", gpus=made, nics=ports) for i in range(hosts)])
+    return Topology([Host(f"h{i}", gpus=host_gpus, nics=ports) for i in range(hosts)])
 
 
 @pytest.fixture(scope="session")

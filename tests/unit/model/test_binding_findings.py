@@ -5,7 +5,7 @@ repeats.
 import pytest
 
 from busbw.core.finding import Verdict
-from busbw.core.result import Cell, Device, Result, Row, World
+from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.model.binding_findings import RULES
@@ -25,7 +25,7 @@ def measured(bindings: list[str], *, host_cpus: int = 16, processes: int = 0) ->
     cell = Cell(1e-5, 1e9, 1e9)
     return Result(
         SweepSpec(collective="all_reduce"),
-        rows=[Row(8, 2, "float", "sum", -1, cell, None, 20)],
+        rows=[ResultRow(8, 2, "float", "sum", -1, cell, None, 20)],
         world=World(devices, len(set(pids))),
         topology=Topology([Host("h1", cpus=host_cpus)]),
         complete=True,
@@ -73,9 +73,9 @@ def test_others_are_not(words: dict) -> None:
 
 
 def test_a_comparison_names_the_side_whose_ranks_share_a_processor() -> None:
-    alone, shared = measured(["0", "1"]), measured(["0", "0"])
+    unshared, shared = measured(["0", "1"]), measured(["0", "0"])
     shared.findings = apply(RULES, Run(shared, shared.topology))
     assert (
-        compare([("a.json", alone)], [("b.json", shared)]).notes[0]
+        compare([("a.json", unshared)], [("b.json", shared)]).notes[0]
         == f"B: b.json: {shared.findings[0].message}"
     )

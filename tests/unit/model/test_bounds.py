@@ -210,10 +210,10 @@ def test_worked_examples(
                 "all_reduce", topology, ranks, nvls=topology.hosts[0].gpus[0].sm >= 90, collnet=True
             )
         }
-        whole = endpoint("all_reduce", topology, ranks)
+        endpoint_bound = endpoint("all_reduce", topology, ranks)
         (exchange,) = bounds("alltoall", topology, ranks, nvls=True)
-        assert whole is not None
-        by_algorithm |= {"endpoint": whole.busbw, "p2p": exchange.busbw}
+        assert endpoint_bound is not None
+        by_algorithm |= {"endpoint": endpoint_bound.busbw, "p2p": exchange.busbw}
         by_algorithm.pop("CollNetChain", None)
         assert set(by_algorithm) == set(expected), hosts
         for algorithm, gb in expected.items():
@@ -260,24 +260,24 @@ def bound_of(
 
 
 def test_which_algorithms_can_run(system: System) -> None:
-    one_host, two, flat = system(1), system(2), system(4, gpus=1, nics=1)
+    one_host, two_hosts, flat = system(1), system(2), system(4, gpus=1, nics=1)
     assert names(bounds("all_reduce", one_host, [8], nvls=False)) == ["Ring", "Tree"]
     assert names(bounds("all_reduce", one_host, [8], nvls=True)) == ["Ring", "Tree", "NVLS"]
-    assert names(bounds("all_reduce", two, [8, 8], nvls=True)) == ["Ring", "Tree", "NVLSTree"]
-    assert names(bounds("all_reduce", two, [8, 8], nvls=False, collnet=True)) == [
+    assert names(bounds("all_reduce", two_hosts, [8, 8], nvls=True)) == ["Ring", "Tree", "NVLSTree"]
+    assert names(bounds("all_reduce", two_hosts, [8, 8], nvls=False, collnet=True)) == [
         "Ring",
         "Tree",
         "CollNetChain",
         "CollNetDirect",
     ]
     assert names(bounds("all_gather", one_host, [8], nvls=True)) == ["Ring", "NVLS"]
-    assert names(bounds("all_gather", two, [8, 8], nvls=True)) == ["Ring"]
+    assert names(bounds("all_gather", two_hosts, [8, 8], nvls=True)) == ["Ring"]
     assert names(bounds("reduce_scatter", flat, [1] * 4, nvls=True)) == ["Ring", "PAT"]
     assert names(bounds("all_reduce", flat, [1] * 4, nvls=True)) == ["Ring", "Tree"]
     assert names(bounds("all_reduce", system(1, links=0), [8], nvls=True)) == ["Ring", "Tree"]
 
 
-def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) -> None:
+def test_each_bound_names_its_limiting_link_and_formula(system: System) -> None:
     ring = bound_of("all_reduce", system(1), [8], "Ring")
     assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
     assert (
@@ -307,9 +307,11 @@ def test_one_gpu_a_host_is_bound_by_the_network_alone(system: System) -> None:
     assert bound_of("all_reduce", flat, [1] * 4, "Ring").busbw == 50e9
     assert bound_of("all_gather", flat, [1] * 4, "PAT").busbw == 50e9
     assert bound_of("all_reduce", flat, [1] * 4, "Tree").busbw == pytest.approx(1.5 * 25e9)
-    whole = endpoint("all_reduce", flat, [1] * 4)
+    endpoint_bound = endpoint("all_reduce", flat, [1] * 4)
     assert (
-        whole is not None and whole.busbw == 50e9 and whole.link == "NICs of each host, 1 x 50 GB/s"
+        endpoint_bound is not None
+        and endpoint_bound.busbw == 50e9
+        and endpoint_bound.link == "NICs of each host, 1 x 50 GB/s"
     )
 
 
@@ -330,8 +332,8 @@ def test_sendrecv_leaves_by_the_ports_nearest_a_gpu(system: System) -> None:
 def test_gather_and_scatter_pass_the_roots_host_and_gpu(system: System) -> None:
     for collective in ("gather", "scatter"):
         assert bound_of(collective, system(1), [8], "point-to-point").busbw == 450e9
-        both = bound_of(collective, system(2), [8, 8], "point-to-point")
-        assert (both.busbw, both.link) == (513e9, "NVLink, 18 links x 25 GB/s, and PCIe, 63 GB/s")
+        bound = bound_of(collective, system(2), [8, 8], "point-to-point")
+        assert (bound.busbw, bound.link) == (513e9, "NVLink, 18 links x 25 GB/s, and PCIe, 63 GB/s")
         network = bound_of(collective, system(2, nics=1), [8, 8], "point-to-point")
         assert (
             network.busbw == pytest.approx(50e9 * 15 / 8)
@@ -360,10 +362,13 @@ def test_hypercube_adds_its_rounds_and_needs_a_power_of_two(system: System) -> N
 
 def test_the_endpoint_bound_of_broadcast_is_the_smaller_link(system: System) -> None:
     for collective in ("broadcast", "reduce"):
-        whole = endpoint(collective, system(2), [8, 8])
-        assert whole is not None and (whole.busbw, whole.algorithm) == (400e9, "endpoint-optimal")
-    alone = endpoint("all_gather", system(1), [8])
-    assert alone is not None and alone.busbw == 450e9
+        endpoint_bound = endpoint(collective, system(2), [8, 8])
+        assert endpoint_bound is not None and (endpoint_bound.busbw, endpoint_bound.algorithm) == (
+            400e9,
+            "endpoint-optimal",
+        )
+    one_host = endpoint("all_gather", system(1), [8])
+    assert one_host is not None and one_host.busbw == 450e9
 
 
 def test_all_gather_on_eight_h100_has_450_as_its_ideal(system: System) -> None:
@@ -378,22 +383,22 @@ def replaced(topology: Topology, host: int, **fields: object) -> Topology:
 
 
 def test_no_figure_is_guessed(system: System) -> None:
-    two = system(2)
-    nics = two.hosts[0].nics
+    two_hosts = system(2)
+    nics = two_hosts.hosts[0].nics
     slow = [*nics[:7], msgspec.structs.replace(nics[7], rate=25e9)]
     down = [*nics[:7], msgspec.structs.replace(nics[7], up=False)]
     veth = [
         msgspec.structs.replace(nics[0], name="veth0", kind="ethernet", rate=None, virtual=True)
     ]
-    gpu = two.hosts[0].gpus[0]
+    gpu = two_hosts.hosts[0].gpus[0]
     cases = {
         "with one rank no data crosses a link": (system(1), [1]),
-        "the number of ranks per host varies: 8, 4": (two, [8, 4]),
+        "the number of ranks per host varies: 8, 4": (two_hosts, [8, 4]),
         "host h0 runs 9 ranks on 8 GPUs": (system(1), [9]),
         "host h0 runs 2 ranks on 1 GPU": (system(1, gpus=1), [2]),
         "no GPU of host h0 could be read: it has none": (system(1, gpus=0), [8]),
         "no GPU of host h1 could be read: no driver": (
-            replaced(two, 1, gpus=[], gpu_reason="no driver"),
+            replaced(two_hosts, 1, gpus=[], gpu_reason="no driver"),
             [8, 8],
         ),
         "the rate of mlx5_0 on host h0 is unknown: its rate could not be read": (
@@ -401,23 +406,31 @@ def test_no_figure_is_guessed(system: System) -> None:
             [8, 8],
         ),
         "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s + 1 x 25 GB/s": (
-            replaced(two, 1, nics=slow),
+            replaced(two_hosts, 1, nics=slow),
             [8, 8],
         ),
         "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s": (
-            replaced(two, 1, nics=down),
+            replaced(two_hosts, 1, nics=down),
             [8, 8],
         ),
-        "all network ports of host h1 are down: mlx5_7": (replaced(two, 1, nics=down[7:]), [8, 8]),
-        "host h1 has only virtual network interfaces: veth0": (replaced(two, 1, nics=veth), [8, 8]),
-        "host h1 has no network port": (replaced(two, 1, nics=[]), [8, 8]),
+        "all network ports of host h1 are down: mlx5_7": (
+            replaced(two_hosts, 1, nics=down[7:]),
+            [8, 8],
+        ),
+        "host h1 has only virtual network interfaces: veth0": (
+            replaced(two_hosts, 1, nics=veth),
+            [8, 8],
+        ),
+        "host h1 has no network port": (replaced(two_hosts, 1, nics=[]), [8, 8]),
         "the NVLink rate of NVIDIA H100 80GB HBM3 could not be read: unknown links x unknown GB/s": (
             system(1, links=None, link_gb=None),
             [8],
         ),
         "the GPUs' NVLinks differ: 17 links x 25 GB/s, 18 links x 25 GB/s": (
             replaced(
-                two, 1, gpus=[*two.hosts[1].gpus[:7], msgspec.structs.replace(gpu, nvlink=17)]
+                two_hosts,
+                1,
+                gpus=[*two_hosts.hosts[1].gpus[:7], msgspec.structs.replace(gpu, nvlink=17)],
             ),
             [8, 8],
         ),
@@ -435,15 +448,15 @@ def test_no_figure_is_guessed(system: System) -> None:
 
 
 def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> None:
-    two = system(2)
+    two_hosts = system(2)
     eth = msgspec.structs.replace(
-        two.hosts[0].nics[0], name="eno1", kind="ethernet", rate=3.125e9, netdev="eno1"
+        two_hosts.hosts[0].nics[0], name="eno1", kind="ethernet", rate=3.125e9, netdev="eno1"
     )
     topology = Topology(
-        [msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two.hosts]
+        [msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two_hosts.hosts]
     )
     assert bound_of("all_reduce", topology, [8, 8], "Ring").busbw == 400e9
-    bare = Topology([msgspec.structs.replace(host, nics=[eth]) for host in two.hosts])
+    bare = Topology([msgspec.structs.replace(host, nics=[eth]) for host in two_hosts.hosts])
     assert bound_of("all_reduce", bare, [8, 8], "Ring").busbw == 3.125e9
 
 
@@ -483,8 +496,8 @@ def test_bounds_grow_with_nics_and_stay_below_the_ideal(
     assert bool(possible) == (
         sum(ranks) > 1 and (name != "hypercube" or sum(ranks) & (sum(ranks) - 1) == 0)
     )
-    for bound, same in zip(possible, wider, strict=True):
-        assert 0 < bound.busbw <= same.busbw
+    for bound, wider_bound in zip(possible, wider, strict=True):
+        assert 0 < bound.busbw <= wider_bound.busbw
         assert best is not None and bound.busbw <= best.busbw and bound.link and bound.why
 
 
@@ -495,12 +508,12 @@ def test_bounds_grow_with_nics_and_stay_below_the_ideal(
 )
 def test_no_ring_beats_the_endpoint_bound(system: System, shape: dict[str, int], name: str) -> None:
     topology, ranks = system(**shape), [shape["gpus"]] * shape["hosts"]
-    whole = endpoint(name, topology, ranks)
+    endpoint_bound = endpoint(name, topology, ranks)
     rings = [
         bound
         for bound in bounds(name, topology, ranks, nvls=True)
         if bound.algorithm in ("Ring", "PAT")
     ]
-    assert (whole is None) == (rings == [])
+    assert (endpoint_bound is None) == (rings == [])
     for ring in rings:
-        assert whole is not None and ring.busbw <= whole.busbw * (1 + 1e-12)
+        assert endpoint_bound is not None and ring.busbw <= endpoint_bound.busbw * (1 + 1e-12)

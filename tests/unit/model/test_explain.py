@@ -16,7 +16,7 @@ from busbw.model.types import Explanation
 from busbw.report import read
 
 
-def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Explanation:
+def explain_log(path: Path, system: str, nics: str, version: str, algo: str = "") -> Explanation:
     result = read.read(path.read_bytes(), path.name)
     assert isinstance(result, Result)
     figure = peak(all_figures(result))
@@ -30,7 +30,7 @@ def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Ex
 
 
 def test_two_hosts_of_8_h100(recorded: Path) -> None:
-    explanation = told(
+    explanation = explain_log(
         recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5"
     )
     assert explanation.fits == explanation.chosen == "NVLSTree"
@@ -52,7 +52,7 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
 
 
 def test_two_hosts_of_8_h20(recorded: Path) -> None:
-    explanation = told(recorded / "nccl_tests/h20_ib/ib.txt", "h20x8", "8x400G", "2.27.7")
+    explanation = explain_log(recorded / "nccl_tests/h20_ib/ib.txt", "h20x8", "8x400G", "2.27.7")
     assert explanation.fits == "NVLSTree"
     assert [judged_.algorithm for judged_ in explanation.judged if judged_.excluded] == [
         "Ring",
@@ -61,14 +61,16 @@ def test_two_hosts_of_8_h20(recorded: Path) -> None:
 
 
 def test_sockets_fit_nothing(recorded: Path) -> None:
-    explanation = told(recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7")
+    explanation = explain_log(
+        recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7"
+    )
     assert explanation.fits == ""
     assert any("slower than the model" in note for note in explanation.notes)
     assert "fits no algorithm's model" in explanation_text.text(explanation, 80)
 
 
 def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:
-    explanation = told(
+    explanation = explain_log(
         recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "8x100G", "2.21.5"
     )
     assert all(judged_.excluded for judged_ in explanation.judged)
@@ -76,7 +78,7 @@ def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:
 
 
 def test_the_text_fits_a_narrow_terminal(recorded: Path) -> None:
-    explanation = told(
+    explanation = explain_log(
         recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5"
     )
     assert max(map(len, explanation_text.text(explanation, 80).splitlines())) <= 80

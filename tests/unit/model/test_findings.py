@@ -1,6 +1,4 @@
-"""What findings say about a run: published runs, runs measured on two H200, and one run for each
-thing that can be odd.
-"""
+"""Findings of runs: published runs, runs measured on two H200, and one run for each anomaly."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +7,7 @@ import pytest
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
@@ -44,7 +42,7 @@ def run(
         for i in range(per_host)
     ]
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",
@@ -148,7 +146,7 @@ def test_eight_h100_all_gather_at_360_5_of_450(system: System) -> None:
     assert "algorithm" not in by_id
 
 
-def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None:
+def test_half_the_bandwidth_is_a_warning_with_a_fix(system: System) -> None:
     by_id = judged(run([(4 * G, 215.0), (16 * G, 216.0)], hosts=2), system(2))
     assert (
         by_id["bandwidth"].verdict is Verdict.WARN
@@ -214,7 +212,7 @@ def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdi
         ({"gpus": 0}, {}, "no GPU of host h0 could be read: it has none"),
     ],
 )
-def test_without_an_ideal_it_says_why_and_how_to_give_one(
+def test_without_an_ideal_the_reason_and_the_option_are_named(
     system: System, hardware: dict[str, object], kind: dict[str, int], reason: str
 ) -> None:
     by_id = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
@@ -233,7 +231,9 @@ def test_a_host_whose_hardware_was_not_read_is_named(system: System) -> None:
 
 
 @pytest.mark.parametrize(("busbw", "verdict"), [(400.0, "pass"), (360.0, "pass"), (300.0, "warn")])
-def test_a_given_ideal_is_what_counts(system: System, busbw: float, verdict: str) -> None:
+def test_a_given_ideal_replaces_the_computed_one(
+    system: System, busbw: float, verdict: str
+) -> None:
     result = run([(4 * G, busbw - 1), (8 * G, busbw)])
     result.ideal = given("450GB/s")
     by_id = judged(result, system())
@@ -345,5 +345,5 @@ def test_memory_that_cut_the_sweep_short(system: System) -> None:
     )
 
 
-def test_a_run_without_rows_says_nothing(system: System) -> None:
+def test_a_run_without_rows_has_no_findings(system: System) -> None:
     assert findings(run([]), system()) == []

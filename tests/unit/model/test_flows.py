@@ -1,4 +1,4 @@
-"""What a link carried, from the rates of its RDMA port and of its interfaces."""
+"""Traffic of a link, from the rates of its RDMA port and of its interfaces."""
 
 import pytest
 
@@ -19,11 +19,11 @@ def test_traffic_on_the_wire_comes_before_data_of_rdma():
         40e9,
         1e9,
     )
-    both = flow(ROCE_PORT, rates(mlx5_0=port, eth0={"tx_bytes_phy": 41e9}))
-    assert (both.tx, both.rx) == (41e9, 1e9)
+    port_flow = flow(ROCE_PORT, rates(mlx5_0=port, eth0={"tx_bytes_phy": 41e9}))
+    assert (port_flow.tx, port_flow.rx) == (41e9, 1e9)
 
 
-def test_what_no_counter_says_is_unknown():
+def test_values_without_a_counter_are_unknown():
     port_flow = flow(ROCE_PORT, Rates())
     assert (
         port_flow.tx,
@@ -110,7 +110,7 @@ def test_state_of_a_port(values, state):
     assert flow(Link("mlx5_0", IB, device="mlx5_0", port="1"), rates(mlx5_0=values)).state == state
 
 
-def test_new_links_and_those_that_are_gone():
+def test_new_and_removed_links():
     assert flow(ROCE_PORT, Rates(), new=True).state == NEW
     assert gone(ROCE_PORT).state == GONE and gone(ROCE_PORT).tx is None
 

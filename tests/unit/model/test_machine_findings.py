@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import TCP, HostChange, XidEvent
 from busbw.core.topology import Host, Nic, Topology
@@ -43,18 +43,18 @@ def run(
     ]
     factors, quiet = slow or {}, {name: HostChange(name, 1.0) for name in ("h1", "h2")}
     rows = []
-    for place, size in enumerate(SIZES):
-        change = changes.get(place, usual or quiet["h1"])
+    for at, size in enumerate(SIZES):
+        change = changes.get(at, usual or quiet["h1"])
         machine = list((quiet | {change.host: change}).values())
         rows.append(
-            Row(
+            ResultRow(
                 size,
                 size,
                 "float",
                 "sum",
                 -1,
                 cell(size),
-                cell(size, factors.get(place, 1.0)),
+                cell(size, factors.get(at, 1.0)),
                 20,
                 machine=machine,
             )
@@ -184,7 +184,7 @@ def test_several_bad_rows_are_one_finding_led_by_the_worst() -> None:
     assert by_id["machine"].message.endswith(". The same for 256 MiB, 64 MiB")
 
 
-def test_a_row_that_took_several_times_as_long() -> None:
+def test_a_row_several_times_slower() -> None:
     message = judged(run({16: LOSS}, {16: 5}))["machine"].message
     assert message.startswith("64 MiB in place took 4.9 times as long as its neighbors suggest")
 
@@ -195,7 +195,7 @@ def test_a_counter_that_moved_without_a_slow_row_is_a_note() -> None:
     assert by_id["machine_note"].message.endswith("in 1 of 21 rows; no row was slower with it")
 
 
-def test_a_slow_row_without_a_sign_is_no_finding() -> None:
+def test_a_slow_row_without_a_sign_gives_no_finding() -> None:
     assert judged(run({}, {16: 1.5})) == {}
 
 
@@ -287,7 +287,7 @@ def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
     )
 
 
-def test_the_evidence_says_what_could_not_be_read() -> None:
+def test_the_evidence_lists_unreadable_values() -> None:
     blind = HostChange("h1", 1.0, moved=LOSS.moved, unread=["/dev/kmsg: permission denied"])
     by_id = judged(run({16: blind}, {16: 1.5}))
     assert by_id["machine"].evidence.endswith("; not read: /dev/kmsg: permission denied")

@@ -86,10 +86,10 @@ TABLE = [
 
 @pytest.mark.parametrize(("hosts", "algorithm", "expected"), TABLE)
 def test_scaling_of_all_reduce(hosts: int, algorithm: str, expected: tuple[int, int, int]) -> None:
-    found = [
+    busbws = [
         busbw(parse_system("h100x8"), hosts, size, algorithm) for size in (16 * GIB, GIB, 64 * MIB)
     ]
-    assert found == pytest.approx(list(expected), abs=0.6)
+    assert busbws == pytest.approx(list(expected), abs=0.6)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,10 @@ def test_scaling_of_a_ring_with_simple(hosts: int, expected: tuple[float, ...]) 
     for size, value in zip((16 * GIB, GIB, 64 * MIB), expected, strict=True):
         timed = parts(model, "all_reduce", size, "Ring", "Simple")
         assert timed is not None
-        found = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / timed.time_s / 1e9
-        assert found == pytest.approx(value, abs=0.5 if value > 50 else 0.55)
+        busbw_rate = (
+            float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / timed.time_s / 1e9
+        )
+        assert busbw_rate == pytest.approx(value, abs=0.5 if value > 50 else 0.55)
 
 
 # System, hosts, algorithm, release, published busbw of all_reduce at large sizes, and how far the
@@ -122,14 +124,14 @@ PUBLISHED = [
 def test_published_figures(
     word: str, hosts: int, algorithm: str, version: str, published: float, error: float
 ) -> None:
-    found = busbw(parse_system(word), hosts, 16 * GIB, algorithm, version)
-    assert found == pytest.approx(published, rel=error)
+    busbw_rate = busbw(parse_system(word), hosts, 16 * GIB, algorithm, version)
+    assert busbw_rate == pytest.approx(published, rel=error)
 
 
 def test_248_hosts_of_h200() -> None:
-    found = busbw(parse_system("h200x8"), 248, 512 * MIB, "NVLSTree")
-    assert found == pytest.approx(328.6, abs=0.5)
-    assert found == pytest.approx(350, rel=0.07)  # NVIDIA/nccl-tests issue 283
+    busbw_rate = busbw(parse_system("h200x8"), 248, 512 * MIB, "NVLSTree")
+    assert busbw_rate == pytest.approx(328.6, abs=0.5)
+    assert busbw_rate == pytest.approx(350, rel=0.07)  # NVIDIA/nccl-tests issue 283
 
 
 def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
@@ -145,9 +147,9 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
         for hosts, share in ((int(key), float(value)) for key, value in row.items()):
             model = parse_system("h100x8").model(LATEST, hosts, 8)
             timed = [
-                found
+                ring_parts
                 for protocol in ("LL128", "Simple")
-                if (found := parts(model, "all_reduce", size, "Ring", protocol))
+                if (ring_parts := parts(model, "all_reduce", size, "Ring", protocol))
             ]
             best = min(timed, key=lambda candidate: candidate.time_s)
             expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
@@ -221,9 +223,11 @@ def test_a_ring_is_never_above_the_rate_of_the_links(
     factor = float(BY_NAME[name].bus_factor(hosts * system.gpus))
     for table in RELEASES:
         for protocol in PROTOCOLS:
-            found = parts(system.model(table, hosts, system.gpus), name, size, "Ring", protocol)
-            assert found is not None
-            assert factor * size / found.time_s <= limit.busbw * (1 + 1e-9)
+            ring_parts = parts(
+                system.model(table, hosts, system.gpus), name, size, "Ring", protocol
+            )
+            assert ring_parts is not None
+            assert factor * size / ring_parts.time_s <= limit.busbw * (1 + 1e-9)
 
 
 def test_every_release_is_found() -> None:
@@ -253,14 +257,14 @@ def test_settings_leave_what_nccl_would_leave() -> None:
     assert allowed({"NCCL_PROTO": "nonsense"}, "all_reduce").protocols == PROTOCOLS
 
 
-def test_without_a_model_there_is_no_choice() -> None:
+def test_without_a_model_no_choice_is_made() -> None:
     model = parse_system("h100x8").model(LATEST, 2, 8)
     assert choices(model, "alltoall", MIB) == []
 
 
 def logged(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
-    """What NCCL's table of latency and algbw says, by collective, algorithm and protocol."""
-    found: dict[tuple[str, str, str], tuple[float, float]] = {}
+    """The values of NCCL's table of latency and algbw, by collective, algorithm and protocol."""
+    times_by_key: dict[tuple[str, str, str], tuple[float, float]] = {}
     algorithms: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         title, *cells = [cell.strip() for cell in line.removeprefix("NCCL INFO").split("|")]
@@ -271,18 +275,18 @@ def logged(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
                 tuple(float(part) for part in cell.split("/")) for cell in cells if "/" in cell
             ]
             for at, (latency, rate) in enumerate(pairs):
-                found[collective(title).name, algorithms[at // 3], PROTOCOLS[at % 3]] = (
+                times_by_key[collective(title).name, algorithms[at // 3], PROTOCOLS[at % 3]] = (
                     latency,
                     rate,
                 )
-    return found
+    return times_by_key
 
 
 @pytest.mark.parametrize(
-    ("name", "hosts", "per_host", "known"), [("one_host", 1, 2, 18), ("two_hosts", 2, 1, 14)]
+    ("name", "hosts", "per_host", "entries"), [("one_host", 1, 2, 18), ("two_hosts", 2, 1, 14)]
 )
 def test_the_table_that_nccl_prints(
-    recorded: Path, name: str, hosts: int, per_host: int, known: int
+    recorded: Path, name: str, hosts: int, per_host: int, entries: int
 ) -> None:
     """Latency and rate of every combination that NCCL 2.28.9 would use on two H100, and none
     besides.
@@ -295,19 +299,19 @@ def test_the_table_that_nccl_prints(
         for key, value in logged(recorded / f"nccl_model/tuning_{name}.log").items()
         if value[1] > 0
     }
-    assert len(table) == known
+    assert len(table) == entries
     large = 1 << 40  # beyond Tree's corrections by size
-    ours = {
+    predicted = {
         (name, choice.algorithm, choice.protocol): choice.parts
         for name in COLLECTIVES
         for choice in choices(model, name, large, may)
     }
-    assert ours.keys() == table.keys()
+    assert predicted.keys() == table.keys()
     for key, (latency, rate) in table.items():
         # added when a size is asked for
         plateau = 1.4 if key == ("all_reduce", "Ring", "Simple") and hosts > 1 else 1.0
-        assert ours[key].latency_s * 1e6 == pytest.approx(latency * plateau, abs=0.08)
-        assert large / ours[key].transfer_s / 1e9 == pytest.approx(rate, abs=0.051)
+        assert predicted[key].latency_s * 1e6 == pytest.approx(latency * plateau, abs=0.08)
+        assert large / predicted[key].transfer_s / 1e9 == pytest.approx(rate, abs=0.051)
 
 
 def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:

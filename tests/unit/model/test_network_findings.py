@@ -57,5 +57,5 @@ def test_hosts_with_bbr_are_named() -> None:
     ],
     ids=str,
 )
-def test_nothing_is_said_where_it_is_not_known_to_matter(words: dict) -> None:
+def test_no_finding_where_the_effect_is_unknown(words: dict) -> None:
     assert concluded(**words) == []

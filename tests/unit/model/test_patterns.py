@@ -14,23 +14,23 @@ from busbw.pattern.collector import Arguments, Tally
 def recorded() -> Pattern:
     """16 ranks: one group of all, one for each host, and pairs that send."""
     tally = Tally(Header(source="test", world=16, seconds=2.0), ordered=False)
-    world, inside = tally.comm(16, members=range(16)), tally.comm(8, members=range(8))
-    across, unknown = tally.comm(2, members=(0, 8)), tally.comm(4)
-    tally.add(Arguments(world, "all_reduce", 1 << 30, 1 << 28, "float32", "sum"), 10)
-    tally.add(Arguments(inside, "all_gather", 1 << 26), 100, gpu_us=300.0)
-    tally.add(Arguments(across, "send", 1 << 24, rank=0, peer=1), 5)
-    tally.add(Arguments(across, "recv", 1 << 24, rank=1, peer=0), 5)
-    tally.add(Arguments(inside, "send", 1 << 24, rank=0, peer=1), 5)
-    tally.add(Arguments(unknown, "all_reduce", 0), 3)
-    tally.add(Arguments(unknown, "barrier", 8), 1)
-    return tally.pattern()
+    world, inside = tally.add_comm(16, members=range(16)), tally.add_comm(8, members=range(8))
+    across, unknown = tally.add_comm(2, members=(0, 8)), tally.add_comm(4)
+    tally.add_calls(Arguments(world, "all_reduce", 1 << 30, 1 << 28, "float32", "sum"), 10)
+    tally.add_calls(Arguments(inside, "all_gather", 1 << 26), 100, gpu_us=300.0)
+    tally.add_calls(Arguments(across, "send", 1 << 24, rank=0, peer=1), 5)
+    tally.add_calls(Arguments(across, "recv", 1 << 24, rank=1, peer=0), 5)
+    tally.add_calls(Arguments(inside, "send", 1 << 24, rank=0, peer=1), 5)
+    tally.add_calls(Arguments(unknown, "all_reduce", 0), 3)
+    tally.add_calls(Arguments(unknown, "barrier", 8), 1)
+    return tally.to_pattern()
 
 
 def test_rows_have_the_times_of_their_own_ranks() -> None:
     setting = Setting(parse_system("h100x8"))
-    told = predict_pattern(recorded(), setting, "app.jsonl", "described")
-    whole, gathered, sent, received, beside, empty, barrier = told.rows
-    assert [(row.hosts, row.per_host) for row in told.rows[:5]] == [
+    predicted = predict_pattern(recorded(), setting, "app.jsonl", "described")
+    all_ranks, gathered, sent, received, beside, empty, barrier = predicted.rows
+    assert [(row.hosts, row.per_host) for row in predicted.rows[:5]] == [
         (2, 8),
         (1, 8),
         (2, 1),
@@ -39,42 +39,48 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     ]
     from busbw.core.collectives import BY_NAME
 
-    assert whole.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30, {})
+    assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30, {})
     assert gathered.measured_s == pytest.approx(300e-6 * 100 / 2)  # of half the ranks
     assert sent.forecast is not None
     assert beside.forecast is not None
     assert sent.forecast.time_s > 5 * beside.forecast.time_s  # 50 GB/s of a NIC, 370 of NVLink
-    weights = {whole.row: 1, gathered.row: 1 / 2, sent.row: 1 / 16, beside.row: 1 / 16}
-    assert told.total_s == pytest.approx(
-        sum(weights[row.row] * row.forecast.time_s * row.calls for row in told.rows if row.forecast)
+    weights = {all_ranks.row: 1, gathered.row: 1 / 2, sent.row: 1 / 16, beside.row: 1 / 16}
+    assert predicted.total_s == pytest.approx(
+        sum(
+            weights[row.row] * row.forecast.time_s * row.calls
+            for row in predicted.rows
+            if row.forecast
+        )
     )
-    assert [row.row for row in told.without] == [received.row, empty.row, barrier.row]
-    assert all(row.reason for row in told.without)
-    assert told.recorded_s == 2.0
-    assert (told.described.hosts, told.described.per_host) == (2, 8)
+    assert [row.row for row in predicted.without] == [received.row, empty.row, barrier.row]
+    assert all(row.reason for row in predicted.without)
+    assert predicted.recorded_s == 2.0
+    assert (predicted.described.hosts, predicted.described.per_host) == (2, 8)
 
 
-def test_the_text_names_what_has_no_time() -> None:
-    told = predict_pattern(recorded(), Setting(parse_system("h100x8")), "app.jsonl", "described")
-    text = prediction_text.pattern_text(told, 80)
+def test_the_text_names_calls_without_a_time() -> None:
+    predicted = predict_pattern(
+        recorded(), Setting(parse_system("h100x8")), "app.jsonl", "described"
+    )
+    text = prediction_text.pattern_text(predicted, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "no time for 1 row of 5 calls: recv: its time is that of the send" in text
     assert "barrier" in text
     assert "of which that is" in text
 
 
-def test_a_larger_host_holds_what_two_held() -> None:
+def test_a_larger_host_holds_the_ranks_of_two() -> None:
     pattern, rack = recorded(), parse_system("gb200nvl72")
     assert place(pattern.comms[0], rack.gpus) == (1, 16)
     assert place(pattern.comms[2], rack.gpus) == (1, 2)
-    told = predict_pattern(pattern, Setting(rack), "app.jsonl", "described")
-    assert told.described.hosts == 1
+    predicted = predict_pattern(pattern, Setting(rack), "app.jsonl", "described")
+    assert predicted.described.hosts == 1
 
 
 def test_a_send_without_a_known_peer_stays_in_its_group() -> None:
     tally = Tally(Header(world=16), ordered=False)
-    comm = tally.comm(16, members=range(16))
-    tally.add(Arguments(comm, "send", 1 << 20), 1)
-    (row,) = predict_pattern(tally.pattern(), Setting(parse_system("h100x8")), "", "").rows
+    comm = tally.add_comm(16, members=range(16))
+    tally.add_calls(Arguments(comm, "send", 1 << 20), 1)
+    (row,) = predict_pattern(tally.to_pattern(), Setting(parse_system("h100x8")), "", "").rows
     assert (row.hosts, row.per_host) == (2, 1)
     assert Times(1, 1.0, 1.0, 1.0, 1.0).n == 1

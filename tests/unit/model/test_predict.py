@@ -59,8 +59,8 @@ def test_two_hosts_of_8_h20(recorded: Path) -> None:
     deviations = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), GIB)
     assert len(deviations) == 4
     assert max(map(abs, deviations.values())) < 0.06
-    wide = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), MIB)
-    for size, off in wide.items():
+    relative_errors = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), MIB)
+    for size, off in relative_errors.items():
         row = next(row for row in BANDS if size >= row.from_bytes)
         assert abs(off) <= row.plain + 0.01, size
 
@@ -93,14 +93,14 @@ def test_two_h200_after_calibration_on_three_sizes(name: str) -> None:
     fits = fit([points[size] for size in (2 * MIB, 128 * MIB, 8 * GIB)])
     assert list(fits) == [("all_reduce", "Ring", "Simple")]
     for size, measured in points.items():
-        told = forecast(setting, AR, 1, 2, size, fits)
-        assert told is not None
-        assert told.algorithm == "Ring"
-        assert measured.time_s == pytest.approx(told.time_s, rel=0.10), size
+        predicted = forecast(setting, AR, 1, 2, size, fits)
+        assert predicted is not None
+        assert predicted.algorithm == "Ring"
+        assert measured.time_s == pytest.approx(predicted.time_s, rel=0.10), size
     plain = [
-        measured.time_s / told.time_s - 1
+        measured.time_s / predicted.time_s - 1
         for size, measured in points.items()
-        if (told := forecast(setting, AR, 1, 2, size, {}))
+        if (predicted := forecast(setting, AR, 1, 2, size, {}))
     ]
     assert max(map(abs, plain)) > 0.3  # what the calibration is for
 
@@ -179,7 +179,7 @@ def test_the_crossing_is_where_both_parts_are_equal() -> None:
     assert (below.regime, above.regime) == ("latency", "bandwidth")
 
 
-def test_lost_rails_and_oversubscription_slow_down_only_what_leaves_a_host() -> None:
+def test_lost_rails_and_oversubscription_slow_down_only_traffic_between_hosts() -> None:
     system = parse_system("h100x8")
 
     def time_s(hosts: int, over: float = 1.0, lost: int = 0) -> float:
@@ -207,19 +207,19 @@ def test_lost_rails_and_oversubscription_slow_down_only_what_leaves_a_host() -> 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
 def test_every_collective_up_to_100000_gpus(name: str) -> None:
     for hosts in (1, 2, 4096, 12500):
-        told = forecast(Setting(parse_system("h100x8")), BY_NAME[name], hosts, 8, GIB, {})
+        predicted = forecast(Setting(parse_system("h100x8")), BY_NAME[name], hosts, 8, GIB, {})
         if name == "hypercube" and hosts == 12500:
-            assert told is None  # not a power of two
+            assert predicted is None  # not a power of two
             continue
-        assert told is not None
-        assert 0 < told.latency_s < told.time_s
-        assert told.extrapolated == (hosts > 248)
+        assert predicted is not None
+        assert 0 < predicted.latency_s < predicted.time_s
+        assert predicted.extrapolated == (hosts > 248)
 
 
-def test_one_host_per_gpu_and_what_cannot_be() -> None:
-    alone = forecast(Setting(parse_system("h100x8")), BY_NAME["all_gather"], 16, 1, GIB, {})
-    assert alone is not None
-    assert alone.busbw < 50e9
+def test_one_gpu_per_host_and_impossible_placements() -> None:
+    predicted = forecast(Setting(parse_system("h100x8")), BY_NAME["all_gather"], 16, 1, GIB, {})
+    assert predicted is not None
+    assert predicted.busbw < 50e9
     with pytest.raises(UsageError, match="no data crosses a link"):
         predict(Setting(parse_system("h100x8")), AR, [1], 1, [GIB], "")
     with pytest.raises(UsageError, match="--gpus 9"):

@@ -47,12 +47,12 @@ def test_rate_is_true_over_a_wrap(before, by, seconds):
     assert result.per_s[KEY]["out_of_buffer"] == pytest.approx(by / seconds)
 
 
-def test_a_device_that_came_back_has_no_rates_at_first():
-    back = rates(
+def test_a_device_that_returns_has_no_rates_at_first():
+    rates_again = rates(
         sample(1.0, identity=1, packet_seq_err=7),
         sample(2.0, identity=2, packet_seq_err=90, state=4),
     )
-    assert back.per_s[KEY] == {"state": 4} and not back.unknown
+    assert rates_again.per_s[KEY] == {"state": 4} and not rates_again.unknown
 
 
 def test_a_new_device_has_no_rates_at_first():
@@ -66,9 +66,9 @@ def test_a_new_counter_of_a_known_device_has_no_rate_at_first():
 
 def test_a_group_that_was_not_read_again_keeps_its_rates():
     first, second = sample(1.0, packet_seq_err=0), sample(2.0, packet_seq_err=50)
-    then = rates(first, second)
+    first_rates = rates(first, second)
     repeated = Sample(2.1, (), second.groups)
-    assert rates(second, repeated, then).per_s[KEY] == {"packet_seq_err": 50.0}
+    assert rates(second, repeated, first_rates).per_s[KEY] == {"packet_seq_err": 50.0}
     assert rates(second, repeated).per_s[KEY] == {}, "without rates before, none are known"
 
 

@@ -90,8 +90,8 @@ def test_all_states_on_the_gpu_need_no_copies():
     assert timeline(
         share=1.0, down=1.0, up=1.0, host_adam=1.0, gpu_adam=1e30
     ).step_s == pytest.approx(9.0)
-    kept = timeline(share=1.0)
-    assert (kept.kept, kept.in_flight) == (TRAINING.parameters, 0)
+    all_on_gpu = timeline(share=1.0)
+    assert (all_on_gpu.kept, all_on_gpu.in_flight) == (TRAINING.parameters, 0)
 
 
 def test_streamed_weights_are_copied_in_forward_and_backward():
@@ -145,15 +145,18 @@ machines = st.builds(
 @given(trainings, machines, st.floats(1e13, 1e15))
 def test_plans_are_consistent(training, machine_, flops):
     machine_ = msgspec.structs.replace(machine_, compute=compute_of(training, flops))
-    made = plan(training, machine_)
-    for way in made.ways:
-        assert 0 <= way.gpu_share <= 1
-        fits = way.memory.gpu <= gpu_room(machine_) and way.memory.host <= machine_.host_memory
-        assert fits == (not way.lacks)
-        assert way.step_s >= made.compute_s * (1 - 1e-9)
-        assert way.exposed_s >= 0
-    chosen = made.recommended()
-    assert (chosen is None) == all(way.lacks for way in made.ways)
+    states_plan = plan(training, machine_)
+    for placement in states_plan.ways:
+        assert 0 <= placement.gpu_share <= 1
+        fits = (
+            placement.memory.gpu <= gpu_room(machine_)
+            and placement.memory.host <= machine_.host_memory
+        )
+        assert fits == (not placement.lacks)
+        assert placement.step_s >= states_plan.compute_s * (1 - 1e-9)
+        assert placement.exposed_s >= 0
+    chosen = states_plan.recommended()
+    assert (chosen is None) == all(placement.lacks for placement in states_plan.ways)
     assert chosen is None or not chosen.lacks
 
 
@@ -164,7 +167,7 @@ def test_more_layers_need_more_of_everything(training, share):
         training, shape=msgspec.structs.replace(training.shape, layers=training.shape.layers + 1)
     )
     assert strategies.on_gpu(training).gpu < strategies.on_gpu(larger).gpu
-    kept = [
+    kept_parameters = [
         sum(
             part.count
             for part, stays in zip(all_parts, on_gpu(all_parts, share), strict=True)
@@ -174,7 +177,7 @@ def test_more_layers_need_more_of_everything(training, share):
             parts(training_.shape, training_.sequence) for training_ in (training, larger)
         )
     ]
-    assert kept[0] <= share * training.parameters + 0.5
+    assert kept_parameters[0] <= share * training.parameters + 0.5
     small, large = (strategies.offloaded(training_, 0, 0) for training_ in (training, larger))
     assert small.gpu < large.gpu
     assert small.host < large.host
@@ -185,7 +188,7 @@ def test_a_machine_without_a_rate_is_refused():
         plan(TRAINING, machine(down=0.0))
 
 
-def test_what_lacks_is_said():
+def test_missing_memory_is_named():
     text = lacks(strategies.offloaded(TRAINING, 0, 0), machine(gpu_memory=1 << 30, host_memory=0))
     assert "GB on the GPU and" in text
     assert text.endswith("on the host")

@@ -124,7 +124,7 @@ def test_broken_documents_give_a_system_or_an_error(data: bytes) -> None:
         "h１００x8",
     ],
 )
-def test_what_is_no_system_is_refused(text: str) -> None:
+def test_invalid_systems_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_system(text)
     assert "--system" in error.value.message
@@ -133,7 +133,7 @@ def test_what_is_no_system_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G"]
 )
-def test_what_are_no_nics_is_refused(text: str) -> None:
+def test_invalid_nics_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--nics"):
         with_nics(parse_system("h100x8"), text)
 
@@ -161,12 +161,12 @@ def test_gpus_without_nvlink_are_named_but_not_described() -> None:
         parse_system("l40sx8")
 
 
-def test_hosts_whose_gpus_cannot_be_told_are_refused() -> None:
+def test_hosts_with_unidentified_gpus_are_refused() -> None:
     unread = Gpu(0, "NVIDIA H100", "0000:00:00.0", nvlink=None, sm=90)
     assert of_gpus(unread, 8, 0, 0.0, nvls=True) == "the NVLinks of NVIDIA H100 could not be read"
-    odd = Gpu(1, "NVIDIA A100", "0000:01:00.0", nvlink=12, nvlink_rate=25e9, sm=80)
+    known_gpu = Gpu(1, "NVIDIA A100", "0000:01:00.0", nvlink=12, nvlink_rate=25e9, sm=80)
     with pytest.raises(NoMeasurement, match="differ: NVIDIA A100, NVIDIA H100"):
-        of_host(Host("h0", gpus=[unread, odd]))
+        of_host(Host("h0", gpus=[unread, known_gpu]))
 
 
 def test_ports_of_one_card_are_joined() -> None:

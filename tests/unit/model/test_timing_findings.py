@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Link, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Link, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.model.rule import Run, apply
@@ -16,7 +16,7 @@ HOSTS = ["h1", "h1", "h2", "h2"]
 
 
 def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
-    made = Cell(
+    timing_cell = Cell(
         100e-6,
         1e9,
         1e9,
@@ -26,10 +26,10 @@ def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
         op_s=90e-6,
         stopped="ok",
     )
-    made.late_s = [us * 1e-6 for us in late_us or [0.0] * 4]
+    timing_cell.late_s = [us * 1e-6 for us in late_us or [0.0] * 4]
     for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+        setattr(timing_cell, name, value)
+    return timing_cell
 
 
 def result(
@@ -43,7 +43,7 @@ def result(
         for rank, host in enumerate(HOSTS)
     ]
     rows = [
-        Row(size, size // 4, "float", "sum", -1, measured, None, 8, repeat=repeat)
+        ResultRow(size, size // 4, "float", "sum", -1, measured, None, 8, repeat=repeat)
         for measured, size, repeat in zip(
             cells,
             sizes or [1024 << n for n in range(len(cells))],
@@ -57,12 +57,12 @@ def result(
     )
 
 
-def judge(made: Result) -> list[Finding]:
-    return apply(RULES, Run(made, made.topology))
+def judge(measured: Result) -> list[Finding]:
+    return apply(RULES, Run(measured, measured.topology))
 
 
-def messages(made: Result) -> dict[str, str]:
-    return {finding.id: finding.message for finding in judge(made)}
+def messages(measured: Result) -> dict[str, str]:
+    return {finding.id: finding.message for finding in judge(measured)}
 
 
 def test_an_always_late_rank_is_named_with_host_and_gpu() -> None:
@@ -90,8 +90,8 @@ def test_an_always_late_rank_is_named_with_host_and_gpu() -> None:
         "hardly more than another",
     ],
 )
-def test_what_is_no_late_rank(late_us: list[list[float]]) -> None:
-    assert "late_rank" not in messages(result([cell(one) for one in late_us]))
+def test_lateness_that_names_no_rank(late_us: list[list[float]]) -> None:
+    assert "late_rank" not in messages(result([cell(rank_late_us) for rank_late_us in late_us]))
 
 
 def test_who_is_latest_and_by_how_much() -> None:
@@ -101,24 +101,26 @@ def test_who_is_latest_and_by_how_much() -> None:
 
 
 def test_with_more_ranks_than_cores_no_rank_or_link_is_reported() -> None:
-    made = result([cell([0, 0, 50, 0])] * 3, links({(0, 2), (1, 2), (2, 3)}))
-    made.topology = Topology([Host("h1", cpus=1), Host("h2", cpus=2)])
-    message = messages(made)
+    measured = result([cell([0, 0, 50, 0])] * 3, links({(0, 2), (1, 2), (2, 3)}))
+    measured.topology = Topology([Host("h1", cpus=1), Host("h2", cpus=2)])
+    message = messages(measured)
     assert message == {"crowded": "more ranks than cores: 2 rank processes share 1 core on h1"}
-    made.rows = result([cell([0, 0, 50e3, 0])] * 3).rows  # no scheduler lets a rank wait that long
-    assert set(messages(made)) >= {"crowded", "late_rank"}
+    measured.rows = result(
+        [cell([0, 0, 50e3, 0])] * 3
+    ).rows  # no scheduler lets a rank wait that long
+    assert set(messages(measured)) >= {"crowded", "late_rank"}
 
 
 def test_a_rank_late_by_under_a_microsecond_is_not_named() -> None:
     assert latest(cell([0, 0, 0.4, 0], op_s=2e-6)) is None
 
 
-def test_what_to_check_for_a_slow_pair_depends_on_what_joins_it() -> None:
+def test_the_fix_for_a_slow_pair_depends_on_its_link() -> None:
     def fix(pair: tuple[int, int], bus: str) -> str:
-        made = result([cell()], links({pair}))
-        for device in made.world.devices:
+        measured = result([cell()], links({pair}))
+        for device in measured.world.devices:
             device.bus = bus
-        return next(finding.fix for finding in judge(made) if finding.id == "slow_link")
+        return next(finding.fix for finding in judge(measured) if finding.id == "slow_link")
 
     assert "ethtool" in fix((0, 3), "0000:00:00")
     assert "nvidia-smi" in fix((0, 1), "0000:00:00")
@@ -156,15 +158,15 @@ def test_similar_links_pass_and_unmeasured_links_get_no_verdict() -> None:
 
 
 def test_imprecise_medians_are_counted_and_the_widest_named() -> None:
-    wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
+    imprecise = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
     none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
-    message = messages(result([cell(), wide]))["uncertain"]
+    message = messages(result([cell(), imprecise]))["uncertain"]
     assert (
         message
         == "requested precision of 1 % not reached in 1 of 2 cells; least precise: 2 KiB, 30 %"
         " after 8 samples"
     )
-    assert messages(result([cell(), wide, none]))["uncertain"].endswith(
+    assert messages(result([cell(), imprecise, none]))["uncertain"].endswith(
         "4 KiB, no interval after 5 samples"
     )
     beyond = cell(stopped="budget", low_s=80e-6, high_s=1.3)
@@ -178,7 +180,7 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
     assert set(messages(result([cell(), precise]))) == {"two_modes"}
 
 
-def test_two_modes_are_told() -> None:
+def test_two_modes_are_reported() -> None:
     message = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
     assert (
         message
@@ -186,7 +188,7 @@ def test_two_modes_are_told() -> None:
     )
 
 
-def test_repeats_are_held_against_what_one_repeat_knows() -> None:
+def test_variation_between_repeats_is_compared_with_that_of_one_repeat() -> None:
     repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
     (only,) = judge(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
     assert (
@@ -196,15 +198,21 @@ def test_repeats_are_held_against_what_one_repeat_knows() -> None:
 
 
 def test_classic_timing_has_none_of_these() -> None:
-    made = result([cell([0, 0, 50, 0])])
-    made.spec = SweepSpec(collective="all_reduce")
-    assert judge(made) == []
+    measured = result([cell([0, 0, 50, 0])])
+    measured.spec = SweepSpec(collective="all_reduce")
+    assert judge(measured) == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.55])
 def test_with_three_hosts_two_slow_pairs_still_stand_out(share: float) -> None:
-    few = [Link(0, 1, 1e-3, 10e9), Link(0, 2, 1e-3, share * 10e9), Link(1, 2, 1e-3, share * 10e9)]
-    assert messages(result([cell()], few))["slow_link"].startswith("the link of host h2 is slow")
+    three_links = [
+        Link(0, 1, 1e-3, 10e9),
+        Link(0, 2, 1e-3, share * 10e9),
+        Link(1, 2, 1e-3, share * 10e9),
+    ]
+    assert messages(result([cell()], three_links))["slow_link"].startswith(
+        "the link of host h2 is slow"
+    )
 
 
 def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
@@ -216,7 +224,7 @@ def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
     )
 
 
-def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
+def test_a_little_lateness_behind_a_fence_gives_no_finding() -> None:
     assert "late_rank" in messages(result([cell([0, 0, 20, 0])] * 3))
     assert "late_rank" not in messages(result([cell([0, 0, 20, 0], launches_s=[7e-6] * 4)] * 3))
 

@@ -64,7 +64,7 @@ def test_eight_mi300x_use_all_links_that_lead_to_gpus_that_take_part() -> None:
     assert (system.nvls, system.rccl, system.gpu) == (False, True, "MI300 or alike")
 
 
-def test_there_is_no_model_of_rccl() -> None:
+def test_rccl_has_no_model() -> None:
     system = read(document(4, each_other(4, 1), tag="xgmi", gpu='sm="120" gcn="908"'))
     answer = predict(Setting(system), BY_NAME["all_reduce"], [1], 4, [1 << 30], "t.xml")
     assert answer.rows == []
@@ -122,7 +122,7 @@ def itself(number: int) -> list[tuple[str, int, str]]:
     ],
     ids=["itself", "pairs", "a CPU", "nowhere", "both"],
 )
-def test_links_of_which_there_is_no_model_are_refused(links: Links, message: str) -> None:
+def test_links_without_a_model_are_refused(links: Links, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         read(document(4, links))
     assert "--system" in caught.value.hint

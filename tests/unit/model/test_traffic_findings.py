@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.alltoallv import traffic
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import Features, bounds
@@ -29,17 +29,17 @@ def finding(
     ranks = len(matrix)
     devices = [Device(rank, 1, "h1", rank, "", "CPU", process=rank) for rank in range(ranks)]
     rows = [
-        Row(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
+        ResultRow(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
         for size in (MIB, 4 * MIB)
     ]
-    made = Result(
+    measured = Result(
         SweepSpec(collective="alltoallv", counts=counts),
         library=Library("mpi"),
         world=World(devices, ranks),
         rows=rows,
         traffic=traffic(matrix, counts, ["h1"] * ranks),
     )
-    return next(iter(apply(RULES, Run(made, made.topology))), None)
+    return next(iter(apply(RULES, Run(measured, measured.topology))), None)
 
 
 def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> None:
@@ -61,15 +61,15 @@ def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> No
     assert lookup is not None and lookup.fix.endswith(
         "send each row once per batch; --counts zipf:1.05,sorted,dedup shows what that gives"
     )
-    back = finding([[0, 0, 3 * MIB], [MIB, 0, 4 * MIB], [0, 0, 0]])
-    assert back is not None
-    assert back.message.startswith(
+    backward = finding([[0, 0, 3 * MIB], [MIB, 0, 4 * MIB], [0, 0, 0]])
+    assert backward is not None
+    assert backward.message.startswith(
         "rank 2 on h1 receives 7 MiB from the others, 2.62 times the mean of all ranks, and sends"
         " 0 B: "
     )
 
 
-def test_requested_counts_that_are_even_are_said_to_be() -> None:
+def test_even_requested_counts_are_reported_as_even() -> None:
     even = [[MIB] * 4] * 4
     assert finding(even) is None
     uneven = finding(even, "zipf:0")
@@ -123,11 +123,13 @@ def test_no_link_carries_more_than_its_rate_at_the_bound(matrix: list[list[int]]
     fab = Fabric(
         2, 2, 450e9, "NVLink", None, over_nvlink=True, nics=100e9, rail=50e9, nic_link="NICs"
     )
-    moved = traffic(matrix, "", ["0", "0", "1", "1"])
-    if moved is None:
+    matrix_traffic = traffic(matrix, "", ["0", "0", "1", "1"])
+    if matrix_traffic is None:
         return
-    time_s = moved.size_bytes * 3 / 4 / bound(fab, matrix)
-    assert max(moved.rank_bytes / 450e9, moved.host_bytes / 100e9) == pytest.approx(time_s)
+    time_s = matrix_traffic.size_bytes * 3 / 4 / bound(fab, matrix)
+    assert max(
+        matrix_traffic.rank_bytes / 450e9, matrix_traffic.host_bytes / 100e9
+    ) == pytest.approx(time_s)
 
 
 def test_the_ideal_of_a_run_uses_its_matrix(system: System) -> None:
@@ -135,7 +137,7 @@ def test_the_ideal_of_a_run_uses_its_matrix(system: System) -> None:
     world = World([Device(rank, 1, "h0", rank, f"0000:0{rank}:00", "H100") for rank in range(4)], 4)
     hot = traffic([[0, MIB, MIB, MIB], [0] * 4, [0] * 4, [0] * 4], "", ["h0"] * 4)
     (even, _), (uneven, endpoint) = (
-        ideals("alltoallv", world, topology, {}, moved) for moved in (None, hot)
+        ideals("alltoallv", world, topology, {}, matrix_traffic) for matrix_traffic in (None, hot)
     )
     assert even is not None and uneven is not None and endpoint is not None
     assert even.busbw == pytest.approx(450e9)

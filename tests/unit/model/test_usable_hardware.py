@@ -1,4 +1,4 @@
-"""What a run uses of its machines: the GPUs of its ranks, and the ports NCCL's settings leave."""
+"""The hardware that a run uses: the GPUs of its ranks, and the ports that NCCL's settings leave."""
 
 from collections.abc import Callable
 
@@ -82,7 +82,7 @@ PORTS = [
 
 
 @pytest.mark.parametrize(
-    ("environment", "left"),
+    ("environment", "names"),
     [
         ({}, ["mlx5_0", "mlx5_1", "mlx5_10"]),
         ({"NCCL_IB_HCA": "mlx5_1"}, ["mlx5_1", "mlx5_10"]),  # a prefix
@@ -95,8 +95,8 @@ PORTS = [
         ({"NCCL_IB_DISABLE": "0", "NCCL_SOCKET_IFNAME": "eth0"}, ["mlx5_0", "mlx5_1", "mlx5_10"]),
     ],
 )
-def test_the_ports_that_settings_leave(environment: dict[str, str], left: list[str]) -> None:
-    assert [nic.name for nic in nics_left(PORTS, environment)] == left
+def test_the_ports_that_settings_leave(environment: dict[str, str], names: list[str]) -> None:
+    assert [nic.name for nic in nics_left(PORTS, environment)] == names
 
 
 def test_an_empty_list_takes_every_name() -> None:
@@ -107,12 +107,14 @@ def test_an_empty_list_takes_every_name() -> None:
 
 def test_settings_reach_the_bound(system: System) -> None:
     places = tuple((f"h{h}", g) for h in range(2) for g in range(8))
-    best, whole = ideals("all_gather", world(*places), system(2), {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"})
-    assert best is not None and whole is not None
+    best, endpoint_bound = ideals(
+        "all_gather", world(*places), system(2), {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+    )
+    assert best is not None and endpoint_bound is not None
     assert (
         best.busbw == 100e9
         and best.link == "NICs of each host, 2 x 50 GB/s"
-        and whole.busbw == 187.5e9
+        and endpoint_bound.busbw == 187.5e9
     )
 
 
@@ -133,7 +135,9 @@ def test_settings_reach_the_bound(system: System) -> None:
         ({"links": 0, "link_gb": None, "pcie_gen": 4}, 24e9),
     ],
 )
-def test_what_nccl_plans_with(system: System, kind: dict[str, object], planned: float) -> None:
+def test_hardware_that_nccl_plans_with(
+    system: System, kind: dict[str, object], planned: float
+) -> None:
     rate_and_text = planned_rate(system(1, **kind).hosts[0].gpus[0])
     assert rate_and_text is not None and rate_and_text[0] == pytest.approx(planned)
 

@@ -10,11 +10,11 @@ from busbw.pattern.source import opened
 def record(*contents: bytes, names: tuple[str, ...] = (), **options: object) -> Pattern:
     """The record of files with these contents."""
     called = names or tuple(f"file_{number}" for number in range(len(contents)))
-    given = zip(called, contents, strict=True)
+    named_contents = zip(called, contents, strict=True)
     return read(
         [
             opened(name, io.BytesIO(data), number, len(contents))
-            for number, (name, data) in enumerate(given)
+            for number, (name, data) in enumerate(named_contents)
         ],
         **options,
     )

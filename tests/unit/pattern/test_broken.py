@@ -52,9 +52,9 @@ def survives(data: bytes, **options: object) -> None:
     except UsageError as error:
         assert error.hint or error.message
     else:
-        written = list(pattern_lines.lines(pattern))
-        again = pattern_lines.read(written, "written")
-        assert again == pattern
+        lines = list(pattern_lines.lines(pattern))
+        reread = pattern_lines.read(lines, "written")
+        assert reread == pattern
         assert csv.pattern_csv(pattern) and csv.table_csv(pattern) and table(pattern)
         assert (pattern.rows or pattern.header.schema) and all(
             row.calls >= 0 and row.bytes >= 0 for row in pattern.rows
@@ -72,10 +72,10 @@ def test_every_cut_is_survived(name):
 @settings(max_examples=15)
 @given(data=st.data())
 def test_garbage_in_the_middle_is_survived(name, data):
-    whole = SAMPLES[name]
-    at = data.draw(st.integers(0, len(whole)))
+    sample = SAMPLES[name]
+    at = data.draw(st.integers(0, len(sample)))
     garbage = data.draw(st.binary(max_size=12))
-    survives(whole[:at] + garbage + whole[at + data.draw(st.integers(0, 12)) :])
+    survives(sample[:at] + garbage + sample[at + data.draw(st.integers(0, 12)) :])
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -56,9 +56,9 @@ def test_every_file_comes_out_as_it_went_in(rows, calls):
 def test_equal_calls_of_several_communicators_are_one_line():
     tally = Tally(Header(), ordered=False)
     for _ in range(2):
-        tally.add(Arguments(tally.comm(2), "all_reduce", 64, 16, "float"), 3)
-    tally.add(Arguments(0, "send", 64, 16, "float", rank=0, peer=1), 5)
-    pattern = tally.pattern()
+        tally.add_calls(Arguments(tally.add_comm(2), "all_reduce", 64, 16, "float"), 3)
+    tally.add_calls(Arguments(0, "send", 64, 16, "float", rank=0, peer=1), 5)
+    pattern = tally.to_pattern()
     assert (
         csv.pattern_csv(pattern, calls=True) == f"{HEAD},calls\nallreduce,16,float32,2,?,?,64,?,6\n"
     )
@@ -80,10 +80,13 @@ def test_bad_lines_are_counted_and_named():
 
 def test_csv_has_each_kind_of_time_in_its_own_columns():
     tally = Tally(Header(), ordered=True)
-    tally.add(
-        Arguments(tally.comm(2, "tp"), "all_reduce", 64), cpu_us=5.0, gpu_us=3.0, predicted_us=2.0
+    tally.add_calls(
+        Arguments(tally.add_comm(2, "tp"), "all_reduce", 64),
+        cpu_us=5.0,
+        gpu_us=3.0,
+        predicted_us=2.0,
     )
-    head, row = csv.table_csv(tally.pattern()).splitlines()
+    head, row = csv.table_csv(tally.to_pattern()).splitlines()
     values = dict(zip(head.split(","), row.split(","), strict=True))
     assert (values["predicted_us"], values["cpu_total_us"], values["gpu_total_us"]) == (
         "2.0",

@@ -62,10 +62,10 @@ def dump(*entries, **fields):
     }
 
 
-def dumps(*each):
+def dumps(*entries):
     return record(
-        *(pickle.dumps(entry, 2) for entry in each),
-        names=tuple(f"dump_rank_{rank}" for rank in range(len(each))),
+        *(pickle.dumps(entry, 2) for entry in entries),
+        names=tuple(f"dump_rank_{rank}" for rank in range(len(entries))),
     )
 
 
@@ -219,13 +219,13 @@ def test_stack_traces_that_calls_share_are_read():
 
 
 def test_cut_pickle_keeps_its_complete_entries(samples):
-    whole = (samples / f"{RANKS[0]}.pickle").read_bytes()
-    pattern = record(whole[: len(whole) * 2 // 3], names=("rank_0",))
+    pickled = (samples / f"{RANKS[0]}.pickle").read_bytes()
+    pattern = record(pickled[: len(pickled) * 2 // 3], names=("rank_0",))
     assert 5 < sum(row.calls for row in pattern.rows) < len(FUNCTIONS)
     assert pattern.header.skipped == 1
 
 
 def test_cut_json_keeps_its_complete_entries(samples):
-    whole = json.dumps(json.loads((samples / f"{RANKS[0]}.json").read_text())).encode()
-    pattern = record(whole[: whole.index(b'"record_id": 9')], names=("rank_0",))
+    text = json.dumps(json.loads((samples / f"{RANKS[0]}.json").read_text())).encode()
+    pattern = record(text[: text.index(b'"record_id": 9')], names=("rank_0",))
     assert sum(row.calls for row in pattern.rows) == 9

@@ -52,7 +52,7 @@ def kernel(dur, stream=20, **fields):
 
 
 def trace(*events, rank=0):
-    whole = {
+    document = {
         "schemaVersion": 1,
         "distributedInfo": {
             "backend": "nccl",
@@ -63,7 +63,7 @@ def trace(*events, rank=0):
         "baseTimeNanoseconds": 1_700_000_000_000_000_000,
         "traceEvents": list(events),
     }
-    return json.dumps(whole).encode()
+    return json.dumps(document).encode()
 
 
 def test_kernels_are_joined_by_external_id_or_by_their_launch():
@@ -99,7 +99,7 @@ def test_kernels_are_joined_by_external_id_or_by_their_launch():
     )
 
 
-def test_names_of_kernels_are_no_evidence():
+def test_names_of_kernels_are_not_evidence():
     (row,) = record(trace(call(7, 1.0), kernel(30.0, **{"External id": 7}))).rows
     assert (row.op, row.algorithm, row.protocol) == (None, None, None)
 
@@ -128,13 +128,13 @@ def test_point_to_point_splits_and_control():
 
 def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
     monkeypatch.setattr(source, "_FREE", 1 << 20)
-    whole = trace(*(call(number, float(number)) for number in range(20)))
-    pattern = record(gzip.compress(whole + b" " * (64 << 20)))
+    content = trace(*(call(number, float(number)) for number in range(20)))
+    pattern = record(gzip.compress(content + b" " * (64 << 20)))
     assert pattern.header.skipped and any(
         "compressed bytes become more than 200 times as many" in note
         for note in pattern.header.notes
     )
-    assert not record(gzip.compress(whole)).header.skipped
+    assert not record(gzip.compress(content)).header.skipped
 
 
 def test_gzip_is_read_also_when_it_is_cut():
@@ -150,6 +150,6 @@ def test_unreadable_events_are_counted():
     assert (pattern.header.skipped, pattern.rows[0].calls) == (1, 1)
 
 
-def test_real_trace_of_gloo_says_why_it_has_no_calls(sample):
+def test_real_trace_of_gloo_gives_the_reason_for_no_calls(sample):
     with pytest.raises(UsageError, match="PyTorch records it for NCCL, not for Gloo"):
         sample("kineto_gloo_rank_0.json")

@@ -86,7 +86,7 @@ def test_choices_of_every_era_belong_to_their_call(
     assert row.cpu_us is row.gpu_us is None
 
 
-def test_size_with_several_choices_states_none(text):
+def test_size_with_several_choices_has_no_choice(text):
     choices = "".join(
         coll(0, op_count=n)
         + f"h0:10:9 [0] NCCL INFO AllReduce: 256 Bytes -> Algo {name} proto LL time 1.0\n"
@@ -129,7 +129,7 @@ def test_process_with_several_gpus_is_several_ranks(text):
     assert pattern.header.ranks == [0, 1] and pattern.rows[0].calls == 1
 
 
-def test_parallel_groups_without_their_start_are_told_apart(text):
+def test_parallel_groups_without_their_start_are_distinguished(text):
     log = "".join(
         coll(rank, pointer="a", count=size) for rank, size in ((0, 8), (2, 16), (1, 8), (3, 16))
     )

@@ -15,7 +15,7 @@ FILES = ("profiler_rank_0.capture.gz", "profiler_rank_1.capture.gz")
 BUILT_OF_MESSAGES = ("send", "recv", "alltoall", "alltoallv", "gather")
 
 
-def moved(pattern):
+def bytes_moved(pattern):
     """Function, bytes and type of every collective in its order."""
     rows = [pattern.rows[call.row] for call in pattern.calls]
     return [
@@ -29,18 +29,21 @@ def test_log_and_trace_show_the_same_collectives(sample):
     log, trace = sample(*LOGS), sample("kineto_nccl_rank_0.json")
     # The trace begins after DDP has sent the model; the log also holds PyTorch's check of its
     # parameters and the last barrier.
-    inside = moved(log)[-len(moved(trace)) - 1 : -1]
-    assert moved(trace) == inside
+    inside = bytes_moved(log)[-len(bytes_moved(trace)) - 1 : -1]
+    assert bytes_moved(trace) == inside
     assert len(inside) == 11
 
 
 @pytest.mark.parametrize("suffix", [".pickle", ".json"])
 def test_log_and_flight_recorder_show_the_same_collectives(sample, suffix):
     recorder = sample(*(f"flight_recorder_2.10_nccl_rank_{rank}{suffix}" for rank in (0, 1)))
-    ours = moved(recorder)
+    recorder_calls = bytes_moved(recorder)
     # PyTorch's check of the parameters before
-    checked = next(at for at, call in enumerate(ours) if call[0] == "broadcast")
-    assert ours[checked:] == moved(sample(*LOGS))[-1 - len(ours[checked:]) : -1]
+    checked = next(at for at, call in enumerate(recorder_calls) if call[0] == "broadcast")
+    assert (
+        recorder_calls[checked:]
+        == bytes_moved(sample(*LOGS))[-1 - len(recorder_calls[checked:]) : -1]
+    )
     assert (recorder.header.skipped, recorder.header.nccl) == (0, "2.28.9")
     assert all(row.gpu_us for row in recorder.rows)
     assert "barrier" in " ".join(recorder.header.notes)
@@ -76,16 +79,16 @@ def test_log_of_two_ranks_names_members_roots_and_operators(sample):
 def test_profiler_files_hold_the_script_that_was_run(sample):
     """The script is that of benchmarks/capture_app.py, whose seed is 1."""
     pattern = sample(*FILES)
-    dice, expected = random.Random(1), []
+    rng, expected = random.Random(1), []
     functions, types = (
         ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
         ("float", "half", "bfloat16", "int64", "uint8"),
     )
     for _ in range(300):
-        comm, function, kind = dice.randrange(3), dice.choice(functions), dice.choice(types)
+        comm, function, kind = rng.randrange(3), rng.choice(functions), rng.choice(types)
         count, root = (
-            dice.choice((1, 3, 256, 4096, dice.randrange(1, (1 << 16) // 2))),
-            dice.randrange(2),
+            rng.choice((1, 3, 256, 4096, rng.randrange(1, (1 << 16) // 2))),
+            rng.randrange(2),
         )
         expected.append(
             (comm, function, kind, count, root if function in ("broadcast", "reduce") else None)
@@ -103,6 +106,6 @@ def test_profiler_files_hold_the_script_that_was_run(sample):
 
 
 def test_cut_profiler_file_keeps_the_other_rank(samples):
-    whole, cut = (gzip.decompress((samples / name).read_bytes()) for name in FILES)
-    pattern = record(whole, cut[:4000], names=("one", "two"))
+    complete, cut = (gzip.decompress((samples / name).read_bytes()) for name in FILES)
+    pattern = record(complete, cut[:4000], names=("one", "two"))
     assert (len(calls(pattern)), pattern.header.skipped, pattern.header.ranks) == (301, 1, [0])

@@ -1,5 +1,5 @@
-"""One rank's file of a job says the same of its time as the files of all ranks, where groups are
-alike; where not, it says so.
+"""One rank's file of a job gives the same times as the files of all ranks where groups are equal;
+where not, the text states it.
 """
 
 import json
@@ -143,15 +143,15 @@ def nccl_log(rank: int) -> bytes:
     pointers = {"tp": "0x1", "dp": "0x2", "world": "0x3"}
     lines = []
     for group, members in {group: members for group, members, _, _ in calls(rank)}.items():
-        own = f"comm {pointers[group]} rank {members.index(rank)}"
+        comm_text = f"comm {pointers[group]} rank {members.index(rank)}"
         identity = f"0x{len(members):x}{members[0]:02x}{members[1]:02x}"
         hosts = len({member // TENSOR for member in members})
         lines.append(
-            f"{head} ncclCommInitRank {own} nranks {len(members)} cudaDev 0 nvmlDev 0 busId 1"
+            f"{head} ncclCommInitRank {comm_text} nranks {len(members)} cudaDev 0 nvmlDev 0 busId 1"
             f" commId {identity} - Init START"
         )
         lines.append(
-            f"{head} {own} nRanks {len(members)} nNodes {hosts} localRanks 1 localRank 0 MNNVL 0"
+            f"{head} {comm_text} nRanks {len(members)} nNodes {hosts} localRanks 1 localRank 0 MNNVL 0"
         )
     for number, (group, members, count, _) in enumerate(calls(rank)):
         lines.append(
@@ -189,9 +189,9 @@ def share(pattern: Pattern, size: int) -> float:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_one_rank_and_all_ranks_agree(name: str) -> None:
-    whole = read(name, *range(RANKS))
-    assert coverage(whole) == []
-    expected = predict_pattern(whole, SETTING, "", "")
+    all_ranks = read(name, *range(RANKS))
+    assert coverage(all_ranks) == []
+    expected = predict_pattern(all_ranks, SETTING, "", "")
     assert not expected.without
     for ranks in ([0], [7], [0, 4, 5], list(range(8))):
         part = read(name, *ranks)
@@ -207,7 +207,7 @@ def test_one_rank_and_all_ranks_agree(name: str) -> None:
             )
 
 
-def test_alike_groups_stand_for_those_that_were_not_read() -> None:
+def test_equal_groups_represent_unread_ones() -> None:
     notes = coverage(read("kineto", 0, 4, 5))
     assert notes[0] == "3 of 16 ranks were read, 0,4-5: shares and totals are the average of these"
     assert (
@@ -217,7 +217,7 @@ def test_alike_groups_stand_for_those_that_were_not_read() -> None:
     assert average(read("kineto", 0, 4, 5)) == "average of the 3 ranks read"
 
 
-def test_one_rank_speaks_for_itself() -> None:
+def test_one_rank_represents_only_itself() -> None:
     notes = coverage(read("kineto", 3))
     assert notes == [
         "1 of 16 ranks was read, rank 3: shares and totals are those of this rank",
@@ -226,7 +226,7 @@ def test_one_rank_speaks_for_itself() -> None:
     assert average(read("kineto", 3)) == "rank 3 alone"
 
 
-def test_groups_that_differ_stand_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_that_differ_represent_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     alike = calls
     monkeypatch.setitem(
         globals(), "calls", lambda rank: list(alike(rank))[: None if rank < TENSOR else 2]

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.errors import UsageError
-from busbw.measure.profiler_calls import calls_of
+from busbw.measure.profiler_calls import read_calls
 from busbw.measure.profiler_file import (
     COLL,
     COLL_CALL,
@@ -39,7 +39,7 @@ def called(
 ) -> list[Record]:
     """A call with its task and time."""
     kinds = (P2P_CALL, P2P) if function in (SEND, RECV) else (COLL_CALL, COLL)
-    made = [
+    records = [
         record(kinds[0], function, id=number, b=group or number, time=number, elements=number),
         record(
             kinds[1],
@@ -54,15 +54,17 @@ def called(
             elements=number,
         ),
     ]
-    return made + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
+    return records + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
 
 
 def times(*parts: list[Record]) -> list[tuple[int, int] | None]:
-    return [call.gpu_ns for call in calls_of(file(*(call for part in parts for call in part))).made]
+    return [
+        call.gpu_ns for call in read_calls(file(*(call for part in parts for call in part))).calls
+    ]
 
 
-def test_call_has_what_its_task_and_time_say():
-    (call,), unknown, _ = calls_of(file(*called(5, (100, 350))))
+def test_call_has_the_values_of_its_task_and_time():
+    (call,), unknown, _ = read_calls(file(*called(5, (100, 350))))
     assert (
         call.function,
         call.count,
@@ -75,14 +77,14 @@ def test_call_has_what_its_task_and_time_say():
 
 
 def test_peer_of_a_send_is_that_of_its_task():
-    (call,), *_ = calls_of(file(*called(5, None, function=SEND)))
+    (call,), *_ = read_calls(file(*called(5, None, function=SEND)))
     assert (call.function, call.peer, call.algorithm) == ("send", 3, None)
 
 
 def test_alltoall_spans_its_sends_and_receives():
     parts = [record(P2P, RECV if at % 2 else SEND, id=1, b=at, channels=2) for at in range(1, 5)]
     spans = [record(TIMED, id=at, a=100 * at, b=100 * at + 50) for at in range(1, 5)]
-    (call,), *_ = calls_of(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
+    (call,), *_ = read_calls(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
     assert (call.function, call.count, call.gpu_ns) == ("alltoall", 8, (100, 450))
 
 
@@ -114,10 +116,15 @@ def with_self(nccl: int) -> list[tuple[int, int] | None]:
     """
     comms = [record(COMM, comm=number, peer=3, elements=4) for number in (0, 1)]
     other = [call._replace(comm=1) for call in called(5, (50, 60))]
-    made = [*called(1, (0, 10)), *called(2, (20, 30), function=SEND), *called(4, (40, 50)), *other]
-    process_file = file(*comms, *made)
+    records = [
+        *called(1, (0, 10)),
+        *called(2, (20, 30), function=SEND),
+        *called(4, (40, 50)),
+        *other,
+    ]
+    process_file = file(*comms, *records)
     process_file.nccl = nccl
-    return [call.gpu_ns for call in calls_of(process_file).made]
+    return [call.gpu_ns for call in read_calls(process_file).calls]
 
 
 def test_no_time_follows_a_send_to_the_own_rank():
@@ -128,29 +135,29 @@ def test_no_time_follows_a_send_to_the_own_rank():
 def test_broadcast_without_a_task_shifts_the_times_that_follow():
     quiet = record(COLL_CALL, BROADCAST, id=2, time=2, elements=9)
     process_file = file(*called(1, (0, 10)), quiet, *called(3, (20, 30)))
-    assert [call.gpu_ns for call in calls_of(process_file).made] == [(0, 10), None, (20, 30)]
+    assert [call.gpu_ns for call in read_calls(process_file).calls] == [(0, 10), None, (20, 30)]
     process_file.nccl = 23007
-    assert calls_of(process_file)[0][2].gpu_ns is None
-    assert calls_of(process_file).shifted == 1
+    assert read_calls(process_file)[0][2].gpu_ns is None
+    assert read_calls(process_file).shifted == 1
 
 
 def test_graph_makes_a_call_of_every_replay():
     first = record(COLL_CALL, id=1, flags=1, time=1, elements=8)
     replays = [record(COLL, id=1, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
-    made, *_ = calls_of(file(first, *replays, *called(2, None)))
-    assert [(call.at_ns, call.captured) for call in made] == [(2, False), (20, True), (30, True)]
+    calls, *_ = read_calls(file(first, *replays, *called(2, None)))
+    assert [(call.at_ns, call.captured) for call in calls] == [(2, False), (20, True), (30, True)]
 
 
 def test_bytes_of_a_gather_without_its_call_have_no_type():
-    made, *_ = calls_of(
+    calls, *_ = read_calls(
         file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64))
     )
-    assert [(call.count, call.dtype) for call in made] == [(64, None), (64, "float")]
+    assert [(call.count, call.dtype) for call in calls] == [(64, None), (64, "float")]
 
 
 def test_unknown_functions_are_counted():
-    made, unknown, _ = calls_of(file(record(COLL_CALL, 200, id=1), record(COLL, 255)))
-    assert (made, unknown) == ([], 2)
+    calls, unknown, _ = read_calls(file(record(COLL_CALL, 200, id=1), record(COLL, 255)))
+    assert (calls, unknown) == ([], 2)
 
 
 @pytest.mark.parametrize("data", [b"", b"BUSBWCAP", b"x" * 5000, b"BUSBWCAP" + b"\xff" * 5000])

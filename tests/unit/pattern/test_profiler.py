@@ -31,7 +31,7 @@ def calls(number: int, *counts: int) -> list[Record]:
     ]
 
 
-def joined(*files: tuple[list[Record], dict[str, str]]):
+def merge_files(*files: tuple[list[Record], dict[str, str]]):
     collector = Collector("profiler")
     for number, (records, facts) in enumerate(files):
         profiler.add(
@@ -46,7 +46,7 @@ def test_process_with_several_gpus_is_several_ranks():
     first = [
         record for rank in range(4) for record in (comm(rank, id=7, rank=rank), *calls(rank, 8, 16))
     ]
-    merged = joined((first, {}))
+    merged = merge_files((first, {}))
     assert [(recorded.ranks, recorded.members) for recorded in merged.comms] == [(4, [0, 1, 2, 3])]
     assert [(row.count, row.calls) for row in merged.rows] == [(8, 1), (16, 1)]
     assert merged.header.ranks == [0, 1, 2, 3]
@@ -65,7 +65,7 @@ def test_two_processes_with_two_gpus_are_one_communicator():
         )
         for at in (0, 1)
     ]
-    merged = joined(*files)
+    merged = merge_files(*files)
     assert [recorded.members for recorded in merged.comms] == [[0, 1, 2, 3]]
     assert [row.calls for row in merged.rows] == [1]
 
@@ -77,13 +77,13 @@ def test_communicator_that_is_made_again_is_another():
         comm(1, id=7, rank=0, ranks=1),
         *calls(1, 8),
     ]
-    merged = joined((records, {"RANK": "0"}))
+    merged = merge_files((records, {"RANK": "0"}))
     assert len(merged.comms) == 2
     assert [row.comm for row in merged.rows] == [0, 1]
 
 
 def test_calls_before_nccl_2_28_have_their_tasks_alone():
-    merged = joined(
+    merged = merge_files(
         ([comm(0, id=7, rank=0, ranks=1), record(COLL, elements=64, time=3)], {"RANK": "0"})
     )
     assert [(row.function, row.bytes, row.dtype) for row in merged.rows] == [

@@ -15,13 +15,13 @@ from busbw.pattern.replay.types import Replay, Replayed, ReplaySpec
 def pattern() -> Pattern:
     tally = Tally(Header(), ordered=True)
     for _ in range(2):
-        tally.comm(2, members=[0, 1])
-    tally.add(Arguments(0, "send", 8, rank=0, peer=1))
-    tally.add(Arguments(0, "recv", 8, rank=1, peer=0))
+        tally.add_comm(2, members=[0, 1])
+    tally.add_calls(Arguments(0, "send", 8, rank=0, peer=1))
+    tally.add_calls(Arguments(0, "recv", 8, rank=1, peer=0))
     for _ in range(2):
-        tally.add(Arguments(1, "all_reduce", 40, 10, "float"))
-        tally.add(Arguments(1, "broadcast", 40, 10, "float", root=0))
-    return tally.pattern()
+        tally.add_calls(Arguments(1, "all_reduce", 40, 10, "float"))
+        tally.add_calls(Arguments(1, "broadcast", 40, 10, "float", root=0))
+    return tally.to_pattern()
 
 
 def kernel(time_us: float) -> Kernel:
@@ -34,11 +34,11 @@ def blank(plan: ReplayPlan) -> Replay:
 
 def test_kernels_are_those_of_operations_after_the_warm_up():
     plan = ReplayPlan(pattern())
-    messages, others = (
+    messages, rank_messages = (
         [kernel(1), kernel(2), kernel(3)],
         [kernel(10), kernel(20), *map(kernel, range(30, 38))],
     )
-    kernels_of = _by_operation(plan.operations, [messages, others], {0: 0, 1: 0}, repeats=2)
+    kernels_of = _by_operation(plan.operations, [messages, rank_messages], {0: 0, 1: 0}, repeats=2)
     assert {
         number: [duration.time_us for duration in kernels] for number, kernels in kernels_of.items()
     } == {0: [2, 3], 1: [30, 34], 2: [31, 35], 3: [32, 36], 4: [33, 37]}
@@ -51,12 +51,12 @@ def test_communicator_with_other_calls_than_were_made_is_left_out():
 
 def test_rank_outside_all_exchanges_of_a_communicator_does_not_shift_the_next():
     tally = Tally(Header(), ordered=True)
-    tally.comm(3)
-    tally.comm(3)
-    tally.add(Arguments(0, "send", 8, rank=0, peer=1))
-    tally.add(Arguments(0, "recv", 8, rank=1, peer=0))
-    tally.add(Arguments(1, "all_reduce", 40, 10, "float"))
-    plan = ReplayPlan(tally.pattern())
+    tally.add_comm(3)
+    tally.add_comm(3)
+    tally.add_calls(Arguments(0, "send", 8, rank=0, peer=1))
+    tally.add_calls(Arguments(0, "recv", 8, rank=1, peer=0))
+    tally.add_calls(Arguments(1, "all_reduce", 40, 10, "float"))
+    plan = ReplayPlan(tally.to_pattern())
     kernels_of = _by_operation(plan.operations, [[kernel(5), kernel(7)]], {0: 2, 1: 2}, repeats=1)
     assert {number: kernels[0].time_us for number, kernels in kernels_of.items()} == {1: 7}
 
@@ -78,12 +78,15 @@ def test_shortest_time_of_a_rank_is_that_of_the_operation():
 
 def test_replay_of_one_ranks_record_is_averaged_over_that_rank():
     tally = Tally(Header(world=4, ranks=[0]), ordered=True)
-    whole, half = tally.comm(4, members=range(4), read=1), tally.comm(2, members=(0, 1), read=1)
-    tally.add(Arguments(whole, "all_reduce", 40, 10, "float"))
-    tally.add(Arguments(half, "all_reduce", 40, 10, "float"))
-    tally.add(Arguments(half, "send", 8, rank=0, peer=1), group=0)
-    tally.add(Arguments(half, "recv", 8, rank=1, peer=0), group=1)
-    plan = ReplayPlan(tally.pattern())
+    all_ranks, half = (
+        tally.add_comm(4, members=range(4), read=1),
+        tally.add_comm(2, members=(0, 1), read=1),
+    )
+    tally.add_calls(Arguments(all_ranks, "all_reduce", 40, 10, "float"))
+    tally.add_calls(Arguments(half, "all_reduce", 40, 10, "float"))
+    tally.add_calls(Arguments(half, "send", 8, rank=0, peer=1), group=0)
+    tally.add_calls(Arguments(half, "recv", 8, rank=1, peer=0), group=1)
+    plan = ReplayPlan(tally.to_pattern())
     replay = blank(plan)
     _conclude(
         replay, plan, [Timed([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)], GPU
@@ -107,7 +110,7 @@ def test_call_that_may_return_early_on_cpus_takes_the_longest():
     }
 
 
-def test_other_choice_than_the_recorded_is_seen():
+def test_a_choice_that_differs_from_the_record_is_detected():
     row = pattern().rows[2]
     row.algorithm, row.protocol = "Tree", "LL"
     assert Replayed(row, 2, algorithm="Ring", protocol="LL").ran_another

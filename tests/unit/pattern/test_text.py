@@ -5,18 +5,18 @@ from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.text import table
 
 
-def made(**header: object) -> Pattern:
+def make_pattern(**header: object) -> Pattern:
     tally = Tally(Header(source="test", world=8, **header), ordered=True)
-    comm = tally.comm(8, "a rather long name of a group")
+    comm = tally.add_comm(8, "a rather long name of a group")
     small = Arguments(
         comm, "all_reduce", 64, 16, "float", "sum", algorithm="CollNetDirect", protocol="Simple"
     )
     large = Arguments(comm, "all_gather", 1 << 30, 1 << 25, "float")
     for _ in range(3):
-        tally.add(small, gpu_us=40.0, predicted_us=12.0, skew_us=5.0)
-    tally.add(large, gpu_us=60.0, cpu_us=999.0)
-    tally.add(Arguments(comm, "send", 8, rank=0, peer=1))
-    return tally.pattern()
+        tally.add_calls(small, gpu_us=40.0, predicted_us=12.0, skew_us=5.0)
+    tally.add_calls(large, gpu_us=60.0, cpu_us=999.0)
+    tally.add_calls(Arguments(comm, "send", 8, rank=0, peer=1))
+    return tally.to_pattern()
 
 
 def rows(text: str) -> list[list[str]]:
@@ -26,7 +26,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_rows_are_sorted_by_their_share_of_one_kind_of_time() -> None:
-    text = table(made(), 200)
+    text = table(make_pattern(), 200)
     assert "sorted by share of GPU time" in text and "999" not in text
     assert [(row[0], row[-1]) for row in rows(text)] == [
         ("all_reduce", "66.7"),
@@ -37,19 +37,19 @@ def test_rows_are_sorted_by_their_share_of_one_kind_of_time() -> None:
     assert "skew between ranks: 15.00 us in total, 5.00 us at most" in text
 
 
-def test_predicted_time_has_a_column_of_its_own() -> None:
-    assert "predicted" in table(made(), 200) and "12.00 us" in table(made(), 200)
+def test_predicted_time_has_its_own_column() -> None:
+    assert "predicted" in table(make_pattern(), 200) and "12.00 us" in table(make_pattern(), 200)
 
 
 def test_narrow_tables_lose_columns_but_no_row_and_no_share() -> None:
     for width in (60, 80, 100):
-        text = table(made(), width)
+        text = table(make_pattern(), width)
         assert max(map(len, text.splitlines())) <= width
         assert [row[-1] for row in rows(text)] == ["66.7", "33.3", "0.0"]
 
 
-def test_what_is_missing_is_said() -> None:
-    text = table(made(dropped=7, skipped=1, ranks=[3], notes=["the clock went back"]), 100)
+def test_missing_parts_are_named() -> None:
+    text = table(make_pattern(dropped=7, skipped=1, ranks=[3], notes=["the clock went back"]), 100)
     assert "7 calls dropped by what recorded them" in text
     assert "1 record could not be read" in text
     assert "(rank 3 alone)" in text

@@ -19,9 +19,9 @@ from busbw.stats.compare import compare
 
 CHROMIUM = next(
     (
-        found
+        path
         for name in ("chromium", "chromium-browser", "google-chrome")
-        if (found := shutil.which(name))
+        if (path := shutil.which(name))
     ),
     None,
 )
@@ -50,11 +50,11 @@ onload = () => { document.body.textContent = JSON.stringify([...document.querySe
 </script>"""
 
 
-def looked_at(
+def measure_pages(
     folder: Path, pages: list[tuple[bytes, tuple[int, int]]], *options: str
 ) -> list[dict[str, Any]]:
-    """What the browser made of each page in its window: widths, and the boxes of plots and their
-    texts in pixels.
+    """The layout of each page in its window by the browser: widths, and the boxes of plots and
+    their texts in pixels.
     """
     assert CHROMIUM is not None
     frames = "".join(FRAME % (*window, html.escape(text.decode())) for text, window in pages)
@@ -72,45 +72,51 @@ def looked_at(
         "--dump-dom",
         file.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found: list[dict[str, Any]] = json.loads(
-        html.unescape(done.stdout.partition("<body>")[2].rpartition("</body>")[0])
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    measurements: list[dict[str, Any]] = json.loads(
+        html.unescape(result.stdout.partition("<body>")[2].rpartition("</body>")[0])
     )
-    return found
+    return measurements
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
     """Pages of one recorded run with its bounds, and of two and three runs compared, in each
     window.
     """
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
-    named = [(name, read((BENCHMARK / name).read_bytes(), name)) for name in NAMES]
-    found = {index: compare(named[:1], named[index : index + 1]) for index in (1, 2)}
-    pages = {1: page(named[:1]), 2: page(named[:2], {1: found[1]}), 3: page(named, found)}
-    asked = [(count, window) for count in pages for window in WINDOWS]
-    looks = looked_at(
+    named_results = [(name, read((BENCHMARK / name).read_bytes(), name)) for name in NAMES]
+    comparisons = {
+        index: compare(named_results[:1], named_results[index : index + 1]) for index in (1, 2)
+    }
+    pages = {
+        1: page(named_results[:1]),
+        2: page(named_results[:2], {1: comparisons[1]}),
+        3: page(named_results, comparisons),
+    }
+    views = [(count, window) for count in pages for window in WINDOWS]
+    measurements = measure_pages(
         tmp_path_factory.mktemp("browser"),
-        [(pages[count], WINDOWS[window]) for count, window in asked],
+        [(pages[count], WINDOWS[window]) for count, window in views],
     )
-    return dict(zip(asked, looks, strict=True))
+    return dict(zip(views, measurements, strict=True))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_page_fits_its_window_and_its_plots_can_be_read(
-    seen: dict[tuple[int, str], dict[str, Any]], count: int, window: str
+    layouts: dict[tuple[int, str], dict[str, Any]], count: int, window: str
 ) -> None:
-    look = seen[count, window]
-    assert look["width"] == look["window"] <= WINDOWS[window][0]
+    layout = layouts[count, window]
+    assert layout["width"] == layout["window"] <= WINDOWS[window][0]
     assert [
         name
-        for name in look["scrolling"]
+        for name in layout["scrolling"]
         if window != "tablet" and (count, name) != (3, "Comparison")
     ] == []
-    assert len(look["plots"]) == (2 if count == 1 else 3)
-    for plot in look["plots"]:
+    assert len(layout["plots"]) == (2 if count == 1 else 3)
+    for plot in layout["plots"]:
         texts = plot["texts"]
         assert len(texts) > 8
         assert [text["words"] for text in texts if text["height"] < 10] == []
@@ -129,26 +135,26 @@ def test_the_page_fits_its_window_and_its_plots_can_be_read(
 
 def overlapping(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Pairs of texts whose boxes share more than a pixel."""
-    pairs = [(one, other) for number, one in enumerate(texts) for other in texts[:number]]
+    pairs = [(text, other) for number, text in enumerate(texts) for other in texts[:number]]
     return [
-        (one["words"], other["words"])
-        for one, other in pairs
-        if min(one["right"], other["right"]) - max(one["left"], other["left"]) > 1
-        and min(one["bottom"], other["bottom"]) - max(one["top"], other["top"]) > 1
+        (text["words"], other["words"])
+        for text, other in pairs
+        if min(text["right"], other["right"]) - max(text["left"], other["left"]) > 1
+        and min(text["bottom"], other["bottom"]) - max(text["top"], other["top"]) > 1
     ]
 
 
-def test_texts_that_overlap_would_be_seen() -> None:
-    here = {"words": "a", "left": 0, "right": 30, "top": 0, "bottom": 12}
-    assert overlapping([here, {**here, "words": "b", "left": 20, "right": 50}]) == [("b", "a")]
-    assert overlapping([here, {**here, "words": "b", "left": 30, "right": 60}]) == []
+def test_overlapping_texts_are_detected() -> None:
+    text = {"words": "a", "left": 0, "right": 30, "top": 0, "bottom": 12}
+    assert overlapping([text, {**text, "words": "b", "left": 20, "right": 50}]) == [("b", "a")]
+    assert overlapping([text, {**text, "words": "b", "left": 30, "right": 60}]) == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 def test_the_page_follows_the_colour_scheme(tmp_path: Path, make: Callable[..., Result]) -> None:
     pages = [(page([("r", make())]), WINDOWS["phone"])]
     light, dark = (
-        looked_at(tmp_path, pages, f"--blink-settings=preferredColorScheme={scheme}")[0]
+        measure_pages(tmp_path, pages, f"--blink-settings=preferredColorScheme={scheme}")[0]
         for scheme in (1, 0)
     )
     assert (light["background"], dark["background"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")

@@ -129,12 +129,12 @@ def written_over(text: str) -> Result:
     """A recorded run, broken off with wrong data, with `text` in every place where a file may
     hold text.
     """
-    found = read((BENCHMARK / "run_1.json").read_bytes(), "run_1.json")
-    cell = found.rows[3].in_place
+    recorded_result = read((BENCHMARK / "run_1.json").read_bytes(), "run_1.json")
+    cell = recorded_result.rows[3].in_place
     assert cell is not None
     cell.wrong, cell.stopped, cell.mismatches = 1, "ok", [Mismatch(0, 7, "1", "2", 1)]
-    found.errors, found.program = ["broke off"], "busbw run"
-    result = msgspec.convert(replaced(msgspec.to_builtins(found), text), Result)
+    recorded_result.errors, recorded_result.program = ["broke off"], "busbw run"
+    result = msgspec.convert(replaced(msgspec.to_builtins(recorded_result), text), Result)
     result.environment, result.library.versions = {text: text}, {text: text}
     return result
 
@@ -172,33 +172,33 @@ def test_any_text_and_attribute_is_read_back_as_it_was(text: str) -> None:
         )
     )
     paragraph = next(root.iter(HTML + "p"))
-    kept = clean(text)
-    assert "".join(paragraph.itertext()) == "x" + kept * 3
-    assert paragraph.get("title") == kept
-    assert all(one in (other, "\ufffd") for one, other in zip(kept, text, strict=True))
+    cleaned = clean(text)
+    assert "".join(paragraph.itertext()) == "x" + cleaned * 3
+    assert paragraph.get("title") == cleaned
+    assert all(letter in (other, "\ufffd") for letter, other in zip(cleaned, text, strict=True))
 
 
-def test_findings_errors_and_how_the_run_ended_are_told(
+def test_findings_errors_and_the_end_of_the_run_are_shown(
     make: Make, make_cell: Callable[..., Cell]
 ) -> None:
     result = make(complete=False, errors=["rank 1 on node7 did not arrive"], out_of_bounds=1)
     result.rows[1].in_place = make_cell(14.82, 70.76, 70.76, 7)
-    said = texts(parsed(page([("r.json", result)])))
-    assert "Wrong data: 1 of 4 checks saw wrong elements." in said
-    assert "The sweep did not end" in said
-    assert "Error: rank 1 on node7 did not arrive" in said
+    page_texts = texts(parsed(page([("r.json", result)])))
+    assert "Wrong data: 1 of 4 checks saw wrong elements." in page_texts
+    assert "The sweep did not end" in page_texts
+    assert "Error: rank 1 on node7 did not arrive" in page_texts
 
 
 def test_a_result_without_rows_machine_or_findings_is_a_page_too(make: Make) -> None:
     bare = make([], argv=[], program="", start="", end="")
     bare.world.devices.clear()
-    said = texts(parsed(page([("r.json", bare)])))
+    page_texts = texts(parsed(page([("r.json", bare)])))
     for words in (
         "No size was measured.",
         "No row has a figure to draw.",
         "The file holds no findings.",
     ):
-        assert words in said
+        assert words in page_texts
     parsed(page([("a.json", bare), ("b.json", bare)], {1: compare([("a", bare)], [("b", bare)])}))
 
 
@@ -246,8 +246,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    darker, lighter = sorted((luminance(one), luminance(other)))
+def contrast(first: str, other: str) -> float:
+    darker, lighter = sorted((luminance(first), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.cells import all_figures
-from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, Row, World
+from busbw.core.result import Cell, Ideal, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import comparison as text
 from busbw.report import summary
@@ -46,11 +46,11 @@ def precise(make: Make) -> Result:
 
     def cell(scale: float, stopped: str) -> Cell:
         samples = [scale * (90 + 8 * number % 21) / 100 for number in range(21)]
-        moved = 8e-6 / scale
+        bandwidth = 8e-6 / scale
         return Cell(
             scale,
-            moved,
-            moved,
+            bandwidth,
+            bandwidth,
             0,
             samples_s=samples,
             low_s=scale * 0.8,
@@ -61,12 +61,12 @@ def precise(make: Make) -> Result:
             stopped=stopped,
         )
 
-    made = [
-        Row(8, 2, "float", "sum", -1, cell(1e-5, "ok"), cell(1e-5, "ok"), 21),
-        Row(4096, 1024, "float", "sum", -1, cell(1e-3, "unstable"), None, 21),
+    rows = [
+        ResultRow(8, 2, "float", "sum", -1, cell(1e-5, "ok"), cell(1e-5, "ok"), 21),
+        ResultRow(4096, 1024, "float", "sum", -1, cell(1e-3, "unstable"), None, 21),
     ]
     result = make(
-        made,
+        rows,
         ideal=Ideal(4e9, "Ring", "NVLink", "why"),
         endpoint_ideal=Ideal(8e9, "endpoint-optimal", "NVLink", "why"),
     )
@@ -76,23 +76,23 @@ def precise(make: Make) -> Result:
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12), st.integers(4, 12))
 def test_an_axis_has_two_ticks_at_least_and_no_more_than_asked(
-    one: float, other: float, most: int
+    first: float, other: float, limit: int
 ) -> None:
-    low, high = ends([one, other], 0.04, 0.08)
-    found = ticks(low, high, most)
-    assert 2 <= len(found) <= most
-    assert all(low <= value <= high for value in found)
-    assert low < min(one, other) <= max(one, other) < high
+    low, high = ends([first, other], 0.04, 0.08)
+    axis_ticks = ticks(low, high, limit)
+    assert 2 <= len(axis_ticks) <= limit
+    assert all(low <= value <= high for value in axis_ticks)
+    assert low < min(first, other) <= max(first, other) < high
     axis = Axis(low, high, 300, 20)
-    assert 300 >= axis.at(min(one, other)) >= axis.at(max(one, other)) >= 20
+    assert 300 >= axis.at(min(first, other)) >= axis.at(max(first, other)) >= 20
 
 
 @given(st.integers(1, 1 << 40), st.integers(1, 1 << 40), st.integers(4, 11))
-def test_sizes_are_marked_at_powers_of_two(one: int, other: int, most: int) -> None:
-    low, high = ends([one, other], 0.02, 0.02)
-    found = size_ticks(low, high, most)
-    assert 1 <= len(found) <= most
-    assert all(size & (size - 1) == 0 and low <= size <= high for size in found)
+def test_sizes_are_marked_at_powers_of_two(first: int, other: int, limit: int) -> None:
+    low, high = ends([first, other], 0.02, 0.02)
+    axis_ticks = size_ticks(low, high, limit)
+    assert 1 <= len(axis_ticks) <= limit
+    assert all(size & (size - 1) == 0 and low <= size <= high for size in axis_ticks)
 
 
 def test_ticks_are_round_and_as_dense_as_there_is_room() -> None:
@@ -145,17 +145,17 @@ def test_the_interval_of_busbw_is_that_of_the_time_turned_round(precise: Result)
 
 
 def test_bounds_are_lines_and_one_line_where_files_share_them(precise: Result, make: Make) -> None:
-    alone = [
+    bound_texts = [
         words(rule)
         for rule in marked(marked(plots([ReportInput(0, "r", precise)])[0], "wide")[0], "rule")
     ]
-    assert alone == ["endpoint ideal 8", "ideal 4"]
+    assert bound_texts == ["endpoint ideal 8", "ideal 4"]
     shared = plots(
         [ReportInput(0, "a", precise), ReportInput(1, "b", make()), ReportInput(2, "c", precise)]
     )[0]
-    found = marked(marked(shared, "wide")[0], "rule")
-    assert [words(rule) for rule in found] == ["A C endpoint ideal 8", "A C ideal 4"]
-    assert [rule.get("class") for rule in found] == ["rule", "rule"]
+    rules = marked(marked(shared, "wide")[0], "rule")
+    assert [words(rule) for rule in rules] == ["A C endpoint ideal 8", "A C ideal 4"]
+    assert [rule.get("class") for rule in rules] == ["rule", "rule"]
 
 
 def test_the_launch_cost_is_drawn_where_it_was_measured(precise: Result, make: Make) -> None:
@@ -165,16 +165,16 @@ def test_the_launch_cost_is_drawn_where_it_was_measured(precise: Result, make: M
     assert marked(plots([ReportInput(0, "r", make())])[1], "launch") == []
 
 
-def test_what_has_no_place_on_a_logarithmic_axis_is_left_out(
+def test_values_without_a_logarithm_are_left_out(
     make: Make, make_cell: Callable[..., Cell]
 ) -> None:
     bad = [
-        Row(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20)
+        ResultRow(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20)
         for size, time, busbw in ((0, 1, 1), (8, math.nan, 1))
     ]
     good = [
-        Row(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20),
-        Row(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20),
+        ResultRow(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20),
+        ResultRow(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20),
     ]
     bandwidth, time = (
         marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", make(bad + good))])
@@ -231,24 +231,24 @@ def test_a_classic_table_has_no_columns_of_precise_timing(make: Make) -> None:
     assert table[3] == ["1 MiB", "float", "out of place", "21.19 us", "20", "49.49", "49.49", "0"]
 
 
-def test_roots_stand_in_the_table_of_a_rooted_collective_alone(make: Make) -> None:
+def test_only_the_table_of_a_rooted_collective_has_roots(make: Make) -> None:
     titles = grid(rows(make(spec={"collective": "broadcast"})))[0]
     assert "root" in titles
     assert "op" not in titles
 
 
-def test_wrong_elements_are_told_one_by_one(precise: Result) -> None:
+def test_wrong_elements_are_listed_one_by_one(precise: Result) -> None:
     cell = precise.rows[0].in_place
     assert cell is not None
     cell.wrong, cell.mismatches = 30, [Mismatch(rank, 7, "1.5", "nan", 1) for rank in range(30)]
-    found = rows(precise)
-    items = [words(item) for item in found.iter("li")]
+    page_rows = rows(precise)
+    items = [words(item) for item in page_rows.iter("li")]
     assert (
         items[0]
         == "8 B float in place: rank 0 got nan instead of 1.5 at element 7; 1 wrong on this rank"
     )
     assert items[20:] == ["and 10 more"]
-    assert len(marked(found, "wrong")) == 1
+    assert len(marked(page_rows, "wrong")) == 1
 
 
 def faster(result: Result, factor: float) -> Result:
@@ -261,10 +261,12 @@ def faster(result: Result, factor: float) -> Result:
 
 
 def test_files_stand_side_by_side_with_ratio_and_verdict(precise: Result) -> None:
-    named = [("a.json", precise), ("b.json", faster(precise, 2))]
-    found = {1: compare([named[0]], [named[1]])}
-    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
-    table = grid(comparison(inputs, found)[-1])
+    named_results = [("a.json", precise), ("b.json", faster(precise, 2))]
+    comparisons = {1: compare([named_results[0]], [named_results[1]])}
+    inputs = [
+        ReportInput(index, name, result) for index, (name, result) in enumerate(named_results)
+    ]
+    table = grid(comparison(inputs, comparisons)[-1])
     assert table[0] == ["", "A a.json", "B b.json"]
     assert table[1] == [
         "size",
@@ -285,13 +287,15 @@ def test_files_stand_side_by_side_with_ratio_and_verdict(precise: Result) -> Non
 def test_page_and_terminal_judge_in_the_same_words(
     make: Make, precise: Result, sampled: bool
 ) -> None:
-    one = precise if sampled else make()
-    named = [("a.json", one), ("b.json", faster(one, 2))]
-    judged = compare(named[:1], named[1:])
+    result = precise if sampled else make()
+    named_results = [("a.json", result), ("b.json", faster(result, 2))]
+    judged = compare(named_results[:1], named_results[1:])
     notes = " ".join(
         map(
             words,
-            comparison([ReportInput(i, *file) for i, file in enumerate(named)], {1: judged})[:-1],
+            comparison(
+                [ReportInput(i, *file) for i, file in enumerate(named_results)], {1: judged}
+            )[:-1],
         )
     )
     for line in (text.summary(judged), *text.closing(judged)):
@@ -309,25 +313,27 @@ def test_repeats_have_own_rows_and_one_median_when_compared(make: Make) -> None:
                 row.out_of_place.time_s = scale * (1 + repeat) * 1e-5
         return make([row for part in parts for row in part], spec={"sampling": {"repeats": 3}})
 
-    one, other = repeated(1), repeated(3)
-    table = grid(rows(one))
+    first, other = repeated(1), repeated(3)
+    table = grid(rows(first))
     column = table[0].index("repeat")
     assert [line[column] for line in table[1::2]] == ["0", "0", "1", "1", "2", "2"]
-    named = [("a", one), ("b", other)]
-    inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
-    box = comparison(inputs, {1: compare(named[:1], named[1:])})[-1]
+    named_results = [("a", first), ("b", other)]
+    inputs = [
+        ReportInput(index, name, result) for index, (name, result) in enumerate(named_results)
+    ]
+    box = comparison(inputs, {1: compare(named_results[:1], named_results[1:])})[-1]
     lines = grid(box)[2:]
     assert [line[0] for line in lines] == ["8 B", "8 B", "1 MiB", "1 MiB"]
     assert lines[0][4:6] == ["20.00 us", "60.00 us"]
 
 
 def test_cells_of_one_side_have_no_ratio(make: Make) -> None:
-    one, other = make(), make()
+    first, other = make(), make()
     other.rows.pop(0)
     table = grid(
         comparison(
-            [ReportInput(0, "a", one), ReportInput(1, "b", other)],
-            {1: compare([("a", one)], [("b", other)])},
+            [ReportInput(0, "a", first), ReportInput(1, "b", other)],
+            {1: compare([("a", first)], [("b", other)])},
         )[-1]
     )
     assert [line[-2:] for line in table[2:]] == [["–", "unmatched"]] * 2 + [["1.000x", "same"]] * 2
@@ -335,26 +341,26 @@ def test_cells_of_one_side_have_no_ratio(make: Make) -> None:
 
 def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(make: Make) -> None:
     eight = World([*make().world.devices] * 4, 8)
-    made = [
+    results = [
         make(),
         make(spec={"collective": "all_gather"}),
         make(library=Library("sim")),
         make(),
         make(library=Library("sim"), world=eight),
     ]
-    made += [make(library=Library("")), make(library=Library("sim"))]
-    inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(made)]
+    results += [make(library=Library("")), make(library=Library("sim"))]
+    inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(results)]
     assert [[source.letter for source in group] for group in alike(inputs)] == [
         ["A", "D", "F"],
         ["B"],
         ["C", "G"],
         ["E"],
     ]
-    found = {
-        index: compare([("x", made[base])], [("y", made[index])])
+    comparisons = {
+        index: compare([("x", results[base])], [("y", results[index])])
         for base, index in ((0, 3), (0, 5), (2, 6))
     }
-    assert [words(one) for one in summary.sentence(inputs, found)] == [
+    assert [words(sentence) for sentence in summary.sentence(inputs, comparisons)] == [
         "D compared with A: none of 4 cells slower, 0 faster.",
         "F compared with A: none of 4 cells slower, 0 faster.",
         "B is not compared with A: AllGather against AllReduce.",
@@ -362,13 +368,13 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
         "G compared with C: none of 4 cells slower, 0 faster.",
         "E is not compared with A: sim engine against nccl engine, 8 ranks against 2 ranks.",
     ]
-    _, note, box = comparison([inputs[2], inputs[6]], found)
+    _, note, box = comparison([inputs[2], inputs[6]], comparisons)
     assert words(note).startswith(
         "G (called B here) compared with C (called A here): none of 4 cells slower"
     )
     assert grid(box)[0] == ["", "C 2.json", "G 6.json"]
     root = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(
-        page(list(zip("abcdefg", made, strict=True)), found)
+        page(list(zip("abcdefg", results, strict=True)), comparisons)
     )
     legends = [
         "".join(figure.itertext())
@@ -383,14 +389,14 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
     ]
 
 
-def test_the_machine_and_the_run_are_told(make: Make) -> None:
+def test_the_machine_and_the_run_are_described(make: Make) -> None:
     result = make(
         environment={"NCCL_DEBUG": "INFO"},
         errors=["no room"],
         complete=False,
         reduced_max_bytes=1 << 20,
     )
-    said = " ".join(words(part) for part in machine(result))
+    page_text = " ".join(words(part) for part in machine(result))
     for piece in (
         "2 ranks in 1 process",
         "node1.example.org",
@@ -398,7 +404,7 @@ def test_the_machine_and_the_run_are_told(make: Make) -> None:
         "2.28.9",
         "NCCL_DEBUG",
     ):
-        assert piece in said
+        assert piece in page_text
     text = " ".join(words(part) for part in run(result))
     for piece in (
         "./build/all_reduce_perf",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.terminal import COLUMNS
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.history import comparison
@@ -57,12 +58,14 @@ def test_columns_go_in_the_stated_order(precise: Result) -> None:
     everything = titles(None)
     assert titles(98) == everything
     for limit in range(97, 50, -1):
-        gone = [
+        dropped = [
             title
             for title in table.DROP_ORDER
             if title in everything and title not in titles(limit)
         ]
-        assert gone == [title for title in table.DROP_ORDER if title in everything][: len(gone)]
+        assert (
+            dropped == [title for title in table.DROP_ORDER if title in everything][: len(dropped)]
+        )
     assert titles(80) == [title for title in everything if title not in ("launch", "skew", "algbw")]
     assert {"size", "time", "busbw", "wrong"} <= set(titles(30))
 
@@ -104,30 +107,34 @@ def test_comparisons_trainings_and_plans_fit_80_columns(
 
 
 def in_terminal(*words: str, columns: int, **environ: str) -> str:
-    """What `busbw` writes to a terminal."""
-    shown, stdout = pty.openpty()
-    where = {
+    """The output of `busbw` on a terminal."""
+    controller, stdout = pty.openpty()
+    environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
         "COLUMNS": str(columns),
         "TERM": "xterm",
         **environ,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "busbw", *words], stdout=stdout, env=where, timeout=60, check=False
+    result = subprocess.run(
+        [sys.executable, "-m", "busbw", *words],
+        stdout=stdout,
+        env=environment,
+        timeout=60,
+        check=False,
     )
     os.close(stdout)
     text = b""
     while True:
         try:
-            chunk = os.read(shown, 1 << 16)
+            chunk = os.read(controller, 1 << 16)
         except OSError:
             break
         if not chunk:
             break
         text += chunk
-    os.close(shown)
-    assert done.returncode == 0
+    os.close(controller)
+    assert result.returncode == 0
     return text.decode().replace("\r\n", "\n")
 
 
@@ -137,6 +144,6 @@ def test_a_terminal_has_colours_and_its_own_width(width: int) -> None:
     assert max(map(len, ESCAPE.sub("", text).splitlines())) <= width
 
 
-def test_the_terminal_that_mpirun_gives_a_rank_is_none() -> None:
+def test_the_pseudo_terminal_of_mpirun_does_not_count_as_a_terminal() -> None:
     text = in_terminal("show", FILE, columns=60, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
-    assert text == view("table").render(read(Path(FILE).read_bytes(), FILE))
+    assert text == view("table", COLUMNS).render(read(Path(FILE).read_bytes(), FILE))

@@ -1,5 +1,5 @@
-"""Any file with a result in it is recognised by what it holds; one that holds none is refused
-with what was seen.
+"""Any file with a result is recognized by its contents; one without is refused with a description
+of them.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ def test_each_format_is_recognised(make: Make) -> None:
     result = make()
     assert read(results.render(result).encode(), "a") == result
     for text in (nccl_tests_json.render(result), view("nccl-tests").render(result)):
-        again = read(text.encode(), "a")
-        assert [row.size_bytes for row in again.rows] == [8, 1048576]
-        assert again.spec.collective == "all_reduce"
-        assert again.complete
+        reread = read(text.encode(), "a")
+        assert [row.size_bytes for row in reread.rows] == [8, 1048576]
+        assert reread.spec.collective == "all_reduce"
+        assert reread.complete
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b" \n", "run.log: the file is empty"),
         (
@@ -63,11 +63,11 @@ def test_each_format_is_recognised(make: Make) -> None:
         (b'{"x": ' + b"9" * 5000 + b"}", "JSON: "),
     ],
 )
-def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -> None:
+def test_anything_else_is_refused_with_source_and_hint(data: bytes, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(data, "run.log")
     assert caught.value.message.startswith("run.log: ")
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.hint
 
 
@@ -128,7 +128,7 @@ def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         yield from places(value, (*path, key))
 
 
-def spoiled(result: Result) -> Iterator[Result]:
+def damaged(result: Result) -> Iterator[Result]:
     """What is read from a result's file with junk in one place, for every place and junk that is
     not refused.
     """
@@ -147,11 +147,11 @@ def spoiled(result: Result) -> Iterator[Result]:
 def test_a_training_or_plan_with_junk_is_refused_or_shown(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    read_again = spoiled(request.getfixturevalue(kind))
+    read_again = damaged(request.getfixturevalue(kind))
     assert (
         sum(
-            all(render(again, name) is not None for name in ("table", "json"))
-            for again in read_again
+            all(render(reread, name) is not None for name in ("table", "json"))
+            for reread in read_again
         )
         > 200
     )
@@ -164,20 +164,20 @@ def test_a_result_with_junk_is_refused_or_shown_in_every_view(make: Make) -> Non
             assert cell
             cell.samples_s, cell.skipped = [1e-5, 2e-5, 3e-5], 1
     assert (
-        sum(all(view.render(again) is not None for view in VIEWS) for again in spoiled(result))
+        sum(all(view.render(reread) is not None for view in VIEWS) for reread in damaged(result))
         > 500
     )
 
 
-def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
+def test_figures_that_are_not_numbers_are_rendered(make: Make) -> None:
     result = make()
     cell = result.rows[0].out_of_place
     assert cell
     cell.algbw, cell.busbw, cell.time_s = float("inf"), float("nan"), 0.0
-    again = read(results.render(result).encode(), "r.json")
+    reread = read(results.render(result).encode(), "r.json")
     for row in VIEWS:
-        assert row.render(again) == row.render(result)
-    assert "nan" in view("nccl-tests").render(again)
+        assert row.render(reread) == row.render(result)
+    assert "nan" in view("nccl-tests").render(reread)
 
 
 def test_the_collective_can_be_given(make: Make) -> None:
@@ -205,20 +205,20 @@ def test_a_collective_other_than_the_files_own_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")],
 )
-def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
+def test_figures_below_0_are_refused(make: Make, field: str, message: str) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1]["in_place"][field] = "-1"
     with pytest.raises(
-        UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "
+        UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(message)}; "
     ):
         read(json.dumps(document).encode(), "a.json")
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("size", -1, "row 1: a size of -1"),
         ("size", 1 << 63, "row 1: a size of 9223372036854775808"),
@@ -228,17 +228,17 @@ def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
     ],
 )
 def test_counts_that_no_program_has_are_refused(
-    make: Make, field: str, value: int, said: str
+    make: Make, field: str, value: int, message: str
 ) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1][field] = value
     with pytest.raises(UsageError) as caught:
         read(json.dumps(document).encode(), "a.json")
-    assert caught.value.message.startswith(f"a.json: {said}; ")
+    assert caught.value.message.startswith(f"a.json: {message}; ")
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
-def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: float) -> None:
+def test_an_invalid_number_of_wrong_values_is_refused(make: Make, value: float) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1]["in_place"]["nwrong"] = value
     with pytest.raises(
@@ -249,7 +249,7 @@ def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: flo
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         (
             "transport",
@@ -262,14 +262,14 @@ def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: flo
     ],
 )
 def test_a_plan_of_another_version_is_refused(
-    planned: Result, field: str, value: object, said: str
+    planned: Result, field: str, value: object, message: str
 ) -> None:
     assert planned.plan
     setattr(planned.plan.exchanges[1], field, value)
     with pytest.raises(UsageError) as caught:
         read(results.render(planned).encode(), "p.json")
     assert caught.value.message.startswith(
-        f"p.json: the plan's exchange by int8: {said}; it begins with "
+        f"p.json: the plan's exchange by int8: {message}; it begins with "
     )
     assert caught.value.hint
 
@@ -297,7 +297,7 @@ def test_samples_of_a_real_run(recorded: Path) -> None:
     assert cell.samples_s[0] == pytest.approx(1540.320039e-6)
 
 
-def test_options_that_only_the_arguments_tell(make: Make) -> None:
+def test_options_known_only_from_the_arguments(make: Make) -> None:
     argv = ["/x/all_reduce_perf_mpi", "-z3", "--average=3", "--report_t", "1", "-N", "0x2"]
     result = make(argv=argv, spec={"blocking": 1})
     spec = read(nccl_tests_json.render(result).encode(), "x").spec
@@ -316,7 +316,7 @@ def test_older_versions_with_their_misspelling(make: Make) -> None:
     assert result.complete
 
 
-def test_secrets_of_the_environment_do_not_come_along(make: Make) -> None:
+def test_secrets_of_the_environment_are_dropped(make: Make) -> None:
     document = nccl_tests_json.render(
         make(environment={"NCCL_DEBUG": "INFO", "API_TOKEN": "hunter2"})
     )
@@ -332,13 +332,15 @@ def test_a_broken_row_is_named(make: Make) -> None:
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) -> None:
-    whole = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
+    content = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
     ends = [
-        index for index in range(len(whole)) if whole.startswith(b'"actual_iterations": 20', index)
+        index
+        for index in range(len(content))
+        if content.startswith(b'"actual_iterations": 20', index)
     ]
     # From here on config is whole; before it there is nothing to keep.
-    cut = data.draw(st.integers(whole.index(b'"results"'), len(whole) - 1))
-    result = read(whole[:cut], "cut.json")
+    cut = data.draw(st.integers(content.index(b'"results"'), len(content) - 1))
+    result = read(content[:cut], "cut.json")
     assert not result.complete
     assert len(result.rows) in {
         sum(end + 23 <= cut for end in ends),
@@ -351,10 +353,10 @@ def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) 
 
 
 def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> None:
-    whole = (recorded / REAL).read_bytes()
+    content = (recorded / REAL).read_bytes()
     with pytest.raises(UsageError, match="config"):
-        read(whole[:60], "cut.json")
-    assert read(whole[: whole.index(b'"results"')], "cut.json").rows == []
+        read(content[:60], "cut.json")
+    assert read(content[: content.index(b'"results"')], "cut.json").rows == []
 
 
 RCCL = [
@@ -387,9 +389,9 @@ RCCL = [
         "numCycle, collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time,"
         " algbw, busbw, #wrong\n"
         + "".join(
-            f"0, AllGather, 4, 4, 1, {one['size']}, float, none, {one['inPlace']}, 10.5, 2.0,"
+            f"0, AllGather, 4, 4, 1, {row['size']}, float, none, {row['inPlace']}, 10.5, 2.0,"
             " 1.5, 0\n"
-            for one in RCCL
+            for row in RCCL
         ),
     ],
     ids=["list", "lines", "csv"],

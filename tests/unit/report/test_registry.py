@@ -1,4 +1,4 @@
-"""Every view is in the table of views, and none looks at all rows to print one."""
+"""Every view is in the table of views, and none needs all rows to print one."""
 
 import importlib
 import pkgutil
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.measure import formats
 from busbw.report.registry import VIEWS, View, view
 
@@ -22,8 +22,8 @@ def test_every_module_that_prints_rows_is_registered() -> None:
         for module in modules
         if hasattr(module, "render") or hasattr(module, "header")
     }
-    own = {"busbw.measure.formats.table_rich"}  # not of a result
-    assert rendering - own <= {
+    exempt = {"busbw.measure.formats.table_rich"}  # not of a result
+    assert rendering - exempt <= {
         function.__module__ for row in VIEWS for function in (row.header, row.row, row.footer)
     }
 
@@ -37,19 +37,17 @@ def test_names_are_unique_and_found() -> None:
 
 
 @pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
-def test_a_view_that_streams_writes_its_rows_as_they_come(
-    row: View, make: Callable[..., Result]
-) -> None:
+def test_a_streaming_view_writes_each_row_at_once(row: View, make: Callable[..., Result]) -> None:
     result = make()
     assert bool(row.row(result, result.rows[0])) == row.streams
     # Titles come before there are rows, so they must not depend on them.
     assert row.header(make([])) == row.header(result)
 
 
-class Unseen(list[Row]):
+class Unseen(list[ResultRow]):
     """Rows that fail when they are iterated."""
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ResultRow]:
         raise AssertionError("one row was printed by going through all of them")
 
 
@@ -57,7 +55,7 @@ class Unseen(list[Row]):
 @pytest.mark.parametrize(
     "spec", [{}, {"op": "max"}, {"sampling": {"repeats": 3}}], ids=["sum", "max", "repeats"]
 )
-def test_a_row_is_printed_without_a_look_at_the_others(
+def test_a_row_is_printed_independently_of_the_others(
     row: View, spec: dict[str, object], make: Callable[..., Result]
 ) -> None:
     """Else a sweep of n rows takes n x n steps to print."""

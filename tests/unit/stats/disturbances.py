@@ -26,37 +26,37 @@ CVS = (0.005, 0.02, 0.05)  # of the noise of a sample
 BETWEEN = 400  # samples of other cells between two visits: 25 of them, with 16 each
 
 
-def noise(dice: random.Random, cv: float) -> float:
+def noise(rng: random.Random, cv: float) -> float:
     """A factor with a median of 1."""
-    return math.exp(dice.gauss(0, cv))
+    return math.exp(rng.gauss(0, cv))
 
 
-def constant(_dice: random.Random) -> Levels:
+def constant(_rng: random.Random) -> Levels:
     return itertools.repeat(1.0)
 
 
 def head(samples: int, level: float) -> Regime:
     """A level for so many samples, then 1 for good."""
-    return lambda _dice: itertools.chain(itertools.repeat(level, samples), itertools.repeat(1.0))
+    return lambda _rng: itertools.chain(itertools.repeat(level, samples), itertools.repeat(1.0))
 
 
-def late_step(dice: random.Random) -> Levels:
-    return head(dice.randint(60, 4000), dice.choice((0.03, 0.7, 1.3, 30.0)))(dice)
+def late_step(rng: random.Random) -> Levels:
+    return head(rng.randint(60, 4000), rng.choice((0.03, 0.7, 1.3, 30.0)))(rng)
 
 
 def autocorrelated(keep: float, cv: float) -> Regime:
-    def levels(dice: random.Random) -> Levels:
-        state = dice.gauss(0, 1)
+    def levels(rng: random.Random) -> Levels:
+        state = rng.gauss(0, 1)
         while True:
             yield math.exp(cv * state)
-            state = keep * state + math.sqrt(1 - keep * keep) * dice.gauss(0, 1)
+            state = keep * state + math.sqrt(1 - keep * keep) * rng.gauss(0, 1)
 
     return levels
 
 
 def sine(amplitude: float, period: int) -> Regime:
-    def levels(dice: random.Random) -> Levels:
-        start = dice.random()
+    def levels(rng: random.Random) -> Levels:
+        start = rng.random()
         for number in itertools.count():
             yield 1 + amplitude * math.sin(2 * math.pi * (number / period + start))
 
@@ -68,13 +68,13 @@ def pink(cv: float, octaves: int = 13) -> Regime:
     ... samples.
     """
 
-    def levels(dice: random.Random) -> Levels:
-        each = cv / math.sqrt(octaves)
-        parts = [dice.gauss(0, each) for _ in range(octaves)]
-        for number in itertools.count(dice.randrange(1 << octaves)):
+    def levels(rng: random.Random) -> Levels:
+        octave_cv = cv / math.sqrt(octaves)
+        parts = [rng.gauss(0, octave_cv) for _ in range(octaves)]
+        for number in itertools.count(rng.randrange(1 << octaves)):
             for octave in range(octaves):
                 if number % (1 << octave) == 0:
-                    parts[octave] = dice.gauss(0, each)
+                    parts[octave] = rng.gauss(0, octave_cv)
             yield math.exp(sum(parts))
 
     return levels
@@ -83,23 +83,23 @@ def pink(cv: float, octaves: int = 13) -> Regime:
 def modes(dwell: float, other: float) -> Regime:
     """Two levels in turn, each for so many samples on average."""
 
-    def levels(dice: random.Random) -> Levels:
-        level = dice.choice((1.0, other))
+    def levels(rng: random.Random) -> Levels:
+        level = rng.choice((1.0, other))
         while True:
-            yield from itertools.repeat(level, 1 + int(dice.expovariate(1 / dwell)))
+            yield from itertools.repeat(level, 1 + int(rng.expovariate(1 / dwell)))
             level = other if level == 1.0 else 1.0
 
     return levels
 
 
-def at_random(dice: random.Random) -> Levels:
-    share, other = dice.uniform(0.25, 0.75), dice.choice((1.2, 3.0, 300.0))
+def at_random(rng: random.Random) -> Levels:
+    share, other = rng.uniform(0.25, 0.75), rng.choice((1.2, 3.0, 300.0))
     while True:
-        yield other if dice.random() < share else 1.0
+        yield other if rng.random() < share else 1.0
 
 
-def drift(dice: random.Random) -> Levels:
-    by = dice.choice((-0.0002, -0.00005, 0.00001, 0.00005, 0.0002))
+def drift(rng: random.Random) -> Levels:
+    by = rng.choice((-0.0002, -0.00005, 0.00001, 0.00005, 0.0002))
     return (math.exp(by * number) for number in itertools.count())
 
 
@@ -144,15 +144,15 @@ def trial(regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN)
     """The sampling loop, where between two visits about `between` samples of other cells are
     taken, in another order each time.
     """
-    dice = random.Random(seed)
-    levels, cv = regime(dice), dice.choice(CVS)
-    moments = (level * noise(dice, cv) for level in levels)
+    rng = random.Random(seed)
+    levels, cv = regime(rng), rng.choice(CVS)
+    moments = (level * noise(rng, cv) for level in levels)
     visits: list[list[float]] = []
     away: list[list[float]] = []
     decision = Decision(more=first(sampling, VISIT_S / SAMPLES_PER_VISIT))
     while decision.more:
         visits.append(list(itertools.islice(moments, decision.more)))
-        away.append(list(itertools.islice(moments, round(between * dice.uniform(0.5, 1.5)))))
+        away.append(list(itertools.islice(moments, round(between * rng.uniform(0.5, 1.5)))))
         decision = next_step(visits, sampling, sum(map(len, visits)) * VISIT_S / SAMPLES_PER_VISIT)
     counted = [*visits[decision.dropped :], *away[decision.dropped :]]
     return Trial(visits, decision, median(itertools.chain.from_iterable(counted)))

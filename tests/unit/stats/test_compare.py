@@ -1,4 +1,4 @@
-"""What is compared with what, and the verdict on each cell."""
+"""Which runs and cells are compared, and the verdict on each cell."""
 
 import importlib.util
 import math
@@ -15,32 +15,39 @@ from busbw.core.alltoallv import traffic
 from busbw.core.cells import CellKey, cells
 from busbw.core.comparison import ComparedCell, Comparison, Verdict
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.report.read import read
 from busbw.stats.compare import Named, compare
-from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict
+from busbw.stats.judging import (
+    MEANS_S,
+    MEANS_SHARE,
+    RELEVANT_DIFFERENCE,
+    Limits,
+    independent,
+    verdict,
+)
 from busbw.stats.rank_tests import Shift
 
 ROOT = Path(__file__).parents[3]
 MIB = 1 << 20
 
 
-def result(*rows: Row, collective: str = "all_reduce", **fields: object) -> Result:
+def result(*rows: ResultRow, collective: str = "all_reduce", **fields: object) -> Result:
     return msgspec.structs.replace(
         Result(SweepSpec(collective=collective), rows=list(rows), complete=True), **fields
     )
 
 
-def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
+def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> ResultRow:
     second = None if in_place is None else Cell(in_place, 1e9, 1e9)
-    return Row(size, size // 4, "float", "sum", -1, Cell(seconds, 1e9, 1e9), second, 20)
+    return ResultRow(size, size // 4, "float", "sum", -1, Cell(seconds, 1e9, 1e9), second, 20)
 
 
-def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
+def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> ResultRow:
     middle = sorted(samples[dropped:])[len(samples[dropped:]) // 2]
-    return Row(
+    return ResultRow(
         size,
         size // 4,
         "float",
@@ -52,7 +59,7 @@ def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
     )
 
 
-def one(*rows: Row) -> list[Named]:
+def one_result(*rows: ResultRow) -> list[Named]:
     return [("file.json", result(*rows))]
 
 
@@ -67,7 +74,9 @@ def draws(seed: int, count: int, middle: float, cv: float = 0.01) -> list[float]
 
 
 def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
-    cell = only(compare(one(sampled(draws(1, 16, 1e-3))), one(sampled(draws(2, 16, 1.08e-3)))))
+    cell = only(
+        compare(one_result(sampled(draws(1, 16, 1e-3))), one_result(sampled(draws(2, 16, 1.08e-3))))
+    )
     assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (
         Verdict.SLOWER,
         "samples",
@@ -83,14 +92,18 @@ def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
 
 
 def test_a_slowdown_within_tolerance_is_slower_but_not_beyond_it() -> None:
-    sides = one(sampled(draws(1, 30, 1e-3))), one(sampled(draws(2, 30, 1.035e-3)))
+    sides = one_result(sampled(draws(1, 30, 1e-3))), one_result(sampled(draws(2, 30, 1.035e-3)))
     assert only(compare(*sides)).verdict is Verdict.SLOWER
     assert compare(*sides).beyond() == []
     assert len(compare(*sides, Limits(tolerance=0.025)).beyond()) == 1
 
 
 def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
-    cell = only(compare(one(sampled(draws(1, 400, 1e-3))), one(sampled(draws(2, 400, 1.008e-3)))))
+    cell = only(
+        compare(
+            one_result(sampled(draws(1, 400, 1e-3))), one_result(sampled(draws(2, 400, 1.008e-3)))
+        )
+    )
     assert cell.p is not None
     assert cell.p < 1e-6
     assert cell.verdict is Verdict.SAME
@@ -100,7 +113,10 @@ def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
 def test_as_many_samples_as_a_run_takes_are_compared(counts: tuple[int, int]) -> None:
     """Their arrangements are more than a float can count."""
     cell = only(
-        compare(one(sampled(draws(1, counts[0], 1e-3))), one(sampled(draws(2, counts[1], 1.2e-3))))
+        compare(
+            one_result(sampled(draws(1, counts[0], 1e-3))),
+            one_result(sampled(draws(2, counts[1], 1.2e-3))),
+        )
     )
     assert (cell.a_count, cell.b_count) == counts
     assert cell.verdict is Verdict.SLOWER
@@ -109,7 +125,10 @@ def test_as_many_samples_as_a_run_takes_are_compared(counts: tuple[int, int]) ->
 def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
     assert (
         only(
-            compare(one(sampled(draws(1, 8, 1e-3, 0.3))), one(sampled(draws(2, 8, 1e-3, 0.3))))
+            compare(
+                one_result(sampled(draws(1, 8, 1e-3, 0.3))),
+                one_result(sampled(draws(2, 8, 1e-3, 0.3))),
+            )
         ).verdict
         is Verdict.AMBIGUOUS
     )
@@ -117,14 +136,14 @@ def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
 
 def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
     warming = sampled([5e-3] * 8 + draws(1, 16, 1e-3), dropped=8)
-    cell = only(compare(one(warming), one(sampled(draws(2, 16, 1e-3)))))
+    cell = only(compare(one_result(warming), one_result(sampled(draws(2, 16, 1e-3)))))
     assert (cell.verdict, cell.a_count) == (Verdict.SAME, 16)
 
 
-def visited(level_s: Sequence[float], seed: int) -> Row:
+def visited(level_s: Sequence[float], seed: int) -> ResultRow:
     """A row whose visits, of eight samples each, are at these levels."""
-    dice = random.Random(seed)
-    visits = [[level * dice.lognormvariate(0, 0.001) for _ in range(8)] for level in level_s]
+    rng = random.Random(seed)
+    visits = [[level * rng.lognormvariate(0, 0.001) for _ in range(8)] for level in level_s]
     row = sampled([sample for visit in visits for sample in visit])
     assert row.out_of_place
     row.out_of_place.visits = [8] * len(visits)
@@ -136,34 +155,37 @@ def test_runs_are_expected_to_differ_as_visits_do() -> None:
         [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
         [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
     )
-    assert only(compare(one(visited(steady, 1)), one(visited(other, 2)))).verdict is Verdict.SLOWER
-    wild, higher = (
+    assert (
+        only(compare(one_result(visited(steady, 1)), one_result(visited(other, 2)))).verdict
+        is Verdict.SLOWER
+    )
+    noisy, higher = (
         [1e-3 * (1 + 0.04 * (i % 3)) for i in range(9)],
         [1.09e-3 * (1 + 0.04 * (i % 3)) for i in range(9)],
     )
-    found = compare(one(visited(wild, 3)), one(visited(higher, 4)))
-    assert only(found).verdict is Verdict.AMBIGUOUS
-    assert found.notes[-1].endswith(
+    comparison = compare(one_result(visited(noisy, 3)), one_result(visited(higher, 4)))
+    assert only(comparison).verdict is Verdict.AMBIGUOUS
+    assert comparison.notes[-1].endswith(
         "busbw run --repeats 4 on each side decides, or busbw compare --run"
     )
 
 
-def test_stored_runs_say_how_much_runs_differ() -> None:
+def test_stored_runs_give_the_variation_between_runs() -> None:
     steady, other = (
         [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
         [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
     )
-    a, b = one(visited(steady, 1)), one(visited(other, 2))
+    a, b = one_result(visited(steady, 1)), one_result(visited(other, 2))
     (key,) = (cell.key for cell in compare(a, b).cells)
 
     def stored(spread: float, runs: int) -> dict[int, dict[CellKey, float]]:
-        dice = random.Random(5)
-        return {run: {key: 1e-3 * dice.lognormvariate(0, spread)} for run in range(runs)}
+        rng = random.Random(5)
+        return {run: {key: 1e-3 * rng.lognormvariate(0, spread)} for run in range(runs)}
 
     assert only(compare(a, b, earlier=stored(0.002, 5))).verdict is Verdict.SLOWER
-    apart = compare(a, b, earlier=stored(0.05, 5))
-    assert only(apart).verdict is Verdict.AMBIGUOUS
-    assert apart.notes[0].startswith("5 stored runs of this machine and sweep differ by ")
+    compared = compare(a, b, earlier=stored(0.05, 5))
+    assert only(compared).verdict is Verdict.AMBIGUOUS
+    assert compared.notes[0].startswith("5 stored runs of this machine and sweep differ by ")
     assert only(compare(a, b, earlier=stored(0.05, 2))).verdict is Verdict.SLOWER, (
         "two runs say nothing"
     )
@@ -171,20 +193,24 @@ def test_stored_runs_say_how_much_runs_differ() -> None:
 
 def test_more_cells_ask_for_more_evidence_of_each() -> None:
     quick, slow = draws(1, 6, 1e-3, 0.001), draws(2, 6, 1.2e-3, 0.001)
-    assert only(compare(one(sampled(quick)), one(sampled(slow)))).verdict is Verdict.SLOWER
-    many = [8 << i for i in range(30)]
-    whole = compare(
-        one(*(sampled(quick, size) for size in many)), one(*(sampled(slow, size) for size in many))
+    assert (
+        only(compare(one_result(sampled(quick)), one_result(sampled(slow)))).verdict
+        is Verdict.SLOWER
     )
-    assert whole.of(Verdict.AMBIGUOUS) == whole.cells
-    assert whole.notes == [
+    sizes = [8 << i for i in range(30)]
+    comparison = compare(
+        one_result(*(sampled(quick, size) for size in sizes)),
+        one_result(*(sampled(slow, size) for size in sizes)),
+    )
+    assert comparison.of(Verdict.AMBIGUOUS) == comparison.cells
+    assert comparison.notes == [
         "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over"
         " all cells: 7 per side are needed"
     ]
 
 
 @pytest.mark.parametrize(
-    ("a_s", "b_s", "said"),
+    ("a_s", "b_s", "expected"),
     [
         (1e-3, 1.04e-3, Verdict.SAME),
         (1e-3, 0.97e-3, Verdict.SAME),
@@ -196,25 +222,25 @@ def test_more_cells_ask_for_more_evidence_of_each() -> None:
     ],
 )
 def test_single_means_differ_only_beyond_their_usual_variation(
-    a_s: float, b_s: float, said: Verdict
+    a_s: float, b_s: float, expected: Verdict
 ) -> None:
-    comparison = compare(one(mean(a_s)), one(mean(b_s)))
+    comparison = compare(one_result(mean(a_s)), one_result(mean(b_s)))
     cell = only(comparison)
-    assert (cell.verdict, cell.by, cell.p) == (said, "means", None)
+    assert (cell.verdict, cell.by, cell.p) == (expected, "means", None)
     assert comparison.signs is not None
 
 
 def test_recorded_pairs_stay_within_the_usual_variation() -> None:
     folder = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
     pairs = 0
-    others = [
+    other_runs = [
         f"other_runs/{name}_{i}" for name in ("earlier", "pinned", "second") for i in (1, 2, 3)
     ]
     for names in (
         [f"compat_{i}" for i in (1, 2, 3)],
         [f"run_{i}" for i in (1, 2, 3)],
         [f"beside_c/compat_{i}" for i in range(1, 6)],
-        others,
+        other_runs,
     ):
         runs = [dict(cells(read((folder / f"{name}.json").read_bytes(), name))) for name in names]
         for i, first in enumerate(runs):
@@ -229,7 +255,7 @@ def test_recorded_pairs_stay_within_the_usual_variation() -> None:
 def test_single_means_are_tested_by_signs_over_the_sweep() -> None:
     rows = [mean(1e-3 * (i + 1), 8 << i) for i in range(12)]
     slower = [mean(1.03e-3 * (i + 1), 8 << i) for i in range(12)]
-    comparison = compare(one(*rows), one(*slower))
+    comparison = compare(one_result(*rows), one_result(*slower))
     assert len(comparison.of(Verdict.SAME)) == 12
     assert comparison.signs is not None
     assert (comparison.signs.longer, comparison.signs.shorter, comparison.signs.p) == (
@@ -237,7 +263,10 @@ def test_single_means_are_tested_by_signs_over_the_sweep() -> None:
         0,
         2 / 4096,
     )
-    assert compare(one(sampled(draws(1, 9, 1.0))), one(sampled(draws(2, 9, 1.0)))).signs is None
+    assert (
+        compare(one_result(sampled(draws(1, 9, 1.0))), one_result(sampled(draws(2, 9, 1.0)))).signs
+        is None
+    )
 
 
 def runs(seed: int, middles: list[float], spread: float = 0.003) -> list[Named]:
@@ -276,15 +305,15 @@ def test_repeats_count_as_runs_except_incomplete_ones() -> None:
     assert {(cell.by, cell.a_count, cell.b_count) for cell in comparison.cells} == {("runs", 6, 5)}
 
 
-def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
+def test_too_few_runs_are_inconclusive_and_the_needed_number_is_named() -> None:
     comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3))
     assert not comparison.has_verdict()
     assert comparison.notes == [
         "3 and 3 runs cannot show a difference at 95 % confidence, only at 90 %: 4 per side can"
     ]
-    surer = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
-    assert surer.of(Verdict.SLOWER) == surer.cells
-    assert surer.notes == []
+    relaxed = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
+    assert relaxed.of(Verdict.SLOWER) == relaxed.cells
+    assert relaxed.notes == []
 
 
 def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
@@ -296,7 +325,7 @@ def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
         mean(1e-3, 32),
     )
     compared = compare([("a", a)], [("b", b)]).cells
-    said = [
+    verdicts = [
         (
             cell.key.size_bytes,
             cell.key.dtype,
@@ -306,7 +335,7 @@ def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
         )
         for cell in compared
     ]
-    assert said == [
+    assert verdicts == [
         (8, "float", "out_of_place", 0, "same"),
         (8, "float", "in_place", 0, "unmatched"),
         (16, "float", "out_of_place", 0, "same"),
@@ -318,8 +347,10 @@ def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
 
 
 @pytest.mark.parametrize("time_s", [0.0, math.nan, math.inf])
-def test_a_time_that_is_none_matches_nothing(time_s: float) -> None:
-    assert only(compare(one(mean(time_s)), one(mean(1e-3)))).verdict is Verdict.UNMATCHED
+def test_a_missing_time_matches_nothing(time_s: float) -> None:
+    assert (
+        only(compare(one_result(mean(time_s)), one_result(mean(1e-3)))).verdict is Verdict.UNMATCHED
+    )
 
 
 def test_files_of_different_collectives_are_refused_by_name() -> None:
@@ -355,7 +386,7 @@ def test_runs_of_different_counts_are_refused_with_both() -> None:
     assert only(compare(runs[1:], runs[1:])).verdict is not Verdict.UNMATCHED
 
 
-def test_what_limits_a_comparison_is_said() -> None:
+def test_limits_of_a_comparison_are_noted() -> None:
     wrong = result(mean(1e-3), out_of_bounds=3)
     broken = result(
         mean(1e-3), complete=False, spec=SweepSpec(collective="all_reduce", sampling=Sampling())
@@ -369,7 +400,7 @@ def test_what_limits_a_comparison_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "low", "high", "p", "said"),
+    ("ratio", "low", "high", "p", "expected"),
     [
         (1.03, 1.02, 1.04, 0.01, Verdict.SLOWER),
         (1.03, 1.02, 1.04, 0.06, Verdict.SAME),
@@ -381,20 +412,20 @@ def test_what_limits_a_comparison_is_said() -> None:
     ],
 )
 def test_the_rule(
-    ratio: float, low: float | None, high: float | None, p: float, said: Verdict
+    ratio: float, low: float | None, high: float | None, p: float, expected: Verdict
 ) -> None:
-    assert verdict(Shift(p, ratio, low, high), Limits()) is said
-    assert RELEVANT == 0.02
+    assert verdict(Shift(p, ratio, low, high), Limits()) is expected
+    assert RELEVANT_DIFFERENCE == 0.02
 
 
-def test_neighbours_that_are_alike_count_as_fewer_samples() -> None:
+def test_correlated_neighbors_count_as_fewer_samples() -> None:
     draw, state, alike = random.Random(5), 0.0, []
     for _ in range(400):
         state = 0.8 * state + 0.6 * draw.gauss(0, 1)
         alike.append(1 + state / 100)
     assert len(independent(alike)) in range(400 // 20, 400 // 9)  # 0.8^14 is 5 %
-    apart = draws(6, 400, 1.0)
-    assert independent(apart) == apart
+    independent_draws = draws(6, 400, 1.0)
+    assert independent(independent_draws) == independent_draws
     assert independent([]) == []
 
 
@@ -418,8 +449,10 @@ def test_equal_sweeps_raise_false_alarms_no_more_than_stated(rates: ModuleType) 
 
 
 def test_one_size_slower_by_3_percent_is_found(rates: ModuleType) -> None:
-    found = sum(map(rates.found, rates.adaptive_pairs(random.Random(3), 100, slower=1.03, cv=0.01)))
-    assert found >= 95
+    detected = sum(
+        map(rates.found, rates.adaptive_pairs(random.Random(3), 100, slower=1.03, cv=0.01))
+    )
+    assert detected >= 95
 
 
 @pytest.mark.parametrize(
@@ -441,7 +474,7 @@ def test_one_run_on_an_overloaded_host_decides_nothing(
         devices = [Device(rank, rank, "h1", rank, bus, "any") for rank in range(2)]
         return Result(
             SweepSpec(collective="all_reduce"),
-            rows=[Row(8, 2, "float", "sum", -1, cell, None, 20)],
+            rows=[ResultRow(8, 2, "float", "sum", -1, cell, None, 20)],
             world=World(devices, 2),
             library=Library("mpi"),
             topology=Topology([Host("h1", cpus=cpus, running=running)]),

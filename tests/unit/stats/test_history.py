@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from busbw.core.cells import CellKey, cells
-from busbw.core.history import EARLIEST, Basis, Check, Standing, machine
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.history import MIN_RUNS, Basis, Check, Standing, machine
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history.run_keys import alike, digest, stored
 from busbw.stats.history import _nearest, check, needed
@@ -36,7 +36,7 @@ def run(
     rows = []
     for i in range(sizes):
         time_s = 1e-4 * 2.718281828 ** (drift + draw.gauss(0, spread)) * (slower or {}).get(i, 1.0)
-        rows.append(Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
+        rows.append(ResultRow(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20))
     return Result(SweepSpec(collective="all_reduce"), rows=rows, complete=True)
 
 
@@ -52,10 +52,10 @@ def checked(new: Result, count: int = 19, confidence: float = 0.95, seed: int = 
     return check(new, earlier(random.Random(seed), count), confidence)
 
 
-def test_a_size_that_became_slower_is_named_with_what_it_was() -> None:
-    found = checked(run(random.Random(9), {7: 1.3}))
-    assert found.standing is Standing.SLOWER
-    (cell,) = [cell for cell in found.cells if cell.slower]
+def test_a_size_that_became_slower_is_named_with_its_former_time() -> None:
+    regression = checked(run(random.Random(9), {7: 1.3}))
+    assert regression.standing is Standing.SLOWER
+    (cell,) = [cell for cell in regression.cells if cell.slower]
     assert cell.key.size_bytes == 8 << 7
     assert cell.ratio == pytest.approx(1.3, abs=0.06)
     assert cell.low_s < cell.median_s < cell.high_s < cell.time_s
@@ -70,26 +70,30 @@ def test_a_run_like_the_others_or_faster_is_fine() -> None:
 def test_the_runs_needed_for_a_check_by_order(confidence: float, count: int) -> None:
     assert needed(confidence) == count
     slow = run(random.Random(9), {7: 5.0})
-    found = checked(slow, count, confidence)
-    assert (found.standing, found.basis) == (Standing.SLOWER, Basis.ORDER)
+    regression = checked(slow, count, confidence)
+    assert (regression.standing, regression.basis) == (Standing.SLOWER, Basis.ORDER)
     fewer = checked(slow, count - 1, confidence)
-    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > EARLIEST else Basis.NONE, count)
+    assert (fewer.basis, fewer.needed) == (Basis.SPREAD if count > MIN_RUNS else Basis.NONE, count)
 
 
 def test_three_runs_show_a_large_change_and_two_do_not() -> None:
     slow = run(random.Random(9), {7: 3.0})
-    found = checked(slow, 3)
-    assert (found.standing, found.basis, found.alarm) == (Standing.SLOWER, Basis.SPREAD, 0.05)
-    assert [cell.key.size_bytes for cell in found.cells if cell.slower] == [8 << 7]
-    two = checked(slow, 2)
-    assert (two.standing, two.basis) == (Standing.UNKNOWN, Basis.NONE)
-    assert not any(cell.slower for cell in two.cells)
+    regression = checked(slow, 3)
+    assert (regression.standing, regression.basis, regression.alarm) == (
+        Standing.SLOWER,
+        Basis.SPREAD,
+        0.05,
+    )
+    assert [cell.key.size_bytes for cell in regression.cells if cell.slower] == [8 << 7]
+    two_runs = checked(slow, 2)
+    assert (two_runs.standing, two_runs.basis) == (Standing.UNKNOWN, Basis.NONE)
+    assert not any(cell.slower for cell in two_runs.cells)
 
 
 def test_few_runs_are_fine_only_if_no_cell_can_be_slower_by_more_than_the_tolerance() -> None:
     past, new = earlier(random.Random(1), 6), run(random.Random(9))
-    most = [cell.most for cell in check(new, past, 0.95, 0.1).cells]
-    limit = max(value for value in most if value is not None) - 1
+    bounds = [cell.most for cell in check(new, past, 0.95, 0.1).cells]
+    limit = max(value for value in bounds if value is not None) - 1
     assert 0.02 < limit < 1
     assert check(new, past, 0.95, limit + 1e-6).standing is Standing.FINE
     assert check(new, past, 0.95, limit - 1e-6).standing is Standing.UNKNOWN
@@ -101,9 +105,9 @@ def test_few_runs_are_fine_only_if_no_cell_can_be_slower_by_more_than_the_tolera
 def test_one_unusual_run_does_not_make_a_slow_size_fine(at: int, by: float) -> None:
     past, slow = earlier(random.Random(1), 19), run(random.Random(9), {7: 1.3})
     past[5] = times(run(random.Random(5), {at: by}))
-    found = check(slow, past, 0.95)
-    assert (found.standing, found.unusual) == (Standing.UNKNOWN, [5])
-    assert [cell.key.size_bytes for cell in found.cells if cell.far] == [8 << 7]
+    regression = check(slow, past, 0.95)
+    assert (regression.standing, regression.unusual) == (Standing.UNKNOWN, [5])
+    assert [cell.key.size_bytes for cell in regression.cells if cell.far] == [8 << 7]
     assert check(run(random.Random(9)), past, 0.95).standing is Standing.FINE
     del past[5]
     assert check(slow, past, 0.95).standing is Standing.SLOWER
@@ -111,23 +115,23 @@ def test_one_unusual_run_does_not_make_a_slow_size_fine(at: int, by: float) -> N
 
 def test_an_unusual_run_among_few_is_named() -> None:
     past = earlier(random.Random(1), 5) | {5: times(run(random.Random(5), {7: 9.0}))}
-    found = check(run(random.Random(9), {7: 1.3}), past, 0.95)
-    assert (found.standing, found.unusual) == (Standing.UNKNOWN, [5])
+    regression = check(run(random.Random(9), {7: 1.3}), past, 0.95)
+    assert (regression.standing, regression.unusual) == (Standing.UNKNOWN, [5])
 
 
 def test_a_size_that_is_slow_in_many_runs_is_usual() -> None:
     past = earlier(random.Random(1), 15) | {
         i: times(run(random.Random(i), {7: 2.0})) for i in range(15, 19)
     }
-    found = check(run(random.Random(9), {7: 1.6}), past, 0.95)
-    assert (found.standing, found.unusual) == (Standing.FINE, [])
+    regression = check(run(random.Random(9), {7: 1.6}), past, 0.95)
+    assert (regression.standing, regression.unusual) == (Standing.FINE, [])
 
 
-def test_times_that_are_all_equal_are_no_spread() -> None:
-    same = {i: times(run(random.Random(1))) for i in range(3)}
-    found = check(run(random.Random(1), {7: 1.5}), same, 0.95)
-    assert found.standing is Standing.UNKNOWN
-    assert {cell.most for cell in found.cells} == {None}
+def test_equal_times_give_no_spread() -> None:
+    past = {i: times(run(random.Random(1))) for i in range(3)}
+    regression = check(run(random.Random(1), {7: 1.5}), past, 0.95)
+    assert regression.standing is Standing.UNKNOWN
+    assert {cell.most for cell in regression.cells} == {None}
 
 
 def test_enormous_spreads_do_not_overflow() -> None:
@@ -151,12 +155,14 @@ def rates() -> Iterator[ModuleType]:
     del sys.modules["history_rates"]
 
 
-@pytest.mark.parametrize(("kind", "most"), [("normal", 0.02), ("skewed", 0.07)])
+@pytest.mark.parametrize(("kind", "highest"), [("normal", 0.02), ("skewed", 0.07)])
 def test_false_alarms_with_few_runs_are_as_rare_as_recorded(
-    rates: ModuleType, kind: str, most: float
+    rates: ModuleType, kind: str, highest: float
 ) -> None:
     for runs in (3, 5):
-        assert rates.alarms(rates.checks(random.Random(4), getattr(rates, kind), runs, 60)) <= most
+        assert (
+            rates.alarms(rates.checks(random.Random(4), getattr(rates, kind), runs, 60)) <= highest
+        )
 
 
 def test_no_history_at_all_is_unknown() -> None:
@@ -173,17 +179,17 @@ def test_runs_that_lack_a_cell_or_its_time_do_not_count() -> None:
     assert check(run(random.Random(9)), past, 0.95).runs == list(range(19))
     past[3][key] = float("nan")
     del past[5][key]
-    found = check(run(random.Random(9)), past, 0.95)
-    assert found.runs == [i for i in range(19) if i not in (3, 5)]
-    assert found.basis is Basis.SPREAD
+    regression = check(run(random.Random(9)), past, 0.95)
+    assert regression.runs == [i for i in range(19) if i not in (3, 5)]
+    assert regression.basis is Basis.SPREAD
 
 
 def test_false_alarms_over_the_whole_sweep_are_as_rare_as_stated() -> None:
     draw, alarms, trials = random.Random(3), 0, 300
     for _ in range(trials):
-        found = check(run(draw), {i: times(run(draw)) for i in range(20)}, 0.95)
-        alarms += found.standing is Standing.SLOWER
-        assert found.alarm == pytest.approx(1 / 21)
+        regression = check(run(draw), {i: times(run(draw)) for i in range(20)}, 0.95)
+        alarms += regression.standing is Standing.SLOWER
+        assert regression.alarm == pytest.approx(1 / 21)
     assert alarms / trials <= 1 / 21 + 0.034  # 2.8 standard deviations
 
 
@@ -194,9 +200,9 @@ def test_repeats_of_a_run_count_by_their_median() -> None:
         for repeat, by in ((1, {7: 9.0}), (2, {}))
         for row in run(random.Random(8), by).rows
     ]
-    found = checked(msgspec.structs.replace(new, rows=[*new.rows, *slow]))
-    assert len(found.cells) == 20
-    assert found.standing is Standing.FINE
+    regression = checked(msgspec.structs.replace(new, rows=[*new.rows, *slow]))
+    assert len(regression.cells) == 20
+    assert regression.standing is Standing.FINE
 
 
 def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
@@ -213,8 +219,8 @@ def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
 
 def test_only_complete_correct_runs_of_one_kind_are_compared() -> None:
     result = run(random.Random(1))
-    own = stored(result, NOW)
-    assert alike(own, result)
+    stored_run = stored(result, NOW)
+    assert alike(stored_run, result)
     spec = SweepSpec(collective="all_reduce", sampling=Sampling())
     for other in (
         msgspec.structs.replace(result, complete=False),
@@ -247,19 +253,26 @@ def test_the_nearest_sizes_of_a_cell_are_five_of_its_own_series() -> None:
     spread = {key: 1.0 / key.size_bytes for key in keys} | {
         msgspec.structs.replace(keys[3], placement="in_place"): 9.0
     }
-    found = {key.size_bytes: [round(1 / value) for value in _nearest(spread, key)] for key in keys}
-    assert found[8] == found[16] == found[32] == [8, 16, 32, 64, 128]
-    assert (found[64], found[128]) == ([16, 32, 64, 128, 256], [32, 64, 128, 256, 512])
-    assert found[256] == found[512] == found[1024] == [64, 128, 256, 512, 1024]
+    nearest_sizes = {
+        key.size_bytes: [round(1 / value) for value in _nearest(spread, key)] for key in keys
+    }
+    assert nearest_sizes[8] == nearest_sizes[16] == nearest_sizes[32] == [8, 16, 32, 64, 128]
+    assert (nearest_sizes[64], nearest_sizes[128]) == (
+        [16, 32, 64, 128, 256],
+        [32, 64, 128, 256, 512],
+    )
+    assert (
+        nearest_sizes[256] == nearest_sizes[512] == nearest_sizes[1024] == [64, 128, 256, 512, 1024]
+    )
     assert _nearest(dict.fromkeys(keys[:2], 1.0), keys[1]) == [1.0, 1.0]
 
 
 def test_a_probability_is_at_most_one_and_the_tolerance_belongs_to_it() -> None:
     cells = checked(run(random.Random(9), dict.fromkeys(range(20), 0.9)), 4).cells
     assert max(cell.p for cell in cells) == 1.0
-    one = msgspec.structs.replace(cells[0], most=1.1)
+    cell = msgspec.structs.replace(cells[0], most=1.1)
     assert (
-        one.within(0.1),
-        one.within(0.09),
-        msgspec.structs.replace(one, most=None).within(9.0),
+        cell.within(0.1),
+        cell.within(0.09),
+        msgspec.structs.replace(cell, most=None).within(9.0),
     ) == (True, False, False)

@@ -19,10 +19,10 @@ from busbw.stats.intervals import (
 )
 
 SHAPES: dict[str, tuple[Callable[[random.Random], float], float]] = {
-    "lognormal 2 %": (lambda dice: math.exp(dice.gauss(0, 0.02)), 1.0),
-    "exponential": (lambda dice: dice.expovariate(1), math.log(2)),
-    "uniform": (lambda dice: dice.random(), 0.5),
-    "heavy tails": (lambda dice: dice.gauss(0, 1) / math.sqrt(dice.expovariate(1)), 0.0),
+    "lognormal 2 %": (lambda rng: math.exp(rng.gauss(0, 0.02)), 1.0),
+    "exponential": (lambda rng: rng.expovariate(1), math.log(2)),
+    "uniform": (lambda rng: rng.random(), 0.5),
+    "heavy tails": (lambda rng: rng.gauss(0, 1) / math.sqrt(rng.expovariate(1)), 0.0),
 }
 
 
@@ -40,38 +40,38 @@ def test_exact_and_approximate_coverage_meet() -> None:
 
 @pytest.mark.parametrize("n", [6, 7, 8, 10, 16, 33, 200])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_interval_covers_what_it_says(shape: str, n: int) -> None:
+def test_the_interval_covers_as_often_as_stated(shape: str, n: int) -> None:
     draw, true = SHAPES[shape]
-    dice = random.Random(n)
-    found = [interval([draw(dice) for _ in range(n)], 0.95) for _ in range(2000)]
+    rng = random.Random(n)
+    intervals = [interval([draw(rng) for _ in range(n)], 0.95) for _ in range(2000)]
     # a few samples may look correlated by chance: then nothing is stated
-    stated = [one for one in found if one is not None]
+    stated = [bounds for bounds in intervals if bounds is not None]
     assert len(stated) >= 1900
     assert 0.93 <= sum(low <= true <= high for low, high in stated) / len(stated) <= 0.97
 
 
 def test_correlated_samples_make_it_wider() -> None:
-    dice, value, alike = random.Random(3), 0.0, []
+    rng, value, alike = random.Random(3), 0.0, []
     for _ in range(400):
-        value = 0.8 * value + dice.gauss(0, 1)
+        value = 0.8 * value + rng.gauss(0, 1)
         alike.append(value)
-    shuffled = dice.sample(alike, len(alike))
-    wide, narrow = interval(alike, 0.95), interval(shuffled, 0.95)
-    assert wide is not None
+    shuffled = rng.sample(alike, len(alike))
+    wide_interval, narrow = interval(alike, 0.95), interval(shuffled, 0.95)
+    assert wide_interval is not None
     assert narrow is not None
-    assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
+    assert wide_interval[1] - wide_interval[0] > 2 * (narrow[1] - narrow[0])
 
 
 def test_an_autoregression_is_covered() -> None:
-    dice, hits = random.Random(5), 0
+    rng, hits = random.Random(5), 0
     for _ in range(400):
-        value, series = dice.gauss(0, 1 / math.sqrt(1 - 0.36)), []
+        value, series = rng.gauss(0, 1 / math.sqrt(1 - 0.36)), []
         for _ in range(150):
-            value = 0.6 * value + dice.gauss(0, 1)
+            value = 0.6 * value + rng.gauss(0, 1)
             series.append(value)
-        found = interval(series, 0.95)
-        assert found is not None
-        hits += found[0] <= 0 <= found[1]
+        bounds = interval(series, 0.95)
+        assert bounds is not None
+        hits += bounds[0] <= 0 <= bounds[1]
     assert 0.90 <= hits / 400 <= 0.99
 
 
@@ -89,20 +89,20 @@ def test_correlation_of_known_series() -> None:
 def test_it_lies_around_the_median_within_the_samples(
     samples: list[float], confidence: float
 ) -> None:
-    found = interval(samples, confidence)
-    if found is None:
+    bounds = interval(samples, confidence)
+    if bounds is None:
         assert depth(len(samples), confidence) is None or correlation(samples) > 0.2
         return
-    low, high = found
+    low, high = bounds
     assert min(samples) <= low <= median(samples) * (1 + 1e-12)
     assert median(samples) * (1 - 1e-12) <= high <= max(samples)
 
 
 def test_the_interval_of_a_tail_covers_it() -> None:
-    dice, hits, true = random.Random(7), 0, -math.log(0.01)
+    rng, hits, true = random.Random(7), 0, -math.log(0.01)
     for _ in range(400):
-        found = quantile_interval([dice.expovariate(1) for _ in range(900)], 0.99, 0.95)
-        assert found is not None
-        hits += found[0] <= true <= found[1]
+        bounds = quantile_interval([rng.expovariate(1) for _ in range(900)], 0.99, 0.95)
+        assert bounds is not None
+        hits += bounds[0] <= true <= bounds[1]
     assert 0.92 <= hits / 400 <= 0.99
     assert quantile_interval([1.0] * 100, 0.99, 0.95) is None

@@ -1,4 +1,4 @@
-"""The rank tests agree with enumeration, and their intervals cover what they say."""
+"""The rank tests agree with enumeration, and their intervals cover as often as stated."""
 
 import math
 import random
@@ -34,28 +34,28 @@ def test_an_approximated_tail_is_not_below_the_exact_one() -> None:
 
 
 def test_complete_separation_of_8_and_8() -> None:
-    found = shift([1.00 + i / 1000 for i in range(8)], [1.03 + i / 1000 for i in range(8)], 0.95)
-    assert found.p == pytest.approx(2 / math.comb(16, 8))
-    assert found.ratio == pytest.approx(1.03, rel=2e-3)
-    assert found.low is not None
-    assert found.high is not None
-    assert 1.02 < found.low < found.ratio < found.high < 1.04
+    tested = shift([1.00 + i / 1000 for i in range(8)], [1.03 + i / 1000 for i in range(8)], 0.95)
+    assert tested.p == pytest.approx(2 / math.comb(16, 8))
+    assert tested.ratio == pytest.approx(1.03, rel=2e-3)
+    assert tested.low is not None
+    assert tested.high is not None
+    assert 1.02 < tested.low < tested.ratio < tested.high < 1.04
 
 
 def test_ratio_and_interval_are_order_statistics_of_the_ratios() -> None:
     a, b = [1.0, 2.0, 4.0, 8.0], [3.0, 5.0, 7.0, 11.0]
     ratios = sorted(y / x for x in a for y in b)
-    found = shift(a, b, 0.95)  # P(U <= 0) = 1/70 is below 2.5 %, P(U <= 1) = 2/70 is not
-    assert found.ratio == pytest.approx(math.sqrt(ratios[7] * ratios[8]))
-    assert (found.low, found.high) == (pytest.approx(ratios[0]), pytest.approx(ratios[-1]))
+    tested = shift(a, b, 0.95)  # P(U <= 0) = 1/70 is below 2.5 %, P(U <= 1) = 2/70 is not
+    assert tested.ratio == pytest.approx(math.sqrt(ratios[7] * ratios[8]))
+    assert (tested.low, tested.high) == (pytest.approx(ratios[0]), pytest.approx(ratios[-1]))
     narrower = shift(a, b, 0.9)  # P(U <= 1) = 2/70 is below 5 %, P(U <= 2) = 4/70 is not
     assert (narrower.low, narrower.high) == (pytest.approx(ratios[1]), pytest.approx(ratios[-2]))
 
 
 def test_three_and_three_have_no_interval_of_95_percent() -> None:
-    found = shift([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], 0.95)
-    assert (found.low, found.high) == (None, None)
-    assert found.p == pytest.approx(2 / 20)
+    tested = shift([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], 0.95)
+    assert (tested.low, tested.high) == (None, None)
+    assert tested.p == pytest.approx(2 / 20)
 
 
 def test_ties_from_a_coarse_clock_prove_no_difference() -> None:
@@ -74,33 +74,34 @@ def test_ties_from_a_coarse_clock_prove_no_difference() -> None:
 def test_the_test_agrees_with_the_interval_and_is_symmetric(
     a: list[float], b: list[float], confidence: float
 ) -> None:
-    there, back = shift(a, b, confidence), shift(b, a, confidence)
-    assert there.p == pytest.approx(back.p)
-    assert there.ratio == pytest.approx(1 / back.ratio, rel=1e-5)
-    if there.low is not None and there.high is not None:
-        assert there.low <= there.ratio * (1 + 1e-6)
-        assert there.ratio <= there.high * (1 + 1e-6)
+    forward, backward = shift(a, b, confidence), shift(b, a, confidence)
+    assert forward.p == pytest.approx(backward.p)
+    assert forward.ratio == pytest.approx(1 / backward.ratio, rel=1e-5)
+    if forward.low is not None and forward.high is not None:
+        assert forward.low <= forward.ratio * (1 + 1e-6)
+        assert forward.ratio <= forward.high * (1 + 1e-6)
         # not at its very edge
         if not (
-            there.low - 1e-5 < 1 < there.low + 1e-5 or there.high - 1e-5 < 1 < there.high + 1e-5
+            forward.low - 1e-5 < 1 < forward.low + 1e-5
+            or forward.high - 1e-5 < 1 < forward.high + 1e-5
         ):
-            assert (there.p <= level(confidence)) == (there.low > 1 or there.high < 1)
+            assert (forward.p <= level(confidence)) == (forward.low > 1 or forward.high < 1)
 
 
 @pytest.mark.parametrize(("m", "n"), [(8, 8), (16, 9), (6, 200)])
-def test_intervals_cover_the_true_ratio_as_often_as_they_say(m: int, n: int) -> None:
+def test_intervals_cover_the_true_ratio_as_often_as_stated(m: int, n: int) -> None:
     draw = random.Random(m * n)
-    covered, trials = 0, 400
+    covered_count, trials = 0, 400
     for _ in range(trials):
-        found = shift(
+        tested = shift(
             [draw.lognormvariate(0, 0.02) for _ in range(m)],
             [1.1 * draw.lognormvariate(0, 0.02) for _ in range(n)],
             0.95,
         )
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= 1.1 <= found.high
-    assert 0.925 <= covered / trials <= 0.99
+        assert tested.low is not None
+        assert tested.high is not None
+        covered_count += tested.low <= 1.1 <= tested.high
+    assert 0.925 <= covered_count / trials <= 0.99
 
 
 def test_holm_by_hand() -> None:

@@ -39,12 +39,12 @@ def visits(repeats: list[dict[str, Any]], start: int) -> list[list[float]]:
     interval at 95 %.
     """
     count = fewest_visits(SAMPLING)
-    apart = len(repeats) // count
-    return [one["samples_ns"][one["dropped"] :] for one in repeats[start::apart][:count]]
+    stride = len(repeats) // count
+    return [repeat["samples_ns"][repeat["dropped"] :] for repeat in repeats[start::stride][:count]]
 
 
 @cache
-def covered(name: str) -> float:
+def coverage_of(name: str) -> float:
     """The share of all cells of such visits whose interval covers the median of all samples of
     that size and placement.
     """
@@ -52,13 +52,15 @@ def covered(name: str) -> float:
     for places in read(name).values():
         for repeats in places.values():
             middle = statistics.median(
-                sample for one in repeats for sample in one["samples_ns"][one["dropped"] :]
+                sample for repeat in repeats for sample in repeat["samples_ns"][repeat["dropped"] :]
             )
-            every = [
+            intervals = [
                 reported_interval(visits(repeats, start), 0.95, TICK_NS)
                 for start in range(0, 28, 2)
             ]
-            hits += [found is not None and found[0] <= middle <= found[1] for found in every]
+            hits += [
+                bounds is not None and bounds[0] <= middle <= bounds[1] for bounds in intervals
+            ]
     assert len(hits) == 6 * 2 * 14
     return sum(hits) / len(hits)
 
@@ -75,4 +77,4 @@ def test_the_clock_counts_in_ticks(cells: Cells) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_intervals_of_visits_cover_pooled_medians_as_stated(name: str) -> None:
-    assert covered(name) >= 0.95
+    assert coverage_of(name) >= 0.95

@@ -20,7 +20,7 @@ FAST_S, SLOW_S = 0.9e-6, 328e-6
 def test_five_percent_are_right_at_least_as_often_as_stated(name: str) -> None:
     """benchmarks/visits_202611 has the rates of 300 trials: the least is 0.957."""
     trials = [trial(REGIMES[name], FIVE, seed) for seed in range(50)]
-    assert sum(made.wrong(FIVE) for made in trials) <= 5
+    assert sum(result.wrong(FIVE) for result in trials) <= 5
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,17 @@ def test_disturbances_that_end_do_not_make_a_cell_imprecise(name: str) -> None:
 @pytest.mark.parametrize("name", ["slow head of 50", "late step", "at random"])
 def test_a_precise_figure_lies_among_most_samples(name: str) -> None:
     for seed in range(30):
-        made = trial(REGIMES[name], FIVE, seed)
-        if made.decision.stopped != "ok":
+        result = trial(REGIMES[name], FIVE, seed)
+        if result.decision.stopped != "ok":
             continue
-        dropped, kept = made.visits[: made.decision.dropped], made.visits[made.decision.dropped :]
-        figure = median(value for visit in kept for value in visit)
-        near = sum(abs(value / figure - 1) < 0.15 for visit in kept for value in visit)
-        assert near > 0.75 * sum(map(len, kept))
-        assert len(dropped) <= MAX_DROPPED * len(made.visits)
+        dropped, kept_visits = (
+            result.visits[: result.decision.dropped],
+            result.visits[result.decision.dropped :],
+        )
+        figure = median(value for visit in kept_visits for value in visit)
+        near = sum(abs(value / figure - 1) < 0.15 for visit in kept_visits for value in visit)
+        assert near > 0.75 * sum(map(len, kept_visits))
+        assert len(dropped) <= MAX_DROPPED * len(result.visits)
         assert all(median(visit) > figure for visit in dropped), "only slower ones are left out"
 
 
@@ -67,9 +70,9 @@ def in_visits(samples: list[float], size: int = 10) -> list[list[float]]:
 @pytest.mark.parametrize("fixed", [0, 710])
 @pytest.mark.parametrize("counts", [(400, 310), (310, 400), (150, 560)])
 def test_a_fast_head_is_two_regimes_not_a_warm_up(counts: tuple[int, int], fixed: int) -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     samples = [
-        level * noise(dice, 0.02)
+        level * noise(rng, 0.02)
         for level, count in zip((FAST_S, SLOW_S), counts, strict=True)
         for _ in range(count)
     ]
@@ -89,8 +92,8 @@ def test_a_fixed_number_of_alternating_samples_is_unstable() -> None:
 @pytest.mark.parametrize("tick", [1 / 33, 1 / 80, 1 / 256])
 def test_ticks_of_a_coarse_clock_are_not_modes(tick: float) -> None:
     for seed in range(100):
-        dice = random.Random(seed)
-        samples = [round(noise(dice, 0.02) / tick) * tick for _ in range(dice.randint(24, 400))]
+        rng = random.Random(seed)
+        samples = [round(noise(rng, 0.02) / tick) * tick for _ in range(rng.randint(24, 400))]
         assert (
             next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0, tick).stopped
             == "fixed"
@@ -98,16 +101,16 @@ def test_ticks_of_a_coarse_clock_are_not_modes(tick: float) -> None:
 
 
 def test_wide_skewed_samples_are_hardly_ever_two_modes() -> None:
-    found = 0
+    bimodal_count = 0
     for seed in range(200):
-        dice = random.Random(seed)
-        samples = [dice.paretovariate(2) for _ in range(dice.randint(24, 800))]
-        found += (
+        rng = random.Random(seed)
+        samples = [rng.paretovariate(2) for _ in range(rng.randint(24, 800))]
+        bimodal_count += (
             next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0).stopped == "unstable"
         )
-    assert found <= 4
+    assert bimodal_count <= 4
 
 
 def test_the_true_median_is_that_of_the_whole_time() -> None:
-    made = trial(disturbances.head(10**6, 3.0), FIVE, 1)
-    assert made.true == pytest.approx(3.0, rel=0.02)
+    result = trial(disturbances.head(10**6, 3.0), FIVE, 1)
+    assert result.true == pytest.approx(3.0, rel=0.02)

@@ -43,13 +43,13 @@ def test_a_slower_new_run_stands_out_and_a_faster_one_does_not() -> None:
 def test_equal_runs_of_any_spread_give_no_difference() -> None:
     assert sweep_test([[1.0] * 8] * 5, 4, two_sided=True) == [1.0] * 5
     rows = [[1.0] * 8, [1.0] * 4 + [1.1] * 4]
-    constant, moved = sweep_test(rows, 4, two_sided=True)
+    constant, shifted = sweep_test(rows, 4, two_sided=True)
     assert constant == 1.0
-    assert moved == pytest.approx(2 / 70)
+    assert shifted == pytest.approx(2 / 70)
 
 
 @pytest.mark.parametrize(("runs", "first"), [(2, 1), (5, 0), (5, 5)])
-def test_without_two_sides_and_a_spread_nothing_is_told(runs: int, first: int) -> None:
+def test_without_two_sides_and_a_spread_there_is_no_result(runs: int, first: int) -> None:
     assert sweep_test([[float(i) for i in range(runs)]] * 3, first, two_sided=True) == [1.0] * 3
     assert sweep_test([], first, two_sided=True) == []
 
@@ -57,12 +57,12 @@ def test_without_two_sides_and_a_spread_nothing_is_told(runs: int, first: int) -
 def test_many_splits_are_sampled_and_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = noise(random.Random(3), 10, 12)
     rows[2] = [value + (0.02 if i >= 6 else 0) for i, value in enumerate(rows[2])]
-    whole = sweep_test(rows, 6, two_sided=True)
+    exact_p = sweep_test(rows, 6, two_sided=True)
     monkeypatch.setattr(rank_tests, "MAX_SPLITS", 500)
     sampled = sweep_test(rows, 6, two_sided=True)
     assert sampled == sweep_test(rows, 6, two_sided=True)
     assert sampled[2] < 0.02
-    assert [abs(p - q) < 0.1 for p, q in zip(whole, sampled, strict=True)] == [True] * 10
+    assert [abs(p - q) < 0.1 for p, q in zip(exact_p, sampled, strict=True)] == [True] * 10
 
 
 @pytest.mark.parametrize(

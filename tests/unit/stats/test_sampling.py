@@ -27,28 +27,28 @@ QUICK_S = 1e-5  # a sample
 
 def lognormal(cv: float) -> Draw:
     spread = math.sqrt(math.log(1 + cv * cv))
-    return lambda dice: math.exp(dice.gauss(0, spread))
+    return lambda rng: math.exp(rng.gauss(0, spread))
 
 
 def with_tail(cv: float) -> Draw:
     """One operation in twenty takes longer, by a fifth on average."""
     body = lognormal(cv)
-    return lambda dice: body(dice) * (1 + (dice.expovariate(5) if dice.random() < 0.05 else 0))
+    return lambda rng: body(rng) * (1 + (rng.expovariate(5) if rng.random() < 0.05 else 0))
 
 
 def quantised(cv: float) -> Draw:
     """As a clock of coarse ticks shows it."""
     body = lognormal(cv)
-    return lambda dice: round(body(dice) * 256) / 256
+    return lambda rng: round(body(rng) * 256) / 256
 
 
 def sampled(
-    draw: Draw, dice: random.Random, sampling: Sampling
+    draw: Draw, rng: random.Random, sampling: Sampling
 ) -> tuple[list[list[float]], Decision]:
     visits: list[list[float]] = []
     verdict = Decision(more=first(sampling, QUICK_S))
     while verdict.more:
-        visits.append([draw(dice) for _ in range(verdict.more)])
+        visits.append([draw(rng) for _ in range(verdict.more)])
         verdict = next_step(visits, sampling, QUICK_S * sum(map(len, visits)))
     return visits, verdict
 
@@ -64,24 +64,24 @@ def in_visits(samples: Sequence[float], count: int) -> list[list[float]]:
     [(lognormal(0.01), 300), (with_tail(0.02), 200), (quantised(0.02), 300)],
     ids=["1 %", "2 % and tail", "2 % in ticks"],
 )
-def test_intervals_cover_the_median_despite_repeated_looks(draw: Draw, trials: int) -> None:
+def test_intervals_cover_the_median_despite_repeated_checks(draw: Draw, trials: int) -> None:
     sampling = Sampling(precision=0.01, confidence=0.95)
     true = sorted(draw(random.Random(seed)) for seed in range(20001))[10000]
-    dice, hits = random.Random(11), 0
+    rng, hits = random.Random(11), 0
     for _ in range(trials):
-        visits, verdict = sampled(draw, dice, sampling)
-        found = reported_interval(visits[verdict.dropped :], sampling.confidence)
+        visits, verdict = sampled(draw, rng, sampling)
+        bounds = reported_interval(visits[verdict.dropped :], sampling.confidence)
         assert verdict.stopped == "ok"
-        assert found is not None
-        hits += found[0] <= true <= found[1]
+        assert bounds is not None
+        hits += bounds[0] <= true <= bounds[1]
     # of the trials themselves, twice their standard deviation
     slack = 2 * math.sqrt(0.95 * 0.05 / trials)
     assert hits / trials >= 0.95 - slack
 
 
 def test_quiet_samples_are_few() -> None:
-    dice = random.Random(1)
-    counts = sorted(len(sampled(lognormal(0.003), dice, Sampling())[0]) for _ in range(50))
+    rng = random.Random(1)
+    counts = sorted(len(sampled(lognormal(0.003), rng, Sampling())[0]) for _ in range(50))
     assert counts[25] == fewest_visits(Sampling()) == 8
     assert fewest_visits(Sampling(confidence=0.95)) == 7
 
@@ -98,41 +98,41 @@ def test_a_visit_has_fewer_samples_the_longer_they_take() -> None:
     assert [first(Sampling(fixed=number), 1.0) for number in (1, 8, 20)] == [1, 1, 3]
 
 
-def test_looks_are_few() -> None:
-    looks = [8]
-    while next_look(looks[-1]) > looks[-1]:
-        looks.append(next_look(looks[-1]))
-    assert looks == [8, 12, 18, 27, MAX_VISITS]
+def test_precision_is_checked_few_times() -> None:
+    look_visits = [8]
+    while next_look(look_visits[-1]) > look_visits[-1]:
+        look_visits.append(next_look(look_visits[-1]))
+    assert look_visits == [8, 12, 18, 27, MAX_VISITS]
     assert next_step([[1.0], [2.0]] * 5, Sampling(max_time_s=1e9), 1.0) == Decision(more=1), (
         "10 visits are no look"
     )
 
 
 def test_a_warm_up_is_left_out() -> None:
-    dice = random.Random(2)
+    rng = random.Random(2)
     cold = [[1.3 - 0.01 * i] * 4 for i in range(9)]
-    visits = [*cold, *([lognormal(0.01)(dice) for _ in range(4)] for _ in range(18))]
+    visits = [*cold, *([lognormal(0.01)(rng) for _ in range(4)] for _ in range(18))]
     dropped = warm_up(visits, 0.01)
     assert dropped >= 9
-    found = reported_interval(visits[dropped:], 0.99)
-    assert found is not None
-    assert found[0] < 1.0 < found[1] < 1.03
+    bounds = reported_interval(visits[dropped:], 0.99)
+    assert bounds is not None
+    assert bounds[0] < 1.0 < bounds[1] < 1.03
 
 
 def test_a_slower_first_visit_is_left_out() -> None:
-    dice = random.Random(3)
-    rest = [[lognormal(0.01)(dice) for _ in range(8)] for _ in range(8)]
-    assert warm_up([[1.2] * 8, *rest], 0.05) == 1
-    assert warm_up([[1.2] * 8, *rest], 0.3) == 0, "within the precision"
-    assert warm_up([[1.2], *([visit[0]] for visit in rest)], 0.05) == 0, (
+    rng = random.Random(3)
+    later_visits = [[lognormal(0.01)(rng) for _ in range(8)] for _ in range(8)]
+    assert warm_up([[1.2] * 8, *later_visits], 0.05) == 1
+    assert warm_up([[1.2] * 8, *later_visits], 0.3) == 0, "within the precision"
+    assert warm_up([[1.2], *([visit[0]] for visit in later_visits)], 0.05) == 0, (
         "a single sample may be slow by chance"
     )
-    assert warm_up([[1 / 1.2] * 8, *rest], 0.05) == 0
+    assert warm_up([[1 / 1.2] * 8, *later_visits], 0.05) == 0
 
 
-def test_noise_is_rarely_taken_for_a_warm_up() -> None:
-    dice = random.Random(3)
-    trials = ([[lognormal(0.03)(dice) for _ in range(4)] for _ in range(24)] for _ in range(300))
+def test_noise_is_rarely_mistaken_for_a_warm_up() -> None:
+    rng = random.Random(3)
+    trials = ([[lognormal(0.03)(rng) for _ in range(4)] for _ in range(24)] for _ in range(300))
     assert sum(warm_up(visits, 0.01) > 0 for visits in trials) <= 3
 
 
@@ -142,24 +142,24 @@ def test_a_drift_never_loses_more_than_half_nor_its_faster_head() -> None:
 
 
 def test_two_modes_are_found_and_stop_the_cell() -> None:
-    dice = random.Random(4)
-    samples = [(1.0 if dice.random() < 0.5 else 1.4) * lognormal(0.01)(dice) for _ in range(60)]
+    rng = random.Random(4)
+    samples = [(1.0 if rng.random() < 0.5 else 1.4) * lognormal(0.01)(rng) for _ in range(60)]
     modes = two_modes(samples, 0.01)
     assert modes is not None
     assert modes == (pytest.approx(1.0, rel=0.01), pytest.approx(1.4, rel=0.01))
-    assert two_modes([lognormal(0.02)(dice) for _ in range(500)], 0.01) is None
+    assert two_modes([lognormal(0.02)(rng) for _ in range(500)], 0.01) is None
     visits = in_visits(samples, 12)
     assert next_step(visits, Sampling(max_time_s=1e-9), 1.0).modes_s == modes
     assert next_step(visits, Sampling(fixed=60), 1.0).modes_s == modes
-    wide = next_step(visits, Sampling(precision=0.9), 1.0)
-    assert wide == Decision(stopped="ok"), "a gap is held to the precision"
+    decision = next_step(visits, Sampling(precision=0.9), 1.0)
+    assert decision == Decision(stopped="ok"), "a gap is held to the precision"
 
 
-def test_one_mode_is_hardly_ever_taken_for_two() -> None:
-    dice = random.Random(5)
+def test_one_mode_is_rarely_mistaken_for_two() -> None:
+    rng = random.Random(5)
     assert (
         sum(
-            two_modes([with_tail(0.02)(dice) for _ in range(40)], 0.01) is not None
+            two_modes([with_tail(0.02)(rng) for _ in range(40)], 0.01) is not None
             for _ in range(500)
         )
         <= 5
@@ -167,17 +167,23 @@ def test_one_mode_is_hardly_ever_taken_for_two() -> None:
 
 
 def test_the_reasons_to_stop() -> None:
-    dice = random.Random(6)
-    wild = [dice.expovariate(1) for _ in range(MAX_SAMPLES)]
+    rng = random.Random(6)
+    exponential = [rng.expovariate(1) for _ in range(MAX_SAMPLES)]
     assert (
-        next_step(in_visits(wild, MAX_VISITS), Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
+        next_step(in_visits(exponential, MAX_VISITS), Sampling(max_time_s=1e9), 1.0).stopped
+        == "unstable"
     )
-    assert next_step(in_visits(wild[:96], 12), Sampling(max_time_s=1.0), 0.9).stopped == "budget"
-    assert next_step(in_visits(wild[:96], 12), Sampling(max_time_s=1e9), 0.9).more == 16, (
+    assert (
+        next_step(in_visits(exponential[:96], 12), Sampling(max_time_s=1.0), 0.9).stopped
+        == "budget"
+    )
+    assert next_step(in_visits(exponential[:96], 12), Sampling(max_time_s=1e9), 0.9).more == 16, (
         "twice as many, as they vary within a visit"
     )
-    assert next_step(in_visits(wild[:20], 7), Sampling(fixed=20), 1.0) == Decision(stopped="fixed")
-    assert next_step(in_visits(wild[:12], 4), Sampling(fixed=20), 1.0) == Decision(more=2), (
+    assert next_step(in_visits(exponential[:20], 7), Sampling(fixed=20), 1.0) == Decision(
+        stopped="fixed"
+    )
+    assert next_step(in_visits(exponential[:12], 4), Sampling(fixed=20), 1.0) == Decision(more=2), (
         "8 in 4 visits"
     )
     assert next_step([[1.0]] * 3, Sampling(max_time_s=0.5), 3.0).stopped == "budget", (
@@ -186,10 +192,10 @@ def test_the_reasons_to_stop() -> None:
 
 
 def test_visits_that_differ_get_more_of_them_and_not_longer_ones() -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     visits = [
-        [level * lognormal(0.01)(dice) for _ in range(32)]
-        for level in (lognormal(0.03)(dice) for _ in range(8))
+        [level * lognormal(0.01)(rng) for _ in range(32)]
+        for level in (lognormal(0.03)(rng) for _ in range(8))
     ]
     assert next_step(visits, Sampling(max_time_s=1e9), 1.0).more == 32
 
@@ -206,8 +212,8 @@ def test_the_interval_is_that_of_the_visits_where_it_is_wider() -> None:
 
 
 def test_a_tail_needs_its_own_number() -> None:
-    sampling, dice = Sampling(tail=True, confidence=0.95, max_time_s=1e9), random.Random(9)
-    visits, verdict = sampled(lognormal(0.001), dice, sampling)
+    sampling, rng = Sampling(tail=True, confidence=0.95, max_time_s=1e9), random.Random(9)
+    visits, verdict = sampled(lognormal(0.001), rng, sampling)
     assert verdict.stopped == "ok"
     assert (
         quantile_interval([value for visit in visits for value in visit], 0.99, 0.95) is not None

@@ -26,12 +26,12 @@ def test_percentiles_are_nearest_rank() -> None:
     "name",
     ["all_reduce_2xH200_sockets_per_iteration", "all_reduce_2xH200_two_processes_per_iteration"],
 )
-def test_they_equal_what_nccl_tests_reported(recorded: Path, name: str) -> None:
+def test_percentiles_equal_those_of_nccl_tests(recorded: Path, name: str) -> None:
     for row in json.loads((recorded / "nccl_tests" / f"{name}.json").read_text())["results"]:
         for key in ("out_of_place_per_iter", "in_place_per_iter"):
             expected, spread = row[key], summary(row[key]["times_us"])
-            ours = (spread.min_s, spread.max_s, spread.p50_s, spread.p95_s, spread.p99_s)
-            assert ours == (
+            percentiles = (spread.min_s, spread.max_s, spread.p50_s, spread.p95_s, spread.p99_s)
+            assert percentiles == (
                 expected["min_us"],
                 expected["max_us"],
                 expected["p50_us"],

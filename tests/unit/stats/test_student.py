@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.stats.rounds import quantile, tail
+from busbw.stats.rounds import t_quantile, t_tail
 
 # Abramowitz and Stegun, table 26.10: one-sided 5 %, 0.5 %, 0.05 %.
 TABLE = {
@@ -17,15 +17,15 @@ TABLE = {
 
 @pytest.mark.parametrize("freedom", TABLE)
 def test_quantiles_of_the_table(freedom: int) -> None:
-    found = [quantile(share, freedom) for share in (0.05, 0.005, 0.0005)]
-    assert found == pytest.approx(list(TABLE[freedom]), rel=3e-4)
+    quantiles = [t_quantile(share, freedom) for share in (0.05, 0.005, 0.0005)]
+    assert quantiles == pytest.approx(list(TABLE[freedom]), rel=3e-4)
 
 
 @given(st.floats(1e-7, 0.5), st.integers(1, 60))
 def test_the_tail_of_a_quantile_is_its_share(share: float, freedom: int) -> None:
-    assert tail(quantile(share, freedom), freedom) == pytest.approx(share, rel=1e-5)
+    assert t_tail(t_quantile(share, freedom), freedom) == pytest.approx(share, rel=1e-5)
 
 
 @given(st.floats(-50, 50), st.integers(1, 60))
 def test_the_tails_are_symmetric(t: float, freedom: int) -> None:
-    assert tail(t, freedom) + tail(-t, freedom) == pytest.approx(1)
+    assert t_tail(t, freedom) + t_tail(-t, freedom) == pytest.approx(1)

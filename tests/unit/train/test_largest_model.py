@@ -37,7 +37,7 @@ SHAPE = GptShape(2, 128, 2, 256)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def alone():
+def single_rank_group():
     """A process group of one rank."""
     store = dist.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30))
     dist.init_process_group(
@@ -96,7 +96,7 @@ def test_a_limit_of_gpu_memory_needs_a_gpu():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("offlaod", "is not a way to keep states"),
         ("offload+share=1", "is not a setting of offload"),
@@ -107,8 +107,8 @@ def test_a_limit_of_gpu_memory_needs_a_gpu():
         (",", "names no method"),
     ],
 )
-def test_other_methods_are_refused(text, said):
-    with pytest.raises(UsageError, match=said):
+def test_other_methods_are_refused(text, message):
+    with pytest.raises(UsageError, match=message):
         methods.parse_all(text)
 
 
@@ -120,9 +120,9 @@ class Live(TorchDispatchMode):
         self._live = {parameter.untyped_storage()._cdata: 0 for parameter in net.parameters()}
         self._now = self.peak = 0
 
-    def __torch_dispatch__(self, function, types, arguments=(), named=None):
-        made = function(*arguments, **(named or {}))
-        for tensor in made if isinstance(made, tuple | list) else [made]:
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        output = function(*arguments, **(keywords or {}))
+        for tensor in output if isinstance(output, tuple | list) else [output]:
             if (
                 isinstance(tensor, torch.Tensor)
                 and (key := tensor.untyped_storage()._cdata) not in self._live
@@ -131,7 +131,7 @@ class Live(TorchDispatchMode):
                 self._now += self._live[key]
                 self.peak = max(self.peak, self._now)
                 weakref.finalize(tensor.untyped_storage(), self._drop, key)
-        return made
+        return output
 
     def _drop(self, key):
         self._now -= self._live.pop(key, 0)
@@ -153,7 +153,9 @@ def test_predicted_memory_is_that_of_the_tensors(
     shape = GptShape(layers, width, width // 64, vocabulary)
     net = Gpt(layers, width, shape.heads, vocabulary, sequence, recompute=recompute).bfloat16()
     for parameter in net.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda one: setattr(one, "grad", None))
+        parameter.register_post_accumulate_grad_hook(
+            lambda parameter: setattr(parameter, "grad", None)
+        )
     tokens = torch.randint(vocabulary, (batch, sequence))
     with Live(net) as live:
         net(tokens, tokens).backward()

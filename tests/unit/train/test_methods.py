@@ -1,4 +1,4 @@
-"""What --compare names: words become settings, what is none is told."""
+"""The methods of --compare: words become settings, and invalid ones are named."""
 
 import dataclasses
 
@@ -40,7 +40,7 @@ def test_plain_ddp_and_torch_hooks_have_no_settings():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "names no method"),
         (" , ", "names no method"),
@@ -54,10 +54,10 @@ def test_plain_ddp_and_torch_hooks_have_no_settings():
         ("host", "staging=host has no effect"),
     ],
 )
-def test_unknown_methods_are_refused(text, said):
+def test_unknown_methods_are_refused(text, message):
     with pytest.raises(UsageError) as caught:
         parse_all(text)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @given(

@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.train.names import GPT, NAMES, known
+from busbw.train.names import GPT, NAMES, require_model
 from busbw.train.types import PRECISIONS, TrainSpec
 
 pytestmark = pytest.mark.torch
@@ -17,7 +17,7 @@ def test_every_name_has_a_model():
 
 def test_an_unknown_model_is_refused():
     with pytest.raises(UsageError, match="unknown model 'vgg'"):
-        known("vgg")
+        require_model("vgg")
 
 
 # GPT-2's own is the first
@@ -42,13 +42,13 @@ def test_models_have_their_sizes(name, parameters):
 def test_steps_make_the_loss_smaller(name, precision):
     import torch
 
-    from busbw.train.loop import Loop, scaler_for
+    from busbw.train.loop import TrainingLoop, scaler_for
     from busbw.train.models import BY_NAME, Model, gpt
 
     torch.manual_seed(1)
     spec = TrainSpec(model=name, batch_size=2, sequence=8, precision=precision)
     model = BY_NAME[name] if name in BY_NAME else Model(name, "seq", *gpt(1, 32, 2, 64))
-    loop = Loop(
+    loop = TrainingLoop(
         spec,
         model,
         model.build(spec),
@@ -58,13 +58,13 @@ def test_steps_make_the_loss_smaller(name, precision):
     loop.optimizer.param_groups[0]["lr"] = 0.1
     loop.step()
     first = float(loop.loss.detach())
-    took = loop.timed(6)
+    took = loop.time_steps(6)
     assert float(loop.loss.detach()) < first
     assert len(took) == 6
-    assert all(one > 0 for one in took)
+    assert all(seconds > 0 for seconds in took)
 
 
-def test_a_transformer_sees_nothing_of_what_comes_after():
+def test_a_transformer_does_not_see_later_tokens():
     import torch
 
     from busbw.train.models import Gpt

@@ -60,7 +60,7 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
     assert plan is not None
     # DDP's default has a first bucket of 1 MB. Buckets of 4 MB are a single one here, and so are
     # those of 100 MB, which are left out.
-    assert [(one.method, one.bucket_mb) for one in plan.exchanges] == [
+    assert [(exchange.method, exchange.bucket_mb) for exchange in plan.exchanges] == [
         ("none", None),
         ("none", 1),
         ("none", 4),
@@ -69,17 +69,26 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
     (run,) = plan.runs
     assert [layout.bucket_mb for layout in run.layouts] == [25, 1, 4]
     sizes = [[bucket.nbytes for bucket in layout.rounds[0].buckets] for layout in run.layouts]
-    assert all(sum(each) == 4 * 1_300_456 for each in sizes)
-    assert len(sizes[2]) == 1 < len(sizes[0]) and len({tuple(each) for each in sizes}) == 3
+    assert all(sum(bucket_sizes) == 4 * 1_300_456 for bucket_sizes in sizes)
+    assert (
+        len(sizes[2]) == 1 < len(sizes[0])
+        and len({tuple(bucket_sizes) for bucket_sizes in sizes}) == 3
+    )
     assert len(run.alone_s) == 2 and all(len(layout.rounds) == 2 for layout in run.layouts)
     assert all(
-        [len(each.bucket_s) for each in one.rounds]
-        == 2 * [len(run.layout(one.bucket_mb).rounds[0].buckets)]
-        for one in plan.exchanges
+        [len(round_.bucket_s) for round_ in exchange.rounds]
+        == 2 * [len(run.layout(exchange.bucket_mb).rounds[0].buckets)]
+        for exchange in plan.exchanges
     )
-    assert plan.still_s == pytest.approx(sum(one.still_s for one in run.layouts[0].rounds) / 2)
+    assert plan.still_s == pytest.approx(
+        sum(layout_round.still_s for layout_round in run.layouts[0].rounds) / 2
+    )
     # The training that checks has buckets of the same size, and rounds of its own.
-    assert [(one.bucket_mb, len(one.checks)) for one in plan.exchanges if one.checked_s] == [(1, 2)]
+    assert [
+        (exchange.bucket_mb, len(exchange.checks))
+        for exchange in plan.exchanges
+        if exchange.checked_s
+    ] == [(1, 2)]
     assert plan.exchanges[1].code == "model = DistributedDataParallel(model, bucket_cap_mb=1)"
 
 
@@ -101,7 +110,7 @@ def test_exchanges_are_checked_as_asked(
     ] == checked
 
 
-def test_what_contradicts_itself_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contradictory_plans_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda _: None)
     plan = planner(monkeypatch, "int8", target=1e-4).run(transports.parse("as-is"), "best").plan
     assert plan is not None

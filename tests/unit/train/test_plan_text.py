@@ -11,7 +11,7 @@ def test_the_whole_text(planned, golden):
     golden("training/plan_vgg16.txt", plan_text.render_all(planned))
 
 
-def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
+def test_a_saved_plan_is_shown_unchanged(planned):
     assert render(planned, "table") == plan_text.render_all(planned)
 
 
@@ -42,7 +42,7 @@ def test_nothing_is_sent_from_a_single_host(planned):
     assert plan_text.row(planned, planned.plan, planned.plan.exchanges[0]).split()[2] == "-"
 
 
-def test_where_nothing_lossy_is_needed_it_says_so(planned):
+def test_a_plan_without_need_for_lossy_methods_states_it(planned):
     planned.plan.exchanges[3].bucket_s = [0.05, 0.005]
     text = plan_text.footer(planned)
     assert text.splitlines()[1:3] == [
@@ -57,12 +57,12 @@ def test_where_nothing_lossy_is_needed_it_says_so(planned):
     assert "  nothing to change: DistributedDataParallel as it is\n" in plan_text.footer(planned)
 
 
-def test_where_nothing_reaches_the_target_it_says_that(planned):
+def test_a_target_that_nothing_reaches_is_reported(planned):
     planned.plan.target = 0.999
     assert plan_text.footer(planned).startswith("\nnothing reaches 99.9 %; best: torch-powersgd, ")
 
 
-def test_what_broke_off_before_an_exchange_has_no_advice(planned):
+def test_a_plan_that_ended_before_an_exchange_has_no_advice(planned):
     planned.plan.exchanges.clear()
     planned.errors.append("rank 1 died")
     assert plan_text.footer(planned) == "error: rank 1 died\n"
@@ -78,7 +78,9 @@ def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_r
     """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network."""
     plan = planned_in_rounds.plan
     plan.runs[0].alone_s[:] = [1.590, 1.602]
-    alone = "a step alone 1596.00 ms (1519.76 to 1672.24), more than a step on a perfect network"
+    alone_text = (
+        "a step alone 1596.00 ms (1519.76 to 1672.24), more than a step on a perfect network"
+    )
     assert plan_text.footer(planned_in_rounds).splitlines() == [
         (
             "checked: none, 4 MB buckets over as-is: 524.50 +-19.06 ms predicted, 522.00 +-25.41 ms"
@@ -86,8 +88,8 @@ def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_r
         ),
         "",
         "no recommendation: figures contradict each other:",
-        f"  {alone} 151.00 ms (138.29 to 163.71)",
-        f"  {alone} with 4 MB buckets 151.50 ms (145.15 to 157.85)",
+        f"  {alone_text} 151.00 ms (138.29 to 163.71)",
+        f"  {alone_text} with 4 MB buckets 151.50 ms (145.15 to 157.85)",
         (
             "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer:"
             " --rounds 4"
@@ -113,7 +115,7 @@ def test_rounds_that_differ_too_much_allow_no_recommendation(planned_in_rounds):
     ]
 
 
-def test_buckets_that_lose_nothing_come_before_a_method_that_does(planned_in_rounds):
+def test_lossless_buckets_come_before_a_lossy_method(planned_in_rounds):
     plan = planned_in_rounds.plan
     plan.target = 0.278
     text = plan_text.footer(planned_in_rounds)

@@ -52,7 +52,7 @@ def in_rounds(
 
 
 def exposing(method: str, loss: int, *exposed_s: float, bucket_mb: float | None = None) -> Exchange:
-    rounds = [ExchangeRound([one]) for one in exposed_s]
+    rounds = [ExchangeRound([seconds]) for seconds in exposed_s]
     return Exchange(
         "as-is", method, loss, [sum(exposed_s) / len(exposed_s)], bucket_mb=bucket_mb, rounds=rounds
     )
@@ -104,25 +104,25 @@ def test_losses_have_fixed_numbers_and_their_own_order() -> None:
     assert recommended(planned(low, int4)) is int4
 
 
-def test_what_is_not_seen_to_be_faster_is_not_recommended() -> None:
-    one, small = (
+def test_a_method_not_measured_to_be_faster_is_not_recommended() -> None:
+    large, small = (
         exposing("none", 0, 0.4, 0.5, 0.45, 0.42),
         exposing("none", 0, 0.42, 0.36, 0.5, 0.39, bucket_mb=4.0),
     )
-    assert recommended(in_rounds(one, small)) is one, "no difference is seen: the first listed"
+    assert recommended(in_rounds(large, small)) is large, "no difference is seen: the first listed"
     surely = exposing("none", 0, 0.35, 0.44, 0.40, 0.37, bucket_mb=4.0)
-    assert recommended(in_rounds(one, surely)) is surely, (
+    assert recommended(in_rounds(large, surely)) is surely, (
         "in every round a tenth faster, though the rounds themselves vary as much"
     )
     single = exposing("none", 0, 0.4), exposing("none", 0, 0.36, bucket_mb=4.0)
     assert recommended(in_rounds(*single)) is single[1], "one round has no interval"
 
 
-def test_buckets_come_before_what_loses() -> None:
+def test_buckets_come_before_lossy_methods() -> None:
     """Plain DDP with gpt-small over 1 Gbit/s: 579 ms a step, with buckets of 4 MB 523, and bf16
     515.
     """
-    one, small = (
+    large, small = (
         exposing("none", 0, 0.479, 0.48, 0.478, 0.479),
         exposing("none", 0, 0.423, 0.424, 0.422, 0.423, bucket_mb=4.0),
     )
@@ -130,12 +130,12 @@ def test_buckets_come_before_what_loses() -> None:
         exposing("bf16", 1, 0.415, 0.416, 0.414, 0.415),
         exposing("topk", 4, 0.2, 0.2, 0.21, 0.2),
     )
-    assert recommended(in_rounds(one, small, bf16)) is small, "2 % are not worth a loss"
-    assert recommended(in_rounds(one, small, bf16, faster)) is faster
-    assert recommended(in_rounds(one, small, bf16, target=0.19)) is small
+    assert recommended(in_rounds(large, small, bf16)) is small, "2 % are not worth a loss"
+    assert recommended(in_rounds(large, small, bf16, faster)) is faster
+    assert recommended(in_rounds(large, small, bf16, target=0.19)) is small
 
 
-def test_a_lossy_method_must_be_seen_to_be_faster() -> None:
+def test_a_lossy_method_must_be_measured_to_be_faster() -> None:
     none, int8 = (
         exposing("none", 0, 0.01, 0.004, 0.03, 0.0),
         exposing("int8", 2, 0.0, 0.0, 0.001, 0.0),
@@ -153,9 +153,10 @@ def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     plan = in_rounds(none, alone_s=(1.6, 1.5, 1.7, 1.6))
     stills = ["a step on a perfect network", "a step on a perfect network with 4 MB buckets"]
-    assert [(one.figure.what, one.limit.what) for one in recommendation.contradictions(plan)] == [
-        ("a step alone", still) for still in stills
-    ]
+    assert [
+        (contradiction.figure.name, contradiction.limit.name)
+        for contradiction in recommendation.contradictions(plan)
+    ] == [("a step alone", still_s) for still_s in stills]
     assert recommended(plan) is None
     noisy = in_rounds(none, alone_s=(1.6, 0.1, 0.1, 0.1))
     assert recommendation.contradictions(noisy) == [], (
@@ -174,8 +175,11 @@ def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation
 def test_a_training_run_can_contradict_too() -> None:
     none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
     none.checks, none.checked_s = [CheckRound(0.3, 0.12), CheckRound(0.31, 0.12)], 0.12
-    (found,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
-    assert (found.figure.what, found.limit.what) == ("a step alone", "a step with none")
+    (contradiction,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
+    assert (contradiction.figure.name, contradiction.limit.name) == (
+        "a step alone",
+        "a step with none",
+    )
     old = planned(taking("none", 0, 0.01, 0.01, 0.001))
     old.alone_s = 0.12
     assert recommendation.contradictions(old) == [], (

@@ -32,7 +32,7 @@ def compared(make):
     )
     count = SHAPE.parameters(2048)
     training = Training(spec, "token", count, 2 * count, 1)
-    alone = StatesUse(0.1, 20 * 10**9, 22 * 10**9, 3 * 10**9, 0)
+    alone_use = StatesUse(0.1, 20 * 10**9, 22 * 10**9, 3 * 10**9, 0)
     used = StatesUse(
         9.5,
         25 * 10**9,
@@ -47,7 +47,7 @@ def compared(make):
         0.05,
     )
     training.runs = [
-        _run("compute", [2.0, 2.1, 2.0, 1.9, 2.0, 2.0], 10.9, alone),
+        _run("compute", [2.0, 2.1, 2.0, 1.9, 2.0, 2.0], 10.9, alone_use),
         _run("offload", [2.2, 2.1, 2.2, 2.2, 3.4, 2.2], 7.25, used),
         TrainRun(
             "adamw",
@@ -145,12 +145,14 @@ def test_a_file_without_memory_figures_is_refused(compared):
         read.check(compared)
 
 
-@pytest.mark.parametrize(("first", "most"), [(7, 1), (7, 7), (40, 41), (40, 133), (1, 0), (5, 0)])
-def test_the_search_ends_next_to_the_largest(first, most):
+@pytest.mark.parametrize(
+    ("first", "largest"), [(7, 1), (7, 7), (40, 41), (40, 133), (1, 0), (5, 0)]
+)
+def test_the_search_ends_next_to_the_largest(first, largest):
     fits = refused = tries = 0
     while (layers := _next_layers(first, fits, refused)) is not None:
         tries += 1
-        fits, refused = (layers, refused) if layers <= most else (fits, layers)
-    assert fits <= most < refused
+        fits, refused = (layers, refused) if layers <= largest else (fits, layers)
+    assert fits <= largest < refused
     assert refused - fits <= max(1, 0.02 * fits)
     assert tries <= 12

@@ -14,7 +14,7 @@ def test_the_whole_text(trained, golden):
     golden("training/vgg16.txt", train_text.render_all(trained))
 
 
-def test_horovods_lines_come_as_it_goes(trained):
+def test_lines_of_horovod_are_printed_as_they_arrive(trained):
     assert train_text.iteration(trained, "none", 1, 125.04) == "Iter #1: 125.0 img/sec per GPU\n"
     assert (
         train_text.iteration(trained, "none", 0, 125.04)
@@ -51,24 +51,24 @@ def test_a_rate_is_all_samples_over_all_time(trained):
 
 
 def test_figures_are_of_all_rounds(trained):
-    made = trained.training
-    assert made.rate("2d+int8") == (
+    training = trained.training
+    assert training.rate("2d+int8") == (
         pytest.approx(2 / (1 / 245 + 1 / 246)),
         pytest.approx(1.96 * 0.5),
     )
-    assert made.step_s("none") == pytest.approx(1.05)
-    assert made.efficiency("2d+int8") == pytest.approx(245.5 / 251.5, rel=1e-4)
-    assert made.exposed_s("none") == pytest.approx(0.55)
-    assert made.codec_s("none") == 0 and made.network_s("none") == pytest.approx(0.545)
-    assert made.codec_s("2d+int8") == pytest.approx(0.005) and made.network_s(
+    assert training.step_s("none") == pytest.approx(1.05)
+    assert training.efficiency("2d+int8") == pytest.approx(245.5 / 251.5, rel=1e-4)
+    assert training.exposed_s("none") == pytest.approx(0.55)
+    assert training.codec_s("none") == 0 and training.network_s("none") == pytest.approx(0.545)
+    assert training.codec_s("2d+int8") == pytest.approx(0.005) and training.network_s(
         "2d+int8"
     ) == pytest.approx(0.01)
-    assert (made.codec_s("topk"), made.network_s("topk")) == (None, None)
+    assert (training.codec_s("topk"), training.network_s("topk")) == (None, None)
     assert (
-        made.rate("topk"),
-        made.step_s("topk"),
-        made.efficiency("topk"),
-        made.exposed_s("topk"),
+        training.rate("topk"),
+        training.step_s("topk"),
+        training.efficiency("topk"),
+        training.exposed_s("topk"),
     ) == (None,) * 4
 
 
@@ -88,11 +88,11 @@ def last_line(result):
 
 
 def test_unknown_parts_are_dashes_and_no_time_is_negative(trained):
-    made = trained.training
+    training = trained.training
     assert last_line(trained)[-5:] == ["-", "545.00", "+-0.00", "553.43", "560.00"], (
         "DDP as it is has no codec"
     )
-    for run in made.of("none"):
+    for run in training.of("none"):
         run.steps_s, run.silent_s, run.seen = (
             [0.499 + 0.001 * run.round] * 4,
             [0.499 + 0.003 * run.round] * 3,
@@ -101,16 +101,16 @@ def test_unknown_parts_are_dashes_and_no_time_is_negative(trained):
     assert last_line(trained)[-5:] == ["~0", "~0", "~0", "553.43", "-"]
     assert "~0: less than can be measured" in train_text.footer(trained)
     assert " -0.0" not in train_text.footer(trained)
-    made.hosts = 1
+    training.hosts = 1
     assert last_line(trained)[-2:] == ["-", "-"], "nothing leaves a single host"
 
 
-def noisy(made, alone_s, silent_s, int8_s, int8_silent_s):
+def noisy(training, alone_s, silent_s, int8_s, int8_silent_s):
     """Four rounds: the factors are how much each varies from the others."""
-    made.spec = msgspec.structs.replace(made.spec, rounds=4)
-    made.runs = []
+    training.spec = msgspec.structs.replace(training.spec, rounds=4)
+    training.runs = []
     for number, factor in enumerate((1.0, 1.01, 0.99, 1.005)):
-        made.runs += [
+        training.runs += [
             TrainRun(ALONE, number, [alone_s * factor] * 3, [2 / alone_s], silent_s=[silent_s] * 3),
             TrainRun(
                 "int8", number, [int8_s / factor] * 3, [2 / int8_s], silent_s=[int8_silent_s] * 3
@@ -165,7 +165,7 @@ def test_a_part_larger_than_its_whole_is_a_contradiction(trained):
     )
 
 
-def test_differences_within_the_noise_are_no_contradiction(trained):
+def test_differences_within_the_noise_do_not_contradict(trained):
     assert train_text.contradiction(trained) == ""
     noisy(trained.training, 0.17, 0.168, 0.171, 0.170)
     assert train_text.contradiction(trained) == "", "less than 2 % of a step"
@@ -177,9 +177,9 @@ def test_differences_within_the_noise_are_no_contradiction(trained):
 
 
 def test_a_share_over_all_is_a_contradiction_where_the_median_steps_are_none(trained):
-    made = trained.training
-    noisy(made, 0.17, 0.171, 0.172, 0.171)
-    for number, run in enumerate(made.of(ALONE)):
+    training = trained.training
+    noisy(training, 0.17, 0.171, 0.172, 0.171)
+    for number, run in enumerate(training.of(ALONE)):
         run.rates = [9.0 + 0.01 * number]
     assert (
         train_text.contradiction(trained)
@@ -189,10 +189,10 @@ def test_a_share_over_all_is_a_contradiction_where_the_median_steps_are_none(tra
 
 
 def test_rounds_that_differ_too_much_are_named(trained):
-    made = trained.training
-    noisy(made, 0.17, 0.171, 0.2, 0.172)
+    training = trained.training
+    noisy(training, 0.17, 0.171, 0.2, 0.172)
     assert "differ too much" not in train_text.footer(trained)
-    made.of("int8")[2].rates = [1.0]
+    training.of("int8")[2].rates = [1.0]
     assert train_text.contradiction(trained) == ""
     assert " 7.7 - 298.6 % " in train_text.footer(trained)
     assert train_text.footer(trained).splitlines()[-3:] == [

@@ -30,7 +30,7 @@ def threads(**variables: str) -> list[int]:
         for name, value in os.environ.items()
         if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     } | variables
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=env,
         capture_output=True,
@@ -38,7 +38,7 @@ def threads(**variables: str) -> list[int]:
         timeout=100,
         check=True,
     )
-    return [int(word) for word in done.stdout.split()]
+    return [int(word) for word in result.stdout.split()]
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
@@ -64,7 +64,7 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "threads"),
+    ("own_affinity", "other_ranks", "threads"),
     [
         (("a", [0, 1, 2, 3]), [], 4),
         # `b` is another machine
@@ -75,7 +75,9 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         (("a", [0, 1, 2]), [("a", [0, 1, 2])] * 2, 1),
     ],
 )
-def test_each_rank_of_a_machine_gets_its_share_of_the_cores(own, others, threads) -> None:
+def test_each_rank_of_a_machine_gets_its_share_of_the_cores(
+    own_affinity, other_ranks, threads
+) -> None:
     from busbw.train.job import share_of
 
-    assert share_of(own, [own, *others]) == threads
+    assert share_of(own_affinity, [own_affinity, *other_ranks]) == threads

@@ -66,12 +66,12 @@ def test_computation_of_an_exchange_delays_the_next_bucket() -> None:
 
 @given(st.lists(st.tuples(Times, Times), min_size=1, max_size=9))
 def test_exposed_time_is_bounded_by_the_exchange_times(pairs: list[tuple[float, float]]) -> None:
-    ready = sorted(one for one, _ in pairs)
-    took = [one for _, one in pairs]
+    ready = sorted(low for low, _ in pairs)
+    took = [high for _, high in pairs]
     plan = Plan(0.95, 1.0, 1.0, [Bucket(1, when) for when in ready], [taking("none", 0, *took)])
     exposed = plan.exposed_s(plan.exchanges[0])
     assert took[-1] - 1e-9 <= exposed <= sum(took) + 1e-9
-    slower = plan.exposed_s(taking("none", 0, *(2 * one for one in took)))
+    slower = plan.exposed_s(taking("none", 0, *(2 * seconds for seconds in took)))
     assert slower >= exposed - 1e-9
 
 
@@ -105,15 +105,15 @@ def test_each_round_gives_its_own_prediction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("as-is,udp", "'udp' in 'as-is,udp' is not a transport"),
         ("tree,tree", "'tree,tree' contains tree twice"),
         (" ,", "no transport given"),
     ],
 )
-def test_invalid_transport_lists_are_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_transport_lists_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         transports.parse(text)
 
 

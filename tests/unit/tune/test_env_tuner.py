@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.result import Cell, Library, Result, Row
+from busbw.core.result import Cell, Library, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.record import Record
@@ -40,11 +40,11 @@ class Later(Jobs):
 
     later: str = ""
     spoiled: tuple[dict[str, str], ...] = ()
-    seen: int = field(default=0)
+    variable_sweeps: int = field(default=0)
 
     def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
-        self.seen += bool(variables)
-        if self.seen <= 7 or variables not in self.spoiled:
+        self.variable_sweeps += bool(variables)
+        if self.variable_sweeps <= 7 or variables not in self.spoiled:
             return Jobs.sweep(self, variables, table)
         job, self.job = (
             self.job,
@@ -79,8 +79,8 @@ def test_the_variables_that_help_most_are_checked_and_kept() -> None:
         messages[0]
         == "7 candidates, each in a run between two of NCCL's choice; then 16 runs at most"
     )
-    (same,) = (text for text in messages if text.startswith("NCCL_MAX_NCHANNELS=4: "))
-    assert float(same.split()[1]) == pytest.approx(1, abs=0.02), "four is NCCL's choice"
+    (message,) = (text for text in messages if text.startswith("NCCL_MAX_NCHANNELS=4: "))
+    assert float(message.split()[1]) == pytest.approx(1, abs=0.02), "four is NCCL's choice"
     (line,) = (text for text in messages if text.startswith("NCCL_MIN_NCHANNELS=8"))
     mean, worst = (float(line.split()[at]) for at in (1, -1))
     assert mean < worst < 1
@@ -122,9 +122,9 @@ def test_the_second_best_is_checked_if_the_best_fails(later: str) -> None:
 
 
 def test_no_third_one_is_checked() -> None:
-    every = tuple(candidates("broadcast", 0))
+    all_settings = tuple(candidates("broadcast", 0))
     tuning, messages = tuned(
-        "ll=3,channels=4", later="ll=9,gbps=1,alpha_us=90", spoiled=every, **LARGE
+        "ll=3,channels=4", later="ll=9,gbps=1,alpha_us=90", spoiled=all_settings, **LARGE
     )
     better = [
         text
@@ -174,7 +174,7 @@ def test_the_collective_is_named_where_nccl_can_read_that(nccl: int, prefix: str
 
 def timed(**times: float) -> Result:
     rows = [
-        Row(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1)
+        ResultRow(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1)
         for size, time_s in times.items()
     ]
     return Result(SPEC, rows=rows)

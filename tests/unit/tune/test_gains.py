@@ -1,4 +1,4 @@
-"""What stays in the search of a tuning, and when a gain counts."""
+"""Which candidates stay in the search of a tuning, and when a gain counts."""
 
 import random
 
@@ -25,9 +25,9 @@ def test_the_best_of_many_equal_candidates_gains_nothing_in_fresh_samples() -> N
     gains, inflated = [], 0
     for _ in range(80):
         searched = {Choice("Ring", "LL", channels): samples(8) for channels in range(1, 25)}
-        own = samples(8)
+        baseline = samples(8)
         (best,) = fastest(searched, 1)
-        inflated += is_faster(compute_gain(own, searched[best], 0.95), Limits())
+        inflated += is_faster(compute_gain(baseline, searched[best], 0.95), Limits())
         gains.append(compute_gain(samples(64), samples(64), 0.95))
     assert inflated > 8, "the samples of the search would show gains that do not exist"
     assert sum(is_faster(gain, Limits()) for gain in gains) <= 80 * 0.05
@@ -40,8 +40,8 @@ def test_p_values_count_sizes_that_are_not_measured_yet() -> None:
 
 def test_a_gain_is_the_ratio_of_the_times_with_its_interval() -> None:
     draw = random.Random(1)
-    own = [1 + draw.random() / 50 for _ in range(40)]
-    gain = compute_gain(own, [0.8 * time_s for time_s in own], 0.95)
+    baseline = [1 + draw.random() / 50 for _ in range(40)]
+    gain = compute_gain(baseline, [0.8 * time_s for time_s in baseline], 0.95)
     assert gain.low is not None and gain.high is not None
     assert gain.low < gain.ratio < gain.high < 0.82
     assert is_faster(gain, Limits())

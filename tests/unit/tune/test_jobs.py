@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.tuning import Choice
 from busbw.engines.sim_parameters import parse_parameters
@@ -16,7 +16,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Placement
 from busbw.tune import jobs as ab_check
-from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
+from busbw.tune.jobs import MAX_FAILURES, Jobs, Listener, system_of
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.types import Trial, TunedSystem, TuneJob
 
@@ -62,7 +62,7 @@ def table(file: Path, *lines: str, nccl: int = 0) -> Path:
     return file
 
 
-def test_a_search_goes_on_without_the_candidates_that_failed() -> None:
+def test_a_search_continues_without_failed_candidates() -> None:
     jobs, trials = started("ll=2,dies_algo=0"), list[Trial]()
     jobs.search({}, trials.append)
     assert [trial.size_bytes for trial in trials] == [1024, 4096], "each size once"
@@ -74,9 +74,7 @@ def test_a_search_goes_on_without_the_candidates_that_failed() -> None:
     assert jobs.system == HERE
 
 
-@pytest.mark.parametrize(
-    ("before", "ends"), [(MOST_FAILURES - 3, False), (MOST_FAILURES - 2, True)]
-)
+@pytest.mark.parametrize(("before", "ends"), [(MAX_FAILURES - 3, False), (MAX_FAILURES - 2, True)])
 def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
     jobs = started("dies_algo=0", dropped=[])
     jobs.dropped = {
@@ -87,33 +85,33 @@ def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
             jobs.search({}, lambda _: None)
     else:
         jobs.search({}, lambda _: None)
-    assert len(jobs.dropped) == MOST_FAILURES
+    assert len(jobs.dropped) == MAX_FAILURES
 
 
 def test_a_failure_of_nccls_own_choice_and_a_wrong_request_end_a_search() -> None:
     with pytest.raises(NoMeasurement, match="rank 1 ended in all_reduce with Ring LL"):
         started("dies_algo=1").search({}, lambda _: None)
-    jobs, asked = started(), list[TunedSystem]()
+    jobs, judged_systems = started(), list[TunedSystem]()
 
     def refuse(system: TunedSystem) -> None:
-        asked.append(system)
+        judged_systems.append(system)
         raise UsageError("not here", "go away")
 
     jobs.judge = refuse
     with pytest.raises(UsageError, match="not here"):
         jobs.search({}, lambda _: None)
-    assert (asked, jobs.system) == ([HERE], None)
+    assert (judged_systems, jobs.system) == ([HERE], None)
 
 
 def test_the_system_is_judged_once() -> None:
-    jobs, asked = started(), list[TunedSystem]()
-    jobs.judge = asked.append
+    jobs, judged_systems = started(), list[TunedSystem]()
+    jobs.judge = judged_systems.append
     assert (
         [row.size_bytes for row in jobs.sweep({}).rows]
         == [row.size_bytes for row in jobs.own().rows]
         == [1024, 4096]
     )
-    assert (asked, jobs.system) == ([HERE], HERE)
+    assert (judged_systems, jobs.system) == ([HERE], HERE)
 
 
 def test_ranks_see_the_variables_only_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,16 +144,16 @@ def test_the_system_of_a_result_counts_hosts_once() -> None:
 
 def test_a_table_of_another_system_is_refused_and_another_patch_noted() -> None:
     messages: list[str] = []
-    made_for = TunedSystem(device="H200", ranks=8, hosts=1, nccl=22803)
+    table_system = TunedSystem(device="H200", ranks=8, hosts=1, nccl=22803)
     refuse_other(
-        Path("t"), made_for, msgspec.structs.replace(made_for, nccl=22809), messages.append
+        Path("t"), table_system, msgspec.structs.replace(table_system, nccl=22809), messages.append
     )
     assert messages == ["note: the table is for NCCL 2.28.3, here is 2.28.9"]
     with pytest.raises(UsageError) as caught:
         refuse_other(
             Path("t"),
-            made_for,
-            msgspec.structs.replace(made_for, ranks=4, device="H100"),
+            table_system,
+            msgspec.structs.replace(table_system, ranks=4, device="H100"),
             messages.append,
         )
     assert caught.value.message == "t is for another system: GPU H200, here H100; ranks 8, here 4"
@@ -219,7 +217,7 @@ def result(
 ) -> Result:
     """Two sizes, of which 16 has no cell out of place."""
     rows = [
-        Row(
+        ResultRow(
             size,
             size // 4,
             "float",
@@ -243,7 +241,7 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
     last: dict[str, object], wrong: set[int]
 ) -> None:
     order: list[str] = []
-    own = result(
+    tuned_result = result(
         findings=(
             Finding("machine", Verdict.WARN, "hot"),
             Finding("crowded", Verdict.PASS, "calm"),
@@ -254,7 +252,7 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
     class Recorded(Jobs):
         def own(self) -> Result:
             order.append("A")
-            return own
+            return tuned_result
 
     def tuned() -> Result:
         order.append("B")
@@ -305,11 +303,11 @@ def test_a_listener_passes_messages_on() -> None:
         def error(self, text: str) -> None:
             self.notes.append(f"error: {text}")
 
-    shown = Shown()
-    listener = Listener(shown, lambda _: None, lambda _: None)
+    progress = Shown()
+    listener = Listener(progress, lambda _: None, lambda _: None)
     listener.note("one")
     listener.error("two")
-    assert (listener.progress, shown.notes) == (True, ["one", "error: two"])
+    assert (listener.progress, progress.notes) == (True, ["one", "error: two"])
 
 
 def test_a_sweep_without_a_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ SPEC = SweepSpec(
 
 def trial(size: int, share: float) -> Trial:
     """The choice takes this share of the time of NCCL's."""
-    own = [1e-5 * (1 + at % 7 / 100) for at in range(64)]
+    times = [1e-5 * (1 + at % 7 / 100) for at in range(64)]
     return Trial(
         size_bytes=size,
         own=OWN,
@@ -50,8 +50,8 @@ def trial(size: int, share: float) -> Trial:
         candidates=18,
         nodes=1,
         choice=FOUND,
-        default_s=own,
-        choice_s=[share * time_s for time_s in own],
+        default_s=times,
+        choice_s=[share * time_s for time_s in times],
     )
 
 
@@ -95,7 +95,7 @@ class Prepared(Jobs):
 def tune(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[Tuning, Prepared, list[str]]]:
-    """Tunes with a Prepared of these fields; returns it too, and what was said."""
+    """Tunes with a Prepared of these fields; returns it too, and the messages."""
     for name in ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -159,7 +159,7 @@ def test_settings_that_make_a_size_slower_are_not_used(
     tuning, jobs, messages = tune(
         try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6"
     )
-    assert jobs.searched == [{}, *validate.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHER_NETWORKS]
     assert (
         "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or"
         " none is faster" in messages
@@ -185,8 +185,8 @@ def test_settings_that_help_belong_to_the_table(
         for size in tuning.sizes
     ] == [True, True]
     before = table_file.read(Path(tuning.file))
-    again, jobs, _ = tune(try_settings=True, before=before, varied="alpha_us=5")
-    assert (jobs.searched, again.variables) == ([tuning.variables], tuning.variables), (
+    second_tuning, jobs, _ = tune(try_settings=True, before=before, varied="alpha_us=5")
+    assert (jobs.searched, second_tuning.variables) == ([tuning.variables], tuning.variables), (
         "what the table has is kept"
     )
     plain, jobs, messages = tune(share=0.999)
@@ -205,7 +205,7 @@ def test_settings_must_gain_over_the_table_without_them(
 
 
 @pytest.mark.parametrize("variables", [False, True])
-def test_wrong_data_rules_out_what_was_found(
+def test_wrong_data_rules_out_the_chosen_candidate(
     variables: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]]
 ) -> None:
     checking = msgspec.structs.replace(SPEC, check=1)
@@ -229,8 +229,8 @@ def test_wrong_data_rules_out_what_was_found(
 def test_a_tuning_that_ends_early_keeps_checked_rules(
     checked: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]], tmp_path: Path
 ) -> None:
-    here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
+    system = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
+    before = table_file.build(system, SPEC, [], {}, None, checked=checked)
     with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
         tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
     assert (tmp_path / "table").exists() is not checked
@@ -248,7 +248,7 @@ def test_a_setting_that_fails_is_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
     tuning, jobs, messages = tune(try_settings=True, tuned="alpha_us=6", fails=True)
-    assert jobs.searched == [{}, *validate.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHER_NETWORKS]
     assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in messages
     assert tuning.dropped == {
         "NCCL_MIN_NCHANNELS=16": "rank 1 ended",
@@ -257,10 +257,12 @@ def test_a_setting_that_fails_is_not_used(
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"]
 
 
-@pytest.mark.parametrize(("checked", "written"), [(False, True), (True, False)])
-def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_path: Path) -> None:
-    here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
+@pytest.mark.parametrize(("checked", "expected"), [(False, True), (True, False)])
+def test_a_tuner_records_whether_it_has_written(
+    checked: bool, expected: bool, tmp_path: Path
+) -> None:
+    system = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
+    before = table_file.build(system, SPEC, [], {}, None, checked=checked)
     jobs = Prepared(
         TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)),
         Placement(),
@@ -273,11 +275,11 @@ def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_p
     assert not tuner.written
     with pytest.raises(NoMeasurement):
         tuner.tune()
-    assert tuner.written is written
+    assert tuner.written is expected
 
 
 def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
-    here = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809)
+    system = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809)
     gain = Gain(default_s=1e-5, choice_s=8.79e-6, ratio=0.879, low=0.868, high=0.89)
     sizes = [
         Tuned(
@@ -302,10 +304,10 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
         Tuned(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
     ]
     gather = msgspec.structs.replace(SPEC, collective="all_gather", step_factor=1, step_bytes=512)
-    other = table_file.build(here, gather, [sizes[0]], {}, None, checked=False)
-    old = table_file.build(here, SPEC, [sizes[0]], {}, other, checked=False)
-    made = table_file.build(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
-    head, stamp, *lines = made.text().splitlines()
+    other = table_file.build(system, gather, [sizes[0]], {}, None, checked=False)
+    old = table_file.build(system, SPEC, [sizes[0]], {}, other, checked=False)
+    table = table_file.build(system, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
+    head, stamp, *lines = table.text().splitlines()
     assert (head, stamp.split()[:2]) == ("busbw-tuner-table 1", ["about", "made"])
     small = "1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)"
     assert lines == [
@@ -328,13 +330,13 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
     ]
     before = os.umask(0o022)
     try:
-        table_file.write(made, tmp_path / "table")
+        table_file.write(table, tmp_path / "table")
     finally:
         os.umask(before)
     assert (tmp_path / "table").stat().st_mode & 0o777 == 0o644, "NCCL of other users reads it"
     assert [
         (spec.collective, spec.step_factor, spec.step_bytes)
-        for spec in table_file.recorded_sweeps(made, "t", SPEC)
+        for spec in table_file.recorded_sweeps(table, "t", SPEC)
     ] == [("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes)]
     with pytest.raises(UsageError) as caught:
         table_file.fixed_variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
@@ -345,10 +347,10 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
 def test_each_collective_of_a_table_has_its_own_state(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
+    system = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
     gather = msgspec.structs.replace(SPEC, collective="all_gather")
     tuning, _, _ = tune(
-        tuned="alpha_us=6", before=table_file.build(here, gather, [], {}, None, checked=False)
+        tuned="alpha_us=6", before=table_file.build(system, gather, [], {}, None, checked=False)
     )
     states = [
         "all_gather found, not yet checked with new ranks",
@@ -357,7 +359,7 @@ def test_each_collective_of_a_table_has_its_own_state(
     assert table_file.read(Path(tuning.file)).said("state") == states
 
 
-def test_an_error_after_a_size_has_been_searched_is_no_candidates_fault() -> None:
+def test_an_error_after_the_search_of_a_size_rules_out_no_candidate() -> None:
     trying = []
     listener = Listener(Sink(Record()), lambda _: None, lambda _: trying.append(listener.trying))
     listener.take(Trying(SMALL, FOUND))
@@ -374,16 +376,16 @@ def test_settings_of_the_user_are_left_alone() -> None:
     ]
 
 
-def test_what_differs_between_systems_is_said() -> None:
-    here = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809, network="Socket")
-    assert table_file.differences(here, here) == ([], [])
+def test_differences_between_systems_are_named() -> None:
+    system = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22809, network="Socket")
+    assert table_file.differences(system, system) == ([], [])
     patch = TunedSystem(device="H200", ranks=4, hosts=2, nccl=22803, network="Socket")
-    assert table_file.differences(patch, here) == (
+    assert table_file.differences(patch, system) == (
         [],
         ["the table is for NCCL 2.28.3, here is 2.28.9"],
     )
     other = TunedSystem(device="H100", ranks=8, hosts=1, nccl=22705, network="")
-    wrong, _ = table_file.differences(other, here)
+    wrong, _ = table_file.differences(other, system)
     assert wrong == [
         "GPU H100, here H200",
         "ranks 8, here 4",

@@ -4,7 +4,7 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec
-from busbw.tune.validate import MOST_SIZES, count_sizes
+from busbw.tune.validate import MAX_SIZES, count_sizes
 
 
 def spec(collective="all_reduce", **fields):
@@ -19,11 +19,11 @@ def spec(collective="all_reduce", **fields):
         (
             {
                 "min_bytes": 1 << 20,
-                "max_bytes": MOST_SIZES << 20,
+                "max_bytes": MAX_SIZES << 20,
                 "step_bytes": 1 << 20,
                 "step_factor": 1,
             },
-            MOST_SIZES,
+            MAX_SIZES,
         ),
     ],
 )
@@ -40,7 +40,7 @@ def test_the_number_of_sizes(fields, count):
         (
             {
                 "min_bytes": 1 << 20,
-                "max_bytes": (MOST_SIZES + 1) << 20,
+                "max_bytes": (MAX_SIZES + 1) << 20,
                 "step_bytes": 1 << 20,
                 "step_factor": 1,
             },
@@ -49,6 +49,6 @@ def test_the_number_of_sizes(fields, count):
         ({"min_bytes": 1 << 20, "max_bytes": 8}, "min"),
     ],
 )
-def test_what_a_tuning_refuses(fields, words):
+def test_options_that_a_tuning_refuses(fields, words):
     with pytest.raises(UsageError, match=words):
         count_sizes(spec(**fields))

@@ -148,10 +148,10 @@ def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, beginning):
 
 def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monkeypatch):
     monkeypatch.setattr(exporter, "MAX_CONNECTIONS", 2)
-    go, asked = threading.Event(), threading.Semaphore(0)
+    go, answered = threading.Event(), threading.Semaphore(0)
 
     def page() -> bytes:
-        asked.release()
+        answered.release()
         go.wait(HANGS_S)
         return PAGE
 
@@ -159,7 +159,7 @@ def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monk
     try:
         with ThreadPoolExecutor(2) as pool:
             answers = [pool.submit(get, server, "/metrics") for _ in range(2)]
-            assert all(asked.acquire(timeout=HANGS_S) for _ in answers)
+            assert all(answered.acquire(timeout=HANGS_S) for _ in answers)
             with pytest.raises((OSError, http.client.HTTPException)):
                 get(server, "/")
             go.set()

@@ -25,9 +25,9 @@ class Clock(threading.Event):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(watcher.time, "monotonic", made.monotonic)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(watcher.time, "monotonic", fake_clock.monotonic)
+    return fake_clock
 
 
 def test_readings_do_not_shift_later_ones(clock: Clock):

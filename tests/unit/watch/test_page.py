@@ -1,4 +1,4 @@
-"""What the exporter shows is that of the last sample, with sums over all."""
+"""The exporter's page shows the last sample, with sums over all samples."""
 
 from busbw.core.link_samples import IB, Group, Link, Sample, WatchInterval
 from busbw.watch.exporter import Page

@@ -29,16 +29,16 @@ GPU = {"gpu": "3", "bus": "0000:1b:00"}
 
 
 def exposition(
-    values: dict[tuple[str, str], dict[str, int]], *said: LinkFinding, links=LINKS
+    values: dict[tuple[str, str], dict[str, int]], *findings: LinkFinding, links=LINKS
 ) -> Exposition:
     return Exposition(
-        links=links, values=values, said=list(said), samples=7, missed=1, unix_s=1750000000.25
+        links=links, values=values, said=list(findings), samples=7, missed=1, unix_s=1750000000.25
     )
 
 
-def parsed(shown: Exposition) -> dict[str, list]:
+def parsed(page: Exposition) -> dict[str, list]:
     """Samples by metric, after the types and samples of the real parser."""
-    families = list(parser.text_string_to_metric_families(prometheus.render(shown).decode()))
+    families = list(parser.text_string_to_metric_families(prometheus.render(page).decode()))
     names = [family.name for family in families]
     assert len(names) == len(set(names)), "a metric's lines are not together"
     assert all(family.documentation for family in families)
@@ -178,7 +178,7 @@ def everything() -> Exposition:
     )
 
 
-def test_every_counter_has_a_valid_metric_of_its_own():
+def test_every_counter_has_its_own_valid_metric():
     metrics = {
         name: samples
         for name, samples in parsed(everything()).items()
@@ -198,43 +198,43 @@ def test_names_of_the_table_exist():
 
 
 def queries() -> list[str]:
-    """What the dashboard asks Prometheus."""
+    """The queries of the dashboard to Prometheus."""
     dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text(encoding="utf-8"))
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
 
 def test_the_dashboard_shows_metrics_that_are_exported():
-    asked = queries()
-    assert len(asked) >= 12
+    dashboard_queries = queries()
+    assert len(dashboard_queries) >= 12
     exported = {
         name.split("{")[0].split(" ")[0]
         for name in prometheus.render(everything()).decode().splitlines()
         if name[0] != "#"
     }
-    for query in asked:
-        named = set(re.findall(r"\b(?:node|busbw)_\w+", query))
-        assert named and named <= exported, query
+    for query in dashboard_queries:
+        metric_names = set(re.findall(r"\b(?:node|busbw)_\w+", query))
+        assert metric_names and metric_names <= exported, query
 
 
-def promtool(*words: object, given: bytes = b"") -> list[str]:
+def promtool(*words: object, stdin: bytes = b"") -> list[str]:
     """The lines of Prometheus' own check; skipped where it is not installed."""
     if not shutil.which("promtool"):
         pytest.skip("no promtool: make test-tools")
-    done = subprocess.run(
+    result = subprocess.run(
         ["promtool", "check", *map(str, words)],
-        input=given,
+        input=stdin,
         capture_output=True,
         timeout=60,
         check=False,
     )
-    lines = (done.stdout + done.stderr).decode().splitlines()
-    assert lines or not done.returncode
+    lines = (result.stdout + result.stderr).decode().splitlines()
+    assert lines or not result.returncode
     return lines
 
 
 def test_promtool_finds_fault_with_no_name_of_busbws_own():
     """The kernel's names stay as node_exporter has them, and drivers' as ethtool has."""
-    lines = promtool("metrics", given=prometheus.render(everything()))
+    lines = promtool("metrics", stdin=prometheus.render(everything()))
     assert [
         line for line in lines if not line.startswith(("node_netstat_", "busbw_ethtool_"))
     ] == []

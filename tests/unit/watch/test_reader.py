@@ -1,6 +1,5 @@
-"""A watch whose NVML hangs or crashes goes on without it.
-
-The library is a real one, compiled for the test.
+"""A watch whose NVML hangs or crashes continues without it. The library is a real one, compiled for
+the test.
 """
 
 import shutil
@@ -12,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from busbw.core.errors import TimedOut, UsageError
-from busbw.watch.reader import Reader, Wanted
+from busbw.watch.reader import LinkSelection, Reader
 
 PATIENT_S = 5.0
 
 
 @pytest.fixture
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installs an NVML whose start does what the C statement says."""
+    """Installs an NVML whose start runs the C statement."""
     if not shutil.which("gcc"):
         pytest.skip("no gcc: apt-get install gcc")
 
@@ -40,19 +39,19 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("statement", "what"),
+    ("statement", "reason"),
     [("for (;;) pause()", "did not answer within 5 s"), ("abort()", "its process ended")],
 )
-def test_the_watch_goes_on_without_nvml(nvml, statement, what):
+def test_the_watch_continues_without_nvml(nvml, statement, reason):
     nvml(statement)
-    with closing(Reader(Wanted(), start_s=PATIENT_S)) as reader:
+    with closing(Reader(LinkSelection(), start_s=PATIENT_S)) as reader:
         first, second = reader.read(), reader.read()
     assert first.links and second.at_s > first.at_s
-    assert f"NVML: {what}; it is not read any more" in first.unread
+    assert f"NVML: {reason}; it is not read any more" in first.unread
 
 
 def test_a_child_that_is_killed_between_readings_is_replaced():
-    with closing(Reader(Wanted(gpus=False))) as reader:
+    with closing(Reader(LinkSelection(gpus=False))) as reader:
         reader.read()
         reader._child.kill()
         reader._child.wait()
@@ -61,11 +60,11 @@ def test_a_child_that_is_killed_between_readings_is_replaced():
 
 def test_errors_of_the_child_keep_their_hint():
     with pytest.raises(UsageError, match="no such port here") as raised:
-        Reader(Wanted(("nope",), gpus=False))
+        Reader(LinkSelection(("nope",), gpus=False))
     assert "the ports are" in raised.value.hint and "none" not in raised.value.hint
 
 
 def test_a_child_that_cannot_start_is_not_tried_for_ever(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TimedOut, match="busbw: its process ended"):
-        Reader(Wanted())
+        Reader(LinkSelection())

@@ -58,7 +58,7 @@ def watched(*links: Flow, **fields) -> WatchInterval:
     return WatchInterval(**{"host": "h1", "at": AT, "seconds": 1.0, "links": list(links)} | fields)
 
 
-def test_table_of_a_port_with_what_is_seen():
+def test_table_of_a_port_with_its_findings():
     text = table(watched(PORT, said=[SAID], missed=2, tcp={"RetransSegs": 3.0}))
     assert text.splitlines() == [
         "h1  2022-02-18 09:48:59.123  1.00 s  2 missed  TCP retransmits 3/s",
@@ -82,7 +82,7 @@ def test_columns_that_no_link_has_are_left_out():
     assert head.split() == ["link", "sent", "(GB/s)", "received", "(GB/s)"]
 
 
-def test_what_one_link_lacks_is_a_dash():
+def test_a_value_that_a_link_lacks_is_a_dash():
     last = table(watched(PORT, Flow(name="GPU0 NVLink", kind=NVLINK, state="gone"))).splitlines()[
         -1
     ]
@@ -99,13 +99,13 @@ def test_intervals_below_a_second_are_in_milliseconds():
     assert "  100 ms" in table(watched(PORT, seconds=0.1)).splitlines()[0]
 
 
-def test_screen_is_no_higher_than_the_terminal():
+def test_screen_fits_the_height_of_the_terminal():
     text = screen(watched(*[PORT] * 40, unread=["no GPU"]), 80, 20)
     assert text.count("\n") == 19 and "more lines: a larger window shows them" in text
     assert "note: no GPU" in screen(watched(PORT, unread=["no GPU"]), 80, 20)
 
 
-def test_json_is_one_line_that_leaves_out_what_is_unknown():
+def test_json_is_one_line_without_unknown_values():
     text = line(watched(PORT, Flow(name="eth0", kind=ETHERNET), said=[SAID]))
     assert text.endswith(b"\n") and text.count(b"\n") == 1
     document = json.loads(text)
@@ -148,10 +148,10 @@ free_mem: 1049633300 kB
 ------
 """
 PAUSES = {
-    f"{way}_prio{number}_{what}": 0.0
-    for way in ("tx", "rx")
+    f"{direction}_prio{number}_{counter}": 0.0
+    for direction in ("tx", "rx")
     for number in range(8)
-    for what in ("pause", "pause_duration", "bytes")
+    for counter in ("pause", "pause_duration", "bytes")
 }
 HARDWARE = {
     "np_cnp_sent": 0.0,

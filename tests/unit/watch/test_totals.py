@@ -28,15 +28,15 @@ def test_units_are_those_of_the_table():
     assert total((1, 10), (1, 15), name="port_xmit_data") == [40, 60]
 
 
-def test_a_wrap_goes_on():
+def test_a_wrapped_counter_keeps_counting():
     assert total((1, U32 - 5), (1, 3)) == [U32 - 5, U32 + 3]
 
 
-def test_a_reset_adds_what_was_counted_since():
+def test_a_reset_adds_the_count_since_then():
     assert total((1, 1000), (1, 8), (1, 10)) == [1000, 1008, 1010]
 
 
-def test_a_device_that_came_back_adds_its_whole_value():
+def test_a_device_that_returns_adds_its_whole_value():
     assert total((1, 1000), (2, 2000)) == [1000, 3000]
 
 

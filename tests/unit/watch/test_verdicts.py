@@ -1,4 +1,4 @@
-"""Each pattern of counters is seen where it is, and nowhere else."""
+"""Each pattern of counters is reported where it occurs, and nowhere else."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def flow(kind: str = ROCE, **changed) -> Flow:
     return Flow(name="mlx5_0", kind=kind, counters=counters, **(fields | changed))
 
 
-def paused(way: str, share: float, **counters: float) -> dict[str, object]:
+def paused(direction: str, share: float, **counters: float) -> dict[str, object]:
     return {
-        f"{way}_pause": share,
-        "counters": {f"{way}_prio3_pause_duration": share * 1e6, **counters},
+        f"{direction}_pause": share,
+        "counters": {f"{direction}_prio3_pause_duration": share * 1e6, **counters},
     }
 
 
-def moved(rdma: float, **by_priority: float) -> Flow:
+def flow_by_priority(rdma: float, **by_priority: float) -> Flow:
     """RDMA data, and what each priority sent."""
     sent = {f"tx_{name}_bytes": value for name, value in by_priority.items()}
     return flow(counters={"tx_vport_rdma_unicast_bytes": rdma, **sent})
@@ -77,7 +77,7 @@ def test_every_pattern_has_a_case():
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_pattern_is_seen_alone(name):
+def test_pattern_is_reported_alone(name):
     (match,) = judge([SEEN[name]])
     assert (match.link, match.pattern) == ("mlx5_0", name)
     assert match.seen and match.message
@@ -100,11 +100,11 @@ def test_pauses_with_notifications_are_not_called_pauses_without_ecn():
     assert names(flow(**paused("rx", 0.2), cnp_handled=900.0)) == []
 
 
-def test_pauses_with_unreadable_notifications_say_nothing_about_ecn():
+def test_pauses_with_unreadable_notifications_give_no_verdict_on_ecn():
     assert names(flow(**paused("rx", 0.2), cnp_sent=None, cnp_handled=None)) == []
 
 
-def test_short_pauses_are_no_pattern():
+def test_short_pauses_match_no_pattern():
     assert names(flow(**paused("rx", 0.009))) == [] and names(flow(**paused("rx", 0.01))) == [
         "pfc-without-ecn"
     ]
@@ -120,11 +120,11 @@ def test_a_slow_receiver_without_pcie_counters_is_named_without_them():
     )
 
 
-def test_congestion_control_at_the_full_rate_is_no_pattern():
+def test_congestion_control_at_the_full_rate_matches_no_pattern():
     assert names(flow(tx=49e9, cnp_handled=900.0)) == []
 
 
-def test_corrected_bits_below_the_limit_are_no_pattern():
+def test_corrected_bits_below_the_limit_match_no_pattern():
     assert names(flow(counters={"rx_corrected_bits_phy": 2.9e6})) == []
 
 
@@ -168,13 +168,13 @@ def test_a_pattern_reads_counters_of_the_table(pattern):
     changed = {
         name for name, value in SEEN[pattern.name].counters.items() if value != QUIET.get(name, 0)
     }
-    named = {part.split()[0] for part in judge([SEEN[pattern.name]])[0].seen.split(", ")} & (
-        BY_NAME.keys() | LEVELS.keys()
-    )
-    assert named <= set(pattern.reads) and (not changed or changed & set(pattern.reads))
+    named_counters = {
+        part.split()[0] for part in judge([SEEN[pattern.name]])[0].seen.split(", ")
+    } & (BY_NAME.keys() | LEVELS.keys())
+    assert named_counters <= set(pattern.reads) and (not changed or changed & set(pattern.reads))
 
 
-def test_seldom_events_are_not_shown_as_none():
+def test_rare_events_are_not_shown_as_zero():
     (match,) = judge([flow(NVLINK, counters={"nvlink_recovery": 0.2})])
     assert match.seen == "nvlink_recovery 0.2/s"
 
@@ -212,10 +212,18 @@ LIMITS = [
         flow(IB, counters={"port_xmit_wait": 1000}),
         flow(ROCE, counters={"port_xmit_wait": 9999}),
     ),
-    ("wrong-class", moved(10e6, prio0=5e6), moved(9.9e6, prio0=5e6)),
-    ("wrong-class", moved(24e9, prio0=12e9), moved(24e9, prio0=11.9e9)),
-    ("wrong-class", moved(24e9, prio0=24e9, prio3=12e9), moved(24e9, prio0=24e9, prio3=12.1e9)),
-    ("wrong-class", moved(24e9, prio0=24e9, prio1=12e9), moved(24e9, prio0=24e9, prio1=12.1e9)),
+    ("wrong-class", flow_by_priority(10e6, prio0=5e6), flow_by_priority(9.9e6, prio0=5e6)),
+    ("wrong-class", flow_by_priority(24e9, prio0=12e9), flow_by_priority(24e9, prio0=11.9e9)),
+    (
+        "wrong-class",
+        flow_by_priority(24e9, prio0=24e9, prio3=12e9),
+        flow_by_priority(24e9, prio0=24e9, prio3=12.1e9),
+    ),
+    (
+        "wrong-class",
+        flow_by_priority(24e9, prio0=24e9, prio1=12e9),
+        flow_by_priority(24e9, prio0=24e9, prio1=12.1e9),
+    ),
 ]
 
 
@@ -244,7 +252,7 @@ def test_a_pattern_begins_at_its_limit(name, matching, other_flow):
             flow(counters={"rx_corrected_bits_phy": 3e7}),
             "1.0e-04 of the bits received were corrected",
         ),
-        (moved(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
+        (flow_by_priority(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
     ],
 )
 def test_the_values_behind_a_pattern(matching, evidence):

@@ -51,7 +51,7 @@ def test_patterns_of_short_intervals_are_read_over_a_second():
     ], "rates are of each interval"
 
 
-def test_a_link_that_is_unplugged_is_gone_until_it_is_back():
+def test_an_unplugged_link_is_absent_until_it_returns():
     watcher = Watcher("h1", sample(0.0, ONE, TWO))
     away = [watcher.take(sample(at_s, ONE)) for at_s in (1.0, 2.0)]
     for watched in away:
@@ -60,11 +60,11 @@ def test_a_link_that_is_unplugged_is_gone_until_it_is_back():
             ("mlx5_1", "gone"),
         ]
         assert [(match.link, match.pattern) for match in watched.said] == [("mlx5_1", "gone")]
-    back = watcher.take(sample(3.0, ONE, TWO))
-    assert [(flow.name, flow.state) for flow in back.links] == [
+    report = watcher.take(sample(3.0, ONE, TWO))
+    assert [(flow.name, flow.state) for flow in report.links] == [
         ("mlx5_0", ""),
         ("mlx5_1", "new"),
-    ] and not back.said
+    ] and not report.said
     assert [flow.state for flow in watcher.take(sample(4.0, ONE, TWO)).links] == ["", ""]
 
 

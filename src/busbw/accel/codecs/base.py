@@ -27,6 +27,12 @@ TURN, STEP_TURN = 2_654_435_761, 40_503
 BLOCK, SCALE_BYTES = 256, 4
 # Smaller scales have too few significant bits to divide by.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
+# What was not sent, in the positions of the gradient. Length: that of the part.
+RESIDUAL = "residual"
+# The velocity of momentum correction, in the same positions.
+VELOCITY = "velocity"
+# The second rounding error, kept by the rank that sums a shard. Length: that of the shard.
+SUM_RESIDUAL = "sum_residual"
 
 
 def most_steps(bits: int) -> int:
@@ -40,12 +46,6 @@ def row_bytes(length: int, bits: int) -> int:
 
 
 State = dict[str, torch.Tensor]
-# What was not sent, in the positions of the gradient. Length: that of the part.
-RESIDUAL = "residual"
-# The velocity of momentum correction, in the same positions.
-VELOCITY = "velocity"
-# The second rounding error, kept by the rank that sums a shard. Length: that of the shard.
-SUM_RESIDUAL = "sum_residual"
 
 
 class Codec(ABC):

@@ -12,11 +12,12 @@ import torch
 from busbw.accel.codecs.base import State, carried
 from busbw.accel.communicator import Communicator
 
-WORTH = 2  # a matrix is factored if it has this many times the elements of both factors
+# A matrix is factored if it has this many times the elements of both factors
+MIN_ELEMENTS_RATIO = 2
 # This share of the mean eigenvalue is added to a Gram matrix. It damps nearly dependent columns;
 # the error stays in the residual.
-LEAST = 1e-9
-TINY = 1e-30  # a factor with smaller values counts as zero
+DIAGONAL_SHARE = 1e-9
+MIN_FACTOR_SIZE = 1e-30  # a factor with smaller values counts as zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
         elements = math.prod(shape)
         rows = shape[0] if len(shape) > 1 and elements else 1
         columns = elements // rows
-        if rows * columns >= WORTH * rank * (rows + columns):
+        if rows * columns >= MIN_ELEMENTS_RATIO * rank * (rows + columns):
             matrices.append(Matrix(begin, rows, columns, left, right))
             left, right = left + rows, right + columns
         elif others and others[-1][1] == begin:
@@ -222,13 +223,13 @@ def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
     They are multiplied from the right. They are computed from Cholesky factors of the Gram
     matrices, in fp64, because differences of their elements may be small.
     """
-    sizes = _sizes(factors, owners).clamp(min=TINY)
+    sizes = _sizes(factors, owners).clamp(min=MIN_FACTOR_SIZE)
     exact = factors.double() / sizes.double()[owners.of, None]
     sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
     grams = torch.cat([sums[:1], sums.diff(dim=0)])
     # Zero factors get a mean of 1, so that they have a Cholesky factor too.
-    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)
-    grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
+    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= MIN_FACTOR_SIZE)
+    grams += torch.diag_embed((DIAGONAL_SHARE * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
     identity = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
     return (

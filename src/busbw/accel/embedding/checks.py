@@ -7,7 +7,7 @@ import torch
 from busbw.accel.embedding.optimizers import Layout
 from busbw.core.errors import UsageError
 
-MOST_IDS = 1 << 28  # of a lookup
+MAX_IDS = 1 << 28  # of a lookup
 
 
 def check_ids(ids: torch.Tensor, device: torch.device) -> None:
@@ -20,8 +20,8 @@ def check_ids(ids: torch.Tensor, device: torch.device) -> None:
         raise UsageError(
             f"ids are {actual}", f"torch.int64, one-dimensional and contiguous, on {device}"
         )
-    if len(ids) > MOST_IDS:
-        raise UsageError(f"a lookup of {len(ids)} ids", f"look up at most {MOST_IDS} at a time")
+    if len(ids) > MAX_IDS:
+        raise UsageError(f"a lookup of {len(ids)} ids", f"look up at most {MAX_IDS} at a time")
 
 
 def check_gradients(gradients: torch.Tensor, ids: torch.Tensor, dim: int) -> None:

@@ -15,8 +15,8 @@ from busbw.core.errors import UsageError
 # Marks an entry as free. The id with this value has its own entry, behind the others.
 EMPTY = -(1 << 63)
 LOAD = 0.75
-LEAST_SLOTS = 64
-MOST_SLOTS = 1 << 30
+MIN_SLOTS = 64
+MAX_SLOTS = 1 << 30
 
 
 class Index:
@@ -59,13 +59,13 @@ def slots_for(rows: int, batch: int) -> int:
     """The number of slots, a power of two, of which `rows` and `batch` ids fill at most half.
 
     Raises:
-        UsageError: it exceeds MOST_SLOTS.
+        UsageError: it exceeds MAX_SLOTS.
     """
-    slots = 1 << (max(LEAST_SLOTS, 2 * (rows + batch)) - 1).bit_length()
-    if slots > MOST_SLOTS:
+    slots = 1 << (max(MIN_SLOTS, 2 * (rows + batch)) - 1).bit_length()
+    if slots > MAX_SLOTS:
         raise UsageError(
             f"a table of {rows} rows, and {batch} ids in a lookup",
-            f"a table has at most {MOST_SLOTS // 2} of both",
+            f"a table has at most {MAX_SLOTS // 2} of both",
         )
     return slots
 

@@ -22,6 +22,7 @@ from busbw.core.errors import BusbwError, UsageError
 
 FEATURE_BITS = 15  # above them is the sign
 ID_BITS = 63 - FEATURE_BITS
+POOLINGS = ("none", "sum", "mean")
 
 
 def prefixed(ids: torch.Tensor, feature: int) -> torch.Tensor:
@@ -47,7 +48,6 @@ def prefixed(ids: torch.Tensor, feature: int) -> torch.Tensor:
     return ids.to(torch.int64) + (feature << ID_BITS)
 
 
-POOLINGS = ("none", "sum", "mean")
 Update = Callable[[torch.Tensor], None]  # takes gradients
 
 

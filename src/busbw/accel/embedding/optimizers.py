@@ -21,6 +21,8 @@ from busbw.accel.embedding.settings import TableSettings
 MOMENT, SQUARE = "moment", "square"
 _STATES = {"sgd": (), "adam": (MOMENT, SQUARE), "rowwise_adam": (MOMENT,), "rowwise_adagrad": ()}
 _ROWWISE = {"rowwise_adam": (SQUARE,), "rowwise_adagrad": (SQUARE,)}
+GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_WORD = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def layout(settings: TableSettings, dim: int) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpdateStep:
     """The numbers of one update.
 
     `step` counts the updates of the table from 1. It corrects the bias of moments, as in
@@ -94,7 +96,7 @@ class Step:
         return 1 / math.sqrt(1 - self.settings.betas[1] ** self.step)
 
 
-def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: Step) -> None:
+def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: UpdateStep) -> None:
     """Apply the optimizer's rule to records [n, width], in place. `gradient`: [n, dim]."""
     settings, states, weight = step.settings, form.split(records), records[:, : form.dim]
     weight.mul_(step.decay)
@@ -111,10 +113,6 @@ def update(records: torch.Tensor, gradient: torch.Tensor, form: Layout, step: St
             states[SQUARE].mul_(second).add_(square, alpha=1 - second)
             root = states[SQUARE].sqrt() * step.root + settings.eps
             weight.sub_(step.rate * states[MOMENT] / (root[:, None] if form.rowwise else root))
-
-
-GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_WORD = 1 << 64
 
 
 def signed(word: int) -> int:

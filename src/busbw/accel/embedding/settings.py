@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 INITS = ("uniform", "normal", "zeros")
 OPTIMIZERS = ("sgd", "adam", "rowwise_adam", "rowwise_adagrad")
 EVICTIONS = ("none", "lfu", "lru")
-MOST_ROWS = 1 << 30  # rows and slots of the index have 32-bit numbers
+MAX_ROWS = 1 << 30  # rows and slots of the index have 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class TableSettings:
             ("initial", self.initial, 1),
             ("admission", self.admission, 1),
         ):
-            if value is not None and not least <= value <= MOST_ROWS:
-                raise UsageError(f"{name} is {value}", f"{name} is from {least} to {MOST_ROWS}")
+            if value is not None and not least <= value <= MAX_ROWS:
+                raise UsageError(f"{name} is {value}", f"{name} is from {least} to {MAX_ROWS}")
         for name in ("init_scale", "lr", "eps", "weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):  # also true for nan
                 raise UsageError(

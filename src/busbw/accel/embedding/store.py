@@ -16,13 +16,17 @@ import weakref
 
 import torch
 
-from busbw.accel.embedding.settings import MOST_ROWS, TableSettings
+from busbw.accel.embedding.settings import MAX_ROWS, TableSettings
 from busbw.accel.offloading import host_memory
 from busbw.accel.offloading.host_memory import Slab
 from busbw.core.errors import NoMeasurement, UsageError
 
-# A list has at least 1/SHARE of the places, since making it needs a pass over all scores.
-SHARE = 16
+# A list has at least 1/MIN_LIST_DIVISOR of the places, since making it needs a pass over all
+# scores.
+MIN_LIST_DIVISOR = 16
+SEGMENT_ROWS = 4096  # rows of a segment, a power of two
+MIN_GROWTH_DIVISOR = 32  # a growth adds at least 1/MIN_GROWTH_DIVISOR of the rows
+UNIT_ELEMENTS = 4  # fp32 elements in 16 bytes
 
 
 class Tier:
@@ -56,7 +60,7 @@ class Tier:
         """
         if len(self.victims) and 2 * (taken - self._taken) < len(self.victims):
             return
-        count = min(self.places, max(self.places // SHARE, 2 * ids))
+        count = min(self.places, max(self.places // MIN_LIST_DIVISOR, 2 * ids))
         score = self.used if scores is None else scores[self.owner.long()]
         is_long = 4 * count > self.places  # then the order matters
         self.victims = torch.topk(score, count, largest=False, sorted=is_long).indices
@@ -89,7 +93,7 @@ def places_of(
             f"gpu_bytes is {settings.gpu_bytes}, and a row with its states has {record} B",
             "give at least the bytes of a batch",
         )
-    capacity = min(near + far, MOST_ROWS) if settings.capacity is None else settings.capacity
+    capacity = min(near + far, MAX_ROWS) if settings.capacity is None else settings.capacity
     if capacity > near + far:
         raise UsageError(
             f"a capacity of {capacity} rows needs {capacity * record} B; gpu_bytes"
@@ -108,11 +112,6 @@ def places_of(
     return near, capacity
 
 
-SEGMENT = 4096  # rows of a segment, a power of two
-GROWTH = 32  # a growth adds at least 1/GROWTH of the rows
-UNIT = 4  # fp32 elements in 16 bytes
-
-
 class Store:
     """Blocks of records [rows, width] in fp32, the rows that are free (a stack), and a score per
     row.
@@ -125,7 +124,7 @@ class Store:
         None: all rows are on the device.
         """
         self.width, self.device, self.near = width, device, near
-        self.segment = SEGMENT if near is None else 1
+        self.segment = SEGMENT_ROWS if near is None else 1
         self.blocks: list[torch.Tensor] = []
         self.rows: int = 0
         self._first: list[int] = []  # row of each block
@@ -145,7 +144,7 @@ class Store:
     @property
     def units(self) -> int:
         """Units of a record."""
-        return self.width // UNIT
+        return self.width // UNIT_ELEMENTS
 
     @property
     def nbytes(self) -> int:
@@ -154,8 +153,8 @@ class Store:
 
     def step_for(self, needed: int, capacity: int | None) -> int:
         """The number of rows to add for `needed` more rows, as far as the capacity allows."""
-        least = self.near or 1 if self.rows == 0 else self.rows // GROWTH
-        rows = -(-max(needed, least, 1) // SEGMENT) * SEGMENT
+        least = self.near or 1 if self.rows == 0 else self.rows // MIN_GROWTH_DIVISOR
+        rows = -(-max(needed, least, 1) // SEGMENT_ROWS) * SEGMENT_ROWS
         return rows if capacity is None else min(rows, capacity - self.rows)
 
     def grow(self, rows: int) -> None:
@@ -209,7 +208,7 @@ class Store:
         return blocks
 
     def _offsets_of(self, block: torch.Tensor, base: int) -> torch.Tensor:
-        first = (block.data_ptr() - base) // (4 * UNIT)
+        first = (block.data_ptr() - base) // (4 * UNIT_ELEMENTS)
         return first + self.units * torch.arange(0, len(block), self.segment, device=self.device)
 
     def _memory_error(self, rows: int, error: Exception) -> NoMeasurement:

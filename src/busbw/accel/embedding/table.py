@@ -27,7 +27,7 @@ from busbw.accel.embedding.counters import (
     Readback,
 )
 from busbw.accel.embedding.index import Index
-from busbw.accel.embedding.optimizers import Layout, Step, layout
+from busbw.accel.embedding.optimizers import Layout, UpdateStep, layout
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store, Tier, places_of
 from busbw.accel.embedding.torch_steps import Parts, Steps, rebuild
@@ -140,7 +140,7 @@ class Table:
             return
         if handle.evictions != self._evictions:
             handle.batch, handle.evictions = self._find_again(handle.ids), self._evictions
-        rule = Step(self.settings, self.settings.lr if lr is None else lr, self.step)
+        rule = UpdateStep(self.settings, self.settings.lr if lr is None else lr, self.step)
         self._steps.update(self._parts, handle.batch, gradients.contiguous(), rule)
         if self.settings.strict:
             self._read.note(0, self._parts.counters, self._parts.store.available)
@@ -199,7 +199,7 @@ class Table:
         capacity = self.settings.capacity
         length = max(1, len(ids))
         if self.settings.eviction != "none" and capacity is not None:
-            length = max(1, capacity // torch_steps.SHARE)
+            length = max(1, capacity // torch_steps.MIN_EVICTION_DIVISOR)
         for first in range(0, len(ids), length):
             part = slice(first, first + length)
             self._load(ids[part], {name: values[part] for name, values in chunk.items()})

@@ -15,12 +15,15 @@ import torch
 from busbw.accel.embedding import counters as counted
 from busbw.accel.embedding import optimizers
 from busbw.accel.embedding.index import EMPTY, Index, probe, slots_for
-from busbw.accel.embedding.optimizers import Layout, Step, initial
+from busbw.accel.embedding.optimizers import Layout, UpdateStep, initial
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.store import Store, Tier
 from busbw.core.errors import NoMeasurement
 
 MOST_SIGHTINGS = 1 << 30
+EVICTED_SCORE = -1  # the score of a row that was evicted
+# An eviction frees at least 1/MIN_EVICTION_DIVISOR of the rows, since it scans the whole index.
+MIN_EVICTION_DIVISOR = 16
 
 
 @dataclass(slots=True)
@@ -70,7 +73,7 @@ class Steps(Protocol):
     def peek(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
         """The rows of ids, [n, dim]. Changes nothing but counters."""
 
-    def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: Step) -> None:
+    def update(self, parts: Parts, batch: Any, gradients: torch.Tensor, step: UpdateStep) -> None:
         """Sum the gradients of each row, and apply the optimizer's rule."""
 
     def read(self, store: Store, rows: torch.Tensor) -> torch.Tensor:
@@ -193,7 +196,7 @@ def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Ten
     return result
 
 
-def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
+def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep) -> None:
     total = gradients.new_zeros(len(batch.ids), parts.form.dim).index_add_(
         0, batch.inverse, gradients
     )
@@ -254,11 +257,6 @@ def rebuild(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[
     return fresh, int((~keep & (lookups > 0)).sum())
 
 
-FREE = -1  # the score of a row that was evicted
-# An eviction frees at least 1/SHARE of the rows, since it scans the whole index.
-SHARE = 16
-
-
 def evict(parts: Parts, needed: int, epoch: int) -> None:
     """Free at least `needed` more rows, or as many as there are.
 
@@ -267,13 +265,13 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
     """
     index, store = parts.index, parts.store
     slots = ((index.rows >= 0) & (index.marks < epoch)).nonzero().flatten()
-    count = min(len(slots), max(needed, store.rows // SHARE))
+    count = min(len(slots), max(needed, store.rows // MIN_EVICTION_DIVISOR))
     if not count:
         return
     rows = index.rows[slots].long()
     chosen = _lowest(store.score[rows], index.ids[slots], count)
     index.rows[slots[chosen]] = -1
-    store.score[rows[chosen]] = FREE
+    store.score[rows[chosen]] = EVICTED_SCORE
     store.free.index_copy_(
         0, store.available + torch.arange(count, device=rows.device), rows[chosen].int()
     )

@@ -1,12 +1,12 @@
 """When updates begin: at once, or when the norm of all gradients is known.
 
 With clipping, an update depends on the norm of all gradients, which is known only after backward.
-After CERTAIN steps that clipped nothing, updates begin during backward, as if this step clipped
-nothing either. If it clips, they are replaced: each update is undone, which restores weights and
-moments to within fp32 rounding, and made again with scaled gradients. A gradient waits if it alone
-is above the limit, or if it is far above the last one of its parameter: it would leave too few
-digits of the moments to restore them. Each of these decisions depends on values that all replicas
-have, so the replicas keep the same bits.
+After MIN_UNCLIPPED_STEPS steps that clipped nothing, updates begin during backward, as if this step
+clipped nothing either. If it clips, they are replaced: each update is undone, which restores
+weights and moments to within fp32 rounding, and made again with scaled gradients. A gradient waits
+if it alone is above the limit, or if it is far above the last one of its parameter: it would leave
+too few digits of the moments to restore them. Each of these decisions depends on values that all
+replicas have, so the replicas keep the same bits.
 
 `Norms` has the norm of each gradient as it arrives, and that of all of them together. `Schedule`
 decides.
@@ -28,6 +28,10 @@ from busbw.accel.offloading.worker import Piece, Worker
 from busbw.core.errors import BusbwError, UsageError
 
 EPSILON = 1e-6  # of clip_grad_norm_
+MIN_UNCLIPPED_STEPS = 8  # steps
+# A gradient of up to MAX_NORM_RATIO times the last norm of its parameter does not wait: squared and
+# times 1 - beta2 = 0.001, it adds no more than a tenth to the second moment.
+MAX_NORM_RATIO = 10
 
 
 class Norms:
@@ -91,10 +95,6 @@ def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
     )
 
 
-CERTAIN = 8  # steps
-# A gradient of up to SPIKE times the last norm of its parameter does not wait: squared and times
-# 1 - beta2 = 0.001, it adds no more than a tenth to the second moment.
-SPIKE = 10
 RuleOf = Callable[[Offloaded, float], Rule]  # parameter, factor of its gradient
 
 
@@ -119,7 +119,7 @@ class Schedule:
     def begins_early(self) -> bool:
         """Whether updates of this step begin before its norm is known."""
         return self.settings.max_norm is None or (
-            self._unclipped >= CERTAIN and not self.settings.stream_weights
+            self._unclipped >= MIN_UNCLIPPED_STEPS and not self.settings.stream_weights
         )
 
     @property
@@ -161,7 +161,7 @@ class Schedule:
         rules = [self._begin_early(offloaded)] if self.begins_early else []
         limit = math.inf
         if self.begins_early and self.settings.max_norm is not None:
-            limit = min(self.settings.max_norm, SPIKE * self._norms.last[offloaded.index])
+            limit = min(self.settings.max_norm, MAX_NORM_RATIO * self._norms.last[offloaded.index])
         pieces = [
             Piece(
                 (offloaded.unit.order, offloaded.index, part.start),

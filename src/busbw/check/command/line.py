@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.check.base import CheckOf, Judge
-from busbw.check.command.options import HYDRA, LAUNCHERS, ONE, TWO
+from busbw.check.command.options import (
+    HYDRA,
+    LAUNCHERS,
+    OPTIONS_WITH_ONE_VALUE,
+    OPTIONS_WITH_TWO_VALUES,
+)
 from busbw.check.launcher.parameters import Parameter
 from busbw.core.finding import CheckRow
 
@@ -19,6 +24,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
 EXPORTS = ("ALL", "NONE", "NIL")  # srun --export
 HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
+CHANGE_SCRIPT = "change the script or note that holds the line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +196,7 @@ class Line:
             return ()
         parameters = []
         for option in self.options:
-            if option.name in TWO["mpirun"] and len(option.values) == 2:
+            if option.name in OPTIONS_WITH_TWO_VALUES["mpirun"] and len(option.values) == 2:
                 kind = option.name.removeprefix("g").removeprefix("o")
                 name, value = option.values
                 parameters.append(Parameter(kind, name, value, f"{option.spelled} {name}"))
@@ -278,7 +284,12 @@ def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], l
         name = word.lstrip("-")
         if launcher not in ("mpirun", "hydra"):
             name = name.replace("_", "-")
-        short = launcher == "srun" and len(word) > 2 and word[1] != "-" and word[1] in ONE["srun"]
+        short = (
+            launcher == "srun"
+            and len(word) > 2
+            and word[1] != "-"
+            and word[1] in OPTIONS_WITH_ONE_VALUE["srun"]
+        )
         if launcher == "torchrun" and name in ("m", "module", "no-python"):
             break
         count = 0  # how many of the following words are its values
@@ -287,7 +298,11 @@ def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], l
         elif short:
             values = (word[2:],)
         else:
-            count = 2 if name in TWO[launcher] else int(name in ONE[launcher])
+            count = (
+                2
+                if name in OPTIONS_WITH_TWO_VALUES[launcher]
+                else int(name in OPTIONS_WITH_ONE_VALUE[launcher])
+            )
             values = tuple(words[at + 1 : at + 1 + count])
         options.append(Option(word, word[1] if short else name, values))
         at += 1 + count
@@ -312,8 +327,6 @@ def inner(program: Sequence[str]) -> tuple[str, ...]:
             command.clear()
     return tuple(command)
 
-
-STAYS = "change the script or note that holds the line"
 
 Rule = CheckOf[Line]
 REGISTERED: list[Rule] = []  # by the decorator, as modules are imported

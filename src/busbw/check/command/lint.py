@@ -31,6 +31,12 @@ from busbw.core.masking import masked_words
 from busbw.host import addresses
 from busbw.host.source import Reading
 
+# A word of a shell command. Parts of it may be quoted, as check.shell_words does.
+_WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
+_EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
+NCCL_CHECKS = [check for check in CHECKS if check.row.layer is Layer.NCCL]
+STDIN = "-"
+
 
 def launcher_word(argv: Sequence[str]) -> str:
     """The launcher as it is written on the line; '' without one."""
@@ -122,13 +128,6 @@ def _local_addresses() -> str:
     return "\n".join(str(address.ip) for address in addresses.local().values() if address)
 
 
-# A word of a shell command. Parts of it may be quoted, as check.shell_words does.
-_WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
-_EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
-
-NCCL_CHECKS = [check for check in CHECKS if check.row.layer is Layer.NCCL]
-
-
 class _WithVariables:
     """A Source: a machine with the line's variables in its environment.
 
@@ -207,9 +206,6 @@ def _with_fix_of_line(finding: Checked, variables: Mapping[str, str], line: Line
 def _as_options(export: re.Match[str]) -> str:
     """`-x A=1 -x B=2 ` for `export A=1 B=2`."""
     return "".join(f"-x {text} " for text in re.findall(_WORD, export.group(1)))
-
-
-STDIN = "-"
 
 
 def read(words: Sequence[str], stdin: str = "") -> tuple[list[ScriptCommand], str]:

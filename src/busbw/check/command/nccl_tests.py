@@ -6,7 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import STAYS, Line, inner, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, rule
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.errors import UsageError
@@ -14,7 +14,7 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_size, short_size
 
 DEFAULT_BYTES = 32 << 20  # -b and -e
-LONG = {
+LETTERS_BY_LONG_NAME = {
     "minbytes": "b",
     "maxbytes": "e",
     "stepfactor": "f",
@@ -22,6 +22,9 @@ LONG = {
     "ngpus": "g",
     "nthreads": "t",
 }
+MIN_LARGEST_BYTES = 64 << 20
+DEFAULT_STEP_BYTES, MAX_SIZES = 1 << 20, 200  # nccl-tests' default step, and too many sizes
+MAX_GPUS = 16  # GPUs that hosts have
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +65,20 @@ def perf(line: Line) -> Perf | None:
 
 
 def _option_values(arguments: Sequence[str]) -> dict[str, str]:
-    """The values of the options in LONG, by their letter; '' if the last one has none."""
+    """The values of the options in LETTERS_BY_LONG_NAME, by their letter; '' if the last one has
+    none.
+    """
     values = {}
     for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if argument.startswith("--"):
             name, _, attached = argument[2:].partition("=")
         else:
             name, attached = argument[1:2], argument[2:]
-        letter = LONG.get(name, name)
-        if argument.startswith("-") and letter in LONG.values():
+        letter = LETTERS_BY_LONG_NAME.get(name, name)
+        if argument.startswith("-") and letter in LETTERS_BY_LONG_NAME.values():
             values[letter] = attached or following
     return values
 
-
-ENOUGH = 64 << 20
-STEP, MANY = 1 << 20, 200  # nccl-tests' default step, and too many sizes
 
 SIZES = CheckRow(
     id="BW232",
@@ -90,7 +92,7 @@ SIZES = CheckRow(
         "Without -f it steps by 1 MiB, through thousands of sizes."
     ),
     fix="-b 8 -e 8G -f 2",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("nccl-tests, README",),
 )
@@ -105,18 +107,16 @@ def check_sizes(line: Line) -> Iterator[Finding]:
         return
     sizes = f"-b {short_size(program.min_bytes)} -e {short_size(program.max_bytes)}"
     evidence = Evidence(program.name, sizes, SIZES.fix)
-    steps = (program.max_bytes - program.min_bytes) // STEP
-    if program.max_bytes < ENOUGH and program.min_bytes == program.max_bytes:
+    steps = (program.max_bytes - program.min_bytes) // DEFAULT_STEP_BYTES
+    if program.max_bytes < MIN_LARGEST_BYTES and program.min_bytes == program.max_bytes:
         size = short_size(program.max_bytes)
         message = f"a single size of {size} measures latency more than bandwidth"
         yield warned("", message, evidence, fix=f"{word(program.name)} {SIZES.fix}")
-    elif steps > MANY and not program.stepped:
+    elif steps > MAX_SIZES and not program.stepped:
         yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")
     else:
         yield passed("", sizes, evidence)
 
-
-MOST_GPUS = 16  # GPUs that hosts have
 
 GPUS = CheckRow(
     id="BW233",
@@ -132,7 +132,7 @@ GPUS = CheckRow(
         " such device, and the test stops."
     ),
     fix="-g 1",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "NVML"),
     sources=("nccl-tests, README",),
 )
@@ -155,7 +155,7 @@ def check_gpus(line: Line) -> Iterator[Finding]:
         bad = warned if line.several else failed  # other hosts may have more than this one
         message = f"{product} is {used} GPUs; this host has {line.gpus}"
         yield bad("", message, evidence, fix=f"-g {per_rank}")
-    elif used > MOST_GPUS:
+    elif used > MAX_GPUS:
         yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")
     else:
         yield passed("", f"{product} is {used} GPUs on a host", evidence)

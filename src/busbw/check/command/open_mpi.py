@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import STAYS, Line, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.launcher import parameters
 from busbw.check.launcher.parameters import Parameter
@@ -28,12 +28,21 @@ INTERFACES = CheckRow(
         " openpmix/prrte#2553)."
     ),
     fix="--mca oob_tcp_if_include {netdev}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "environment", "/sys/class/net"),
     sources=(
         "Open MPI documentation, TCP, and general run-time support notes",
         "PRRTE, prte_if_include",
     ),
+)
+ROOT_OPTION = "allow-run-as-root"
+ROOT_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NARROW_BINDINGS = ("core", "hwthread", "l1cache", "l2cache")
+CPU_OPTIONS = ("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf")
+MAX_RANKS_BOUND_TO_CORES = 2  # up to this many ranks Open MPI binds each to a core
+POLICY_OF_OPEN_MPI_4, POLICY_OF_OPEN_MPI_5 = (
+    "hwloc_base_binding_policy",
+    "hwloc_default_binding_policy",
 )
 
 
@@ -140,7 +149,7 @@ MPI_VERSION = CheckRow(
         "names, and stops at --prtemca and --pmixmca."
     ),
     fix="--prtemca {name} {value}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "mpirun --version"),
     sources=("Open MPI 5 documentation, MCA parameters", "PRRTE documentation"),
 )
@@ -184,9 +193,6 @@ def _judge_without_version(line_parameters: Sequence[Parameter]) -> Finding:
     return unknown("", message, *evidence)
 
 
-ROOT_OPTION = "allow-run-as-root"
-ROOT_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
 ROOT = CheckRow(
     id="BW226",
     name="line-root",
@@ -199,7 +205,7 @@ ROOT = CheckRow(
         " not for mpirun."
     ),
     fix=f"--{ROOT_OPTION}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "the user"),
     sources=("Open MPI documentation, mpirun, running as root",),
 )
@@ -227,11 +233,6 @@ def check_root(line: Line) -> Iterator[Finding]:
         )
 
 
-NARROW = ("core", "hwthread", "l1cache", "l2cache")
-CPU_OPTIONS = ("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf")
-FEW = 2  # up to this many ranks Open MPI binds each to a core
-OF_FOUR, OF_FIVE = "hwloc_base_binding_policy", "hwloc_default_binding_policy"
-
 BINDING = CheckRow(
     id="BW227",
     name="line-binding",
@@ -244,7 +245,7 @@ BINDING = CheckRow(
         "core in any case. The threads then take turns on that core."
     ),
     fix="--bind-to none",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, binding",),
 )
@@ -263,7 +264,7 @@ def check_binding(line: Line) -> Iterator[Finding]:
         yield passed("", "the line gives each rank its cores")
         return
     binding = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
-    if not binding and line.ranks is not None and line.ranks <= FEW:
+    if not binding and line.ranks is not None and line.ranks <= MAX_RANKS_BOUND_TO_CORES:
         evidence = Evidence("--bind-to", "not given: core for 1 and 2 ranks", "none or numa")
         yield warned(
             "",
@@ -271,7 +272,7 @@ def check_binding(line: Line) -> Iterator[Finding]:
             evidence,
             fix="--bind-to none",
         )
-    elif binding in NARROW:
+    elif binding in NARROW_BINDINGS:
         message = f"--bind-to {binding}: NCCL's threads share it with their rank"
         yield warned(
             "", message, Evidence("--bind-to", binding, "none or numa"), fix="--bind-to none"
@@ -284,9 +285,9 @@ def check_binding(line: Line) -> Iterator[Finding]:
 
 def _policy(line: Line) -> str:
     """The binding that a parameter sets; '' if none does. Open MPI 5 ignores the parameter of 4."""
-    names: tuple[str, ...] = (OF_FOUR, OF_FIVE)
+    names: tuple[str, ...] = (POLICY_OF_OPEN_MPI_4, POLICY_OF_OPEN_MPI_5)
     if line.major:
-        names = (OF_FOUR,) if line.major == 4 else (OF_FIVE,)
+        names = (POLICY_OF_OPEN_MPI_4,) if line.major == 4 else (POLICY_OF_OPEN_MPI_5,)
     parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
     for name in names:
         parameter = parameters.find_parameter(parameters_given, name)
@@ -306,7 +307,7 @@ BTL = CheckRow(
         " and itself, cannot reach each other."
     ),
     fix="--mca btl tcp,self",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "environment"),
     sources=("Open MPI documentation, general run-time support notes",),
 )

@@ -46,14 +46,14 @@ _TORCHRUN_ONE = (
     "event-log-handler duplicate-stdout-filters duplicate-stderr-filters numa-binding "
     "signals-to-handle"
 )
-ONE = {
+OPTIONS_WITH_ONE_VALUE = {
     "mpirun": frozenset(_OPEN_MPI_ONE.split()),
     "hydra": frozenset(_HYDRA_ONE.split()),
     "srun": frozenset(_SRUN_ONE.split()),
     "torchrun": frozenset(_TORCHRUN_ONE.split()),
 }
 # Options that take two values.
-TWO = {
+OPTIONS_WITH_TWO_VALUES = {
     "mpirun": frozenset(
         ["mca", "gmca", "omca", "gomca", "prtemca", "gprtemca", "pmixmca", "gpmixmca"]
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import HOSTFILES, STAYS, Line, inner, parse, rule
+from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, inner, parse, rule
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -21,7 +21,7 @@ HOSTS = CheckRow(
         " as slots, and start up to 10 ranks on the first host and none on the second."
     ),
     fix="-H {hosts}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, --host",),
 )
@@ -66,7 +66,7 @@ SLOTS = CheckRow(
         " stops: there are not enough slots available."
     ),
     fix="-H {hosts}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, --host",),
 )
@@ -110,7 +110,7 @@ SPREAD = CheckRow(
         "fewer GPUs and NICs than others."
     ),
     fix="-n {ranks}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, mapping",),
 )
@@ -182,7 +182,7 @@ PER_NODE = CheckRow(
         " host itself: eight torchruns on a host start eight times as many."
     ),
     fix="-n {ranks}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=(
         "Open MPI documentation, mpirun, --map-by",

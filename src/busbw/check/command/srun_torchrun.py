@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import STAYS, Line, inner, parse, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, parse, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -22,10 +22,11 @@ SRUN_MPI = CheckRow(
         " none, each rank runs as a job of size one and prints its own table."
     ),
     fix="srun --mpi=pmix",
-    stays=f"{STAYS}; MpiDefault=pmix in slurm.conf makes it the default",
+    stays=f"{CHANGE_SCRIPT}; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("the command line", f"${VARIABLE}"),
     sources=("Slurm, MPI users guide",),
 )
+LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
 
 
 @rule(SRUN_MPI)
@@ -62,8 +63,6 @@ def check_srun_mpi(line: Line) -> Iterator[Finding]:
         yield passed("", f"--mpi={mpi_type}", evidence)
 
 
-LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
-
 TORCHRUN = CheckRow(
     id="BW231",
     name="line-torchrun",
@@ -78,7 +77,7 @@ TORCHRUN = CheckRow(
         "out. --standalone also sets the endpoint to localhost."
     ),
     fix="--rdzv-backend=c10d --rdzv-endpoint=HOST1:29500",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("PyTorch documentation, torchrun",),
 )

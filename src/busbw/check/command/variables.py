@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import EXPORTS, STAYS, Line, needs_shell, rule
+from busbw.check.command.line import CHANGE_SCRIPT, EXPORTS, Line, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.shell_words import assignment, filled, word
 from busbw.check.types import Evidence, Finding
@@ -28,10 +28,13 @@ EXPORT = CheckRow(
         " not values."
     ),
     fix="-x {name}=VALUE",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line", "environment"),
     sources=("Open MPI documentation, mpirun, -x", "srun(1), --export"),
 )
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+LONG_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+QUOTES = "\u2018\u2019\u201c\u201d"
 
 
 @rule(EXPORT)
@@ -112,8 +115,6 @@ def _judge_without_value(line: Line) -> Iterator[Finding]:
         )
 
 
-VARIABLE = "CUDA_VISIBLE_DEVICES"
-
 VISIBLE_DEVICES = CheckRow(
     id="BW228",
     name="line-visible-devices",
@@ -126,7 +127,7 @@ VISIBLE_DEVICES = CheckRow(
         " duplicate GPU detected."
     ),
     fix=f"leave out -x {VARIABLE}",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("CUDA C++ programming guide, environment variables",),
 )
@@ -164,7 +165,7 @@ REPEATED = CheckRow(
         "For a variable, 4.1.4 uses the last value, 5.0.11 the first."
     ),
     fix="remove one of them",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun, -x and --mca",),
 )
@@ -202,9 +203,6 @@ def check_repeated(line: Line) -> Iterator[Finding]:
         yield passed("", f"{len(values)} names, each with one value")
 
 
-LONG_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-QUOTES = "\u2018\u2019\u201c\u201d"
-
 DASHES = CheckRow(
     id="BW236",
     name="line-dashes",
@@ -217,7 +215,7 @@ DASHES = CheckRow(
         "part of the value."
     ),
     fix="retype the word",
-    stays=STAYS,
+    stays=CHANGE_SCRIPT,
     reads=("the command line",),
     sources=("Open MPI documentation, mpirun",),
 )

@@ -42,6 +42,14 @@ GOVERNOR = CheckRow(
     ),
     sources=("Linux, Documentation/admin-guide/pm/cpufreq.rst",),
 )
+CLOCKSOURCES = "/sys/devices/system/clocksource/clocksource0"
+CURRENT_CLOCKSOURCE = f"{CLOCKSOURCES}/current_clocksource"
+AVAILABLE_CLOCKSOURCES = f"{CLOCKSOURCES}/available_clocksource"
+# Clock sources that are read from a device, or are no finer than a tick.
+SLOW_CLOCKSOURCES = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
+NODES = "/sys/devices/system/node"
+SMT_OFF = ("off", "forceoff")
+ISOLATED_FILE = "/sys/devices/system/cpu/isolated"
 
 
 @check(GOVERNOR)
@@ -88,12 +96,6 @@ def _prefers_performance(machine: Machine, path: str) -> bool:
     return drives_itself and machine.text(f"{path}/energy_performance_preference") == BEST_GOVERNOR
 
 
-CLOCKSOURCES = "/sys/devices/system/clocksource/clocksource0"
-CURRENT_CLOCKSOURCE = f"{CLOCKSOURCES}/current_clocksource"
-AVAILABLE_CLOCKSOURCES = f"{CLOCKSOURCES}/available_clocksource"
-# Clock sources that are read from a device, or are no finer than a tick.
-SLOW_CLOCKSOURCES = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
-
 CLOCKSOURCE = CheckRow(
     id="BW146",
     name="cpu-clocksource",
@@ -137,8 +139,6 @@ def check_clocksource(machine: Machine) -> Iterator[Finding]:
         fix=fix,
     )
 
-
-NODES = "/sys/devices/system/node"
 
 IRQ_AFFINITY = CheckRow(
     id="BW147",
@@ -218,8 +218,6 @@ def _cpus_of_interrupt(machine: Machine, number: str) -> tuple[str, set[int]]:
     return path, cpu_set(machine.text(path) or "")
 
 
-SMT_OFF = ("off", "forceoff")
-
 ONLINE = CheckRow(
     id="BW148",
     name="cpu-online",
@@ -261,8 +259,6 @@ def check_online(machine: Machine) -> Iterator[Finding]:
         fix=filled(ONLINE.fix, cpus=[str(cpu) for cpu in missing]),
     )
 
-
-ISOLATED_FILE = "/sys/devices/system/cpu/isolated"
 
 ISOLATED = CheckRow(
     id="BW149",

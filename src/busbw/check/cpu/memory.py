@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, failed, judged, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
+from busbw.check.rates import DAY_S, HOUR_S, RATE_UNKNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -17,7 +17,7 @@ from busbw.host.settings import cpu_set, named_counts
 
 NODES = "/sys/devices/system/node"
 # Of the largest node's memory. With one of eight modules missing 0.88 is left, with two 0.75.
-LEAST_OF_LARGEST = 0.75
+MIN_SHARE_OF_LARGEST = 0.75
 
 NUMA_NODES = CheckRow(
     id="BW150",
@@ -37,6 +37,13 @@ NUMA_NODES = CheckRow(
     reads=(f"{NODES}/online", f"{NODES}/node*/cpulist", f"{NODES}/node*/meminfo"),
     sources=("Linux, Documentation/ABI/stable/sysfs-devices-node",),
 )
+STATUS = "/proc/self/status"
+SYS_NICE = 23  # linux/capability.h
+MEMINFO = "/proc/meminfo"
+SPARE_HUGEPAGES = 5120  # of 2 MiB: 10 GiB
+MIN_FREE_SHARE = 0.1
+CONTROLLERS = "/sys/devices/system/edac/mc"
+MAX_CORRECTABLE_PER_DAY = 10  # mcelog reports a module above this many correctable errors a day
 
 
 @check(NUMA_NODES)
@@ -59,7 +66,9 @@ def check_numa_nodes(machine: Machine) -> Iterator[Finding]:
         return
     largest = max(known.values())
     small = {
-        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * largest or not size
+        node: size
+        for node, size in known.items()
+        if size < MIN_SHARE_OF_LARGEST * largest or not size
     }
     for node, size in small.items():
         evidence = Evidence(
@@ -86,9 +95,6 @@ def _total_bytes(text: str) -> int | None:
     match = re.search(r"MemTotal:\s+(\d+) kB", text)
     return int(match.group(1)) * 1024 if match else None
 
-
-STATUS = "/proc/self/status"
-SYS_NICE = 23  # linux/capability.h
 
 NUMA_POLICY = CheckRow(
     id="BW151",
@@ -142,9 +148,6 @@ def check_numa_policy(machine: Machine) -> Iterator[Finding]:
     )
 
 
-MEMINFO = "/proc/meminfo"
-PAGES = 5120  # of 2 MiB: 10 GiB
-
 HUGEPAGES = CheckRow(
     id="BW152",
     name="mem-hugepages",
@@ -186,18 +189,16 @@ def check_hugepages(machine: Machine) -> Iterator[Finding]:
         evidence=(
             Evidence(MEMINFO, f"HugePages_Free {free}, HugePages_Total {total}", "more than 0"),
         ),
-        fix=filled(HUGEPAGES.fix, pages=total + PAGES),
+        fix=filled(HUGEPAGES.fix, pages=total + SPARE_HUGEPAGES),
     )
 
-
-LEAST_FREE = 0.1
 
 FREE = CheckRow(
     id="BW153",
     name="mem-free",
     layer=Layer.CPU,
     title="available memory",
-    right=f"{LEAST_FREE:.0%} of the memory or more",
+    right=f"{MIN_FREE_SHARE:.0%} of the memory or more",
     why=(
         "When memory is low the kernel frees pages before each allocation, which delays ranks. In"
         " the end it kills a process."
@@ -220,10 +221,10 @@ def check_free(machine: Machine) -> Iterator[Finding]:
     evidence = Evidence(
         MEMINFO,
         f"MemAvailable {available >> 20} MiB",
-        f"{int(LEAST_FREE * total) >> 20} MiB or more",
+        f"{int(MIN_FREE_SHARE * total) >> 20} MiB or more",
     )
     yield judged(
-        right=available >= LEAST_FREE * total,
+        right=available >= MIN_FREE_SHARE * total,
         subject="",
         good=text,
         bad=f"only {text}",
@@ -232,17 +233,15 @@ def check_free(machine: Machine) -> Iterator[Finding]:
     )
 
 
-CONTROLLERS = "/sys/devices/system/edac/mc"
-A_DAY = 10  # mcelog reports a module above this many correctable errors a day
-
 ERRORS = CheckRow(
     id="BW154",
     name="mem-errors",
     layer=Layer.CPU,
     title="memory errors of the host since boot",
     right=(
-        f"none uncorrectable, and at most {A_DAY} correctable a day between two readings "
-        f"(--watch-for, --since); with one reading, at most {A_DAY} in all"
+        f"none uncorrectable, and at most {MAX_CORRECTABLE_PER_DAY} correctable a day "
+        "between two readings (--watch-for, --since); with one reading, at most"
+        f" {MAX_CORRECTABLE_PER_DAY} in all"
     ),
     why=(
         "An uncorrectable error kills the process that reads the data, or the host. Many"
@@ -298,11 +297,11 @@ def _judge_errors(machine: Machine, name: str, uncorrectable: int, correctable: 
     if seconds and before is not None:
         rise = risen("ce_count", before, correctable) or 0
         text = f"{text}, {rise} of them in {span(seconds)}"
-        bad = too_fast(rise, seconds, A_DAY * HOUR_S / DAY_S)
+        bad = too_fast(rise, seconds, MAX_CORRECTABLE_PER_DAY * HOUR_S / DAY_S)
     else:
-        rise, bad = correctable, correctable > A_DAY
-        text += f"; {NOT_KNOWN}" if bad else ""
-    of_correctable = Evidence(path, str(correctable), f"{A_DAY} or fewer a day")
+        rise, bad = correctable, correctable > MAX_CORRECTABLE_PER_DAY
+        text += f"; {RATE_UNKNOWN}" if bad else ""
+    of_correctable = Evidence(path, str(correctable), f"{MAX_CORRECTABLE_PER_DAY} or fewer a day")
     if bad:
         return warned(name, text, of_correctable, fix=fix, weight=rise)
     return passed(name, text, of_uncorrectable, of_correctable)

@@ -17,7 +17,7 @@ from ipaddress import IPv4Interface
 
 from busbw.check.doctor import networks
 from busbw.check.doctor.networks import (
-    LARGER_THAN,
+    SHOW_PATH_MTU,
     LaunchContext,
     failed,
     parse_identity,
@@ -32,17 +32,32 @@ from busbw.core.finding import Verdict
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
-from busbw.launch.failures import known
+from busbw.launch.failures import known_error
 from busbw.launch.hosts import Host
 from busbw.launch.remote_ps import SSH_FAILED
 
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
 # PRRTE's daemon misses its end.
 NAMES_ITSELF = ("sh", "-c", "hostname; sleep 1")
-OPEN = (
+OPEN_PORTS_FIX = (
     "name the subnet that connects the hosts with --ifname CIDR; allow it in the firewall in both"
     " directions"
 )
+SSH_PORT = 22
+LOG_IN = (
+    "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)"
+)
+STARTUP_FILES = "the startup files of its shell on {host} must not exit or print"
+SAME_PATH_FIX = (
+    "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l"
+    " {path}"
+)
+HOSTS_FILE_FIX = (
+    "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of"
+    " that line"
+)
+BANNER_S = 3.0  # sshd sends its banner at once
+PROGRAM = ("python", "train.py")
 
 
 def ifname(context: LaunchContext) -> str:
@@ -69,8 +84,8 @@ def start(context: LaunchContext) -> Stage:
             f"mpirun did not end within {context.limit_s:g} s: its daemons cannot connect back to"
             " this host"
         )
-        return failed("mpirun", message, " ".join(line), fix=OPEN)
-    cause = failures.explain(code, error_text, context.names)
+        return failed("mpirun", message, " ".join(line), fix=OPEN_PORTS_FIX)
+    cause = failures.launcher_error(code, error_text, context.names)
     evidence = (error_text.strip()[-300:], " ".join(line))
     return failed("mpirun", cause.message, *evidence, fix=cause.hint)
 
@@ -149,22 +164,6 @@ def _as_text(output: bytes | str | None) -> str:
     return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
-SSH_PORT = 22
-LOG_IN = (
-    "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)"
-)
-STARTUP_FILES = "the startup files of its shell on {host} must not exit or print"
-SAME = (
-    "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l"
-    " {path}"
-)
-APART = (
-    "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of"
-    " that line"
-)
-BANNER_S = 3.0  # sshd sends its banner at once
-
-
 def ssh(context: LaunchContext) -> Stage:
     """The launch agent reaches all hosts."""
     for done in context.on_all(["true"]):
@@ -174,9 +173,9 @@ def ssh(context: LaunchContext) -> Stage:
                 f"{done.host}: sshd answers ('{banner}'), but ssh gets no further: the path may"
                 " drop large packets"
             )
-            return failed("ssh", message, done.error.strip()[-300:], fix=LARGER_THAN)
+            return failed("ssh", message, done.error.strip()[-300:], fix=SHOW_PATH_MTU)
         if done.code == SSH_FAILED or done.code is None or done.code == 127:
-            cause = known(done.error, [done.host])
+            cause = known_error(done.error, [done.host])
             fix = cause.hint if cause else filled(LOG_IN, host=done.host)
             message = f"{done.host} cannot be logged into: {done.problem}"
             return failed("ssh", message, done.error.strip()[-300:], fix=fix)
@@ -208,7 +207,7 @@ def install(context: LaunchContext) -> Stage:
         except ValueError:
             problem = done.problem or "no answer"
             message = f"{done.host}: {command[0]} does not run busbw: {problem}"
-            fix = filled(SAME, host=done.host, path=command[0])
+            fix = filled(SAME_PATH_FIX, host=done.host, path=command[0])
             return failed("install", message, done.error.strip()[-300:], fix=fix)
     for host, identity in context.identities.items():
         version = identity["busbw"]
@@ -244,12 +243,11 @@ def names(context: LaunchContext) -> Stage:
                 " reach themselves"
             )
             evidence = f"getent ahosts {name}: {', '.join(addresses)}"
-            fix = filled(APART, name=name, address=addresses[0], host=host)
+            fix = filled(HOSTS_FILE_FIX, name=name, address=addresses[0], host=host)
             return warned("names", message, evidence, fix=fix)
     return passed("names", "all names resolve on all hosts")
 
 
-PROGRAM = ("python", "train.py")
 STAGES: tuple[Callable[[LaunchContext], Stage], ...] = (
     ssh, install, names, networks.subnets, networks.tcp,
     start, ring, nccl, all_reduce,

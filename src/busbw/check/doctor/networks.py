@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
 from typing import TypedDict
 
-from busbw.check.doctor.node import LARGE
+from busbw.check.doctor.node import LARGE_PACKETS_LOST
 from busbw.check.shell_words import filled
 from busbw.check.types import Stage
 from busbw.core.errors import UsageError
@@ -26,6 +26,17 @@ from busbw.launch.interfaces import is_cidr, resolve
 from busbw.launch.remote import Done
 
 NODE = "busbw.check.doctor.node"
+PORT_RANGE = (20000, 30000)  # below the kernel's ephemeral range, above common services
+CONNECT_SHARE = 0.6  # of a stage's limit, for connecting
+LINGER_S = 2.0  # for hosts that start later
+_MAX_NAMED_PAIRS = 6
+SHOW_PATH_MTU = (
+    "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or"
+    " lower it on the hosts"
+)
+SET_MTU = (
+    "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs at least that"
+)
 
 
 class Identity(TypedDict):
@@ -110,19 +121,6 @@ def failed(name: str, message: str, *evidence: str, fix: str) -> Stage:
 def skipped(name: str, message: str) -> Stage:
     """A stage that does not apply to this launch."""
     return Stage(name=name, verdict=Verdict.SKIP, message=message)
-
-
-PORTS = (20000, 30000)  # below the kernel's ephemeral range, above common services
-SHARE = 0.6  # of a stage's limit, for connecting
-LINGER_S = 2.0  # for hosts that start later
-_MOST_PAIRS = 6
-LARGER_THAN = (
-    "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or"
-    " lower it on the hosts"
-)
-SET_MTU = (
-    "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs at least that"
-)
 
 
 def subnets(context: LaunchContext) -> Stage:
@@ -223,12 +221,12 @@ def tcp(context: LaunchContext) -> Stage:
     evidence: list[str] = []
     for subnet, pairs in bad.items():
         evidence += [f"{pair} on {subnet}: {reason}" for pair, reason in pairs.items()]
-    evidence = evidence[:_MOST_PAIRS]
+    evidence = evidence[:_MAX_NAMED_PAIRS]
     if not working:
         first = next(iter(bad))
-        if all(reason == LARGE for reason in bad[first].values()):
+        if all(reason == LARGE_PACKETS_LOST for reason in bad[first].values()):
             message = f"large packets are lost on {_list_networks(bad)}"
-            return failed("tcp", message, *evidence, fix=LARGER_THAN)
+            return failed("tcp", message, *evidence, fix=SHOW_PATH_MTU)
         fix = (
             f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd"
             f" --zone=trusted --add-source={first})"
@@ -246,7 +244,7 @@ def tcp(context: LaunchContext) -> Stage:
 
 def _connect_requests(context: LaunchContext) -> dict[str, bytes]:
     """What each host gets on stdin, where other users cannot see the token."""
-    port, token = random.SystemRandom().randint(*PORTS), secrets.token_hex(16)
+    port, token = random.SystemRandom().randint(*PORT_RANGE), secrets.token_hex(16)
     by_network = {network: context.addresses(network) for network in context.networks}
     requests = {}
     for host in context.names:
@@ -260,7 +258,7 @@ def _connect_requests(context: LaunchContext) -> dict[str, bytes]:
             "own": listen,
             "peers": peers,
             "token": token,
-            "seconds": SHARE * context.limit_s,
+            "seconds": CONNECT_SHARE * context.limit_s,
             "linger": LINGER_S,
         }
         requests[host] = json.dumps(work).encode()

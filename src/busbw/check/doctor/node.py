@@ -19,9 +19,12 @@ from collections.abc import Callable
 from busbw.core.version import __version__
 from busbw.host.addresses import local, mtu
 
-LARGE = "small packets pass and large ones are lost: a port on the path has a smaller MTU"
+LARGE_PACKETS_LOST = (
+    "small packets pass and large ones are lost: a port on the path has a smaller MTU"
+)
 _RETRY_S = 0.2
-_MOST = 512  # connections at once, half of the descriptors that a process usually may have
+# At once: half of the descriptors that a process usually may have.
+_MAX_CONNECTIONS = 512
 _HELLO = 32  # bytes of the code that a connection begins with
 _BULK = 256 << 10  # bytes in each direction: several packets at any MTU
 # Errors of accept() after which another connection may be accepted.
@@ -96,9 +99,9 @@ def _code(token: bytes, word: bytes) -> bytes:
 
 
 def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
-    """Answer each connection that has the code, _MOST at once."""
+    """Answer each connection that has the code, _MAX_CONNECTIONS at once."""
     listening.settimeout(_RETRY_S)
-    waiting = threading.Semaphore(_MOST)
+    waiting = threading.Semaphore(_MAX_CONNECTIONS)
     while time.monotonic() < deadline:
         try:
             connection, _ = listening.accept()
@@ -173,7 +176,7 @@ def _exchange_bulk(connection: socket.socket) -> str:
         connection.sendall(bytes(_BULK))
         if _receive_bulk(connection):
             return ""
-    return LARGE
+    return LARGE_PACKETS_LOST
 
 
 WORK: dict[str, Callable[..., dict[str, object]]] = {"identity": identity, "connect": connect}

@@ -15,6 +15,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 Value = TypeVar("Value")
+HOSTNAME = "/proc/sys/kernel/hostname"
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,6 @@ class Comparison:
             return [passed(self.subject, ", ".join(self.good) or nothing, *self.met)]
         return []
 
-
-HOSTNAME = "/proc/sys/kernel/hostname"
 
 MUTE_ENDED = CheckRow(
     id="BW299",

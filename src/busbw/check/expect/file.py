@@ -36,6 +36,29 @@ _TABLE = re.compile(rf"\s*\[\s*({_DOTTED})\s*\]")
 _ENTRY = re.compile(rf"\s*\[\[\s*({_DOTTED})\s*\]\]")
 _VALUE = re.compile(rf"\s*({_DOTTED})\s*=")
 _QUOTED_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'[^']*'|#.*""")
+RAISED = "fail"
+MADE_BY = (
+    "busbw check --learn > node.toml writes one from a good node; busbw check explain BW290 names"
+    " the keys"
+)
+_PATH = re.compile(r" - at `\$(.*)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
+_MISSING_KEY = re.compile(r"missing required field `(.*)`")
+_WORDS = {
+    "`int | null`": "a whole number",
+    "`int`": "a whole number",
+    "`float | null`": "a number",
+    "`float`": "a number",
+    "`str | null`": "text in quotes",
+    "`str`": "text in quotes",
+    "`bool | null`": "true or false",
+    "`array`": "a list: [...]",
+    "`object`": "a table",
+    "`date`": "a date, like 2026-12-31",
+    "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31",
+}
+MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 
 
 def lines(text: str) -> dict[Key, int]:
@@ -96,30 +119,6 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 def _parts(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip("\"'") for part in re.findall(_NAME, dotted))
-
-
-RAISED = "fail"
-MADE_BY = (
-    "busbw check --learn > node.toml writes one from a good node; busbw check explain BW290 names"
-    " the keys"
-)
-_PATH = re.compile(r" - at `\$(.*)`$")
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
-_MISSING_KEY = re.compile(r"missing required field `(.*)`")
-_WORDS = {
-    "`int | null`": "a whole number",
-    "`int`": "a whole number",
-    "`float | null`": "a number",
-    "`float`": "a number",
-    "`str | null`": "text in quotes",
-    "`str`": "text in quotes",
-    "`bool | null`": "true or false",
-    "`array`": "a list: [...]",
-    "`object`": "a table",
-    "`date`": "a date, like 2026-12-31",
-    "Invalid RFC3339 encoded date": "expected a date, like 2026-12-31",
-}
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -280,9 +279,6 @@ def _require_known_check(expected: Expected, name: str, *key: str | int) -> None
         similar = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
         hint = f"did you mean {similar[0]}? {error.hint}" if similar else error.hint
         raise UsageError(f"{expected.where(*key)}: {error.message}", hint) from error
-
-
-MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
 from busbw.check.gpu.per_gpu import confined
 from busbw.check.types import Evidence, Finding
@@ -70,7 +70,7 @@ def expect_gpus(target: Target) -> Iterator[Finding]:
     if not any((expected.count is not None, expected.addresses, *_values_expected(target))):
         yield skipped("the file expects no GPU")
         return
-    gpus = seen.gpus(target.machine)
+    gpus = inventory.gpus(target.machine)
     yield from _judge_number(target, gpus)
     for gpu in gpus:
         yield from _judge_gpu(target, gpu)
@@ -89,7 +89,7 @@ def _values_expected(target: Target) -> list[bool]:
     return [value is not None for value in values]
 
 
-def _count_gpus(target: Target, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -> _Number:
+def _count_gpus(target: Target, gpus: list[inventory.Gpu], on_pci: tuple[str, ...]) -> _Number:
     expected = target.node.gpus
     expected_count = expected.count if expected.count is not None else len(expected.addresses)
     key = "count" if expected.count is not None else "addresses"
@@ -108,7 +108,7 @@ def _count_gpus(target: Target, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -
     )
 
 
-def _judge_number(target: Target, gpus: list[seen.Gpu]) -> Iterator[Finding]:
+def _judge_number(target: Target, gpus: list[inventory.Gpu]) -> Iterator[Finding]:
     if target.node.gpus.count is None and not target.node.gpus.addresses:
         return
     on_pci = gpus_on_pci(target.machine)
@@ -147,7 +147,7 @@ def _judge_too_few(target: Target, number: _Number) -> Iterator[Finding]:
 
 
 def _judge_unlisted(
-    target: Target, gpus: list[seen.Gpu], on_pci: tuple[str, ...], expected: int
+    target: Target, gpus: list[inventory.Gpu], on_pci: tuple[str, ...], expected: int
 ) -> Iterator[Finding]:
     """The GPUs that PCI has and NVML does not list."""
     listed = {gpu.address for gpu in gpus if gpu.address}
@@ -168,7 +168,7 @@ def _judge_unlisted(
         yield failed(bdf, message, evidence, fix=GPUS.fix.format(bdf=bdf))
 
 
-def _judge_gpu(target: Target, gpu: seen.Gpu) -> Iterator[Finding]:
+def _judge_gpu(target: Target, gpu: inventory.Gpu) -> Iterator[Finding]:
     if gpu.error:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error, target.expected("readable", "gpus"))
         yield failed(
@@ -206,7 +206,7 @@ def _judge_gpu(target: Target, gpu: seen.Gpu) -> Iterator[Finding]:
     yield from compared.findings()
 
 
-def _fix_of_gpu(target: Target, gpu: seen.Gpu) -> str:
+def _fix_of_gpu(target: Target, gpu: inventory.Gpu) -> str:
     """The command for a wrong mode; for wrong hardware there is none."""
     expected, index = target.node.gpus, gpu.label.rpartition(" ")[2]
     if _differs(gpu.model, expected.model):
@@ -267,7 +267,7 @@ def expect_nvlinks(target: Target) -> Iterator[Finding]:
         yield skipped("the file expects no NVLink")
         return
     yield from _judge_switches(target, expected.nvswitches)
-    gpus = [gpu for gpu in seen.gpus(target.machine) if not gpu.error]
+    gpus = [gpu for gpu in inventory.gpus(target.machine) if not gpu.error]
     if not gpus and (expected.nvlinks or expected.nvlink_gb_s):
         yield unknown("", "the NVLinks cannot be read: NVML lists no GPU that it can read")
     for gpu in gpus:

@@ -6,7 +6,7 @@ Its tables are [versions], [cpus] and [memory]; those of PCIe links are [gpus] a
 from collections.abc import Iterator
 
 from busbw.check.base import skipped
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.base import Comparison, Target, expectation, gib
 from busbw.check.expect.network import port_groups
 from busbw.check.types import Evidence, Finding
@@ -32,9 +32,10 @@ VERSIONS = CheckRow(
     ),
     fix="install the versions that the other nodes have, hold the packages back, and reboot",
     stays="yes, until the next update",
-    reads=("NVML", KERNEL, seen.OS_RELEASE),
+    reads=("NVML", KERNEL, inventory.OS_RELEASE),
     sources=("the file given with --expect", "os-release(5)"),
 )
+MEMINFO = "/proc/meminfo"
 
 
 @expectation(VERSIONS)
@@ -46,7 +47,7 @@ def expect_versions(target: Target) -> Iterator[Finding]:
         _compare_version(
             compared,
             "the NVIDIA driver",
-            seen.driver(machine),
+            inventory.driver(machine),
             ("driver_min", "driver_max"),
             DRIVER,
         )
@@ -54,13 +55,15 @@ def expect_versions(target: Target) -> Iterator[Finding]:
         _compare_version(
             compared, "the kernel", machine.text(KERNEL), ("kernel_min", "kernel_max"), KERNEL
         )
-    system = seen.os_release(machine) if expected.os or expected.os_min or expected.os_max else {}
+    system = (
+        inventory.os_release(machine) if expected.os or expected.os_min or expected.os_max else {}
+    )
     compared.same(
         "operating system",
         system.get("ID"),
         expected.os,
         ("versions", "os"),
-        f"{seen.OS_RELEASE}: ID",
+        f"{inventory.OS_RELEASE}: ID",
     )
     if expected.os_min or expected.os_max:
         _compare_version(
@@ -68,7 +71,7 @@ def expect_versions(target: Target) -> Iterator[Finding]:
             "the operating system's version",
             system.get("VERSION_ID"),
             ("os_min", "os_max"),
-            f"{seen.OS_RELEASE}: VERSION_ID",
+            f"{inventory.OS_RELEASE}: VERSION_ID",
         )
     yield from compared.findings() or [skipped("the file expects no versions")]
 
@@ -78,13 +81,13 @@ def _compare_version(
 ) -> None:
     """`text` must be a version from the first key's to the second's."""
     oldest, newest = (getattr(compared.target.node.versions, key) for key in keys)
-    version = seen.version(text or "")
+    version = inventory.version(text or "")
     if not text or not version:
         compared.missing(quantity, f"{where} {'is ' + repr(text) if text else 'does not show it'}")
         return
-    if oldest and version < seen.version(oldest):
+    if oldest and version < inventory.version(oldest):
         key, message, bound = keys[0], f"older than {oldest}", f"{oldest} or newer"
-    elif newest and _above(version, seen.version(newest)):
+    elif newest and _above(version, inventory.version(newest)):
         key, message, bound = keys[1], f"newer than {newest}", f"{newest} or older"
     else:
         compared.good.append(f"{quantity.removeprefix('the ')} {text}")
@@ -115,9 +118,9 @@ CPUS = CheckRow(
     ),
     stays="permanent: hardware or a BIOS setting",
     reads=(
-        f"{seen.CPU}/online",
-        f"{seen.CPU}/cpu*/topology/core_siblings_list",
-        f"{seen.NODE}/online",
+        f"{inventory.CPU}/online",
+        f"{inventory.CPU}/cpu*/topology/core_siblings_list",
+        f"{inventory.NODE}/online",
     ),
     sources=("the file given with --expect",),
 )
@@ -131,29 +134,27 @@ def expect_cpus(target: Target) -> Iterator[Finding]:
     if expected.sockets is not None:
         compared.same(
             "number of sockets",
-            seen.sockets(machine),
+            inventory.sockets(machine),
             expected.sockets,
             ("cpus", "sockets"),
-            f"{seen.CPU}/cpu*/topology/core_siblings_list",
+            f"{inventory.CPU}/cpu*/topology/core_siblings_list",
         )
     compared.same(
         "number of CPUs online",
-        seen.online(machine),
+        inventory.online(machine),
         expected.online,
         ("cpus", "online"),
-        f"{seen.CPU}/online",
+        f"{inventory.CPU}/online",
     )
     compared.same(
         "number of NUMA nodes",
-        seen.numa_nodes(machine),
+        inventory.numa_nodes(machine),
         expected.numa_nodes,
         ("cpus", "numa_nodes"),
-        f"{seen.NODE}/online",
+        f"{inventory.NODE}/online",
     )
     yield from compared.findings() or [skipped("the file expects nothing of the CPUs")]
 
-
-MEMINFO = "/proc/meminfo"
 
 MEMORY = CheckRow(
     id="BW296",
@@ -182,7 +183,7 @@ MEMORY = CheckRow(
 def expect_memory(target: Target) -> Iterator[Finding]:
     """One finding for all memory of the host."""
     machine, expected = target.machine, target.node.memory
-    ram, pages = seen.ram_bytes(machine), seen.hugepages(machine)
+    ram, pages = inventory.ram_bytes(machine), inventory.hugepages(machine)
     fewer_pages = pages is not None and pages < (expected.hugepages or 0)
     least_ram = (expected.ram_bytes or 0) * (1 - expected.ram_tolerance)
     enough_ram = ram is None or ram >= least_ram
@@ -234,7 +235,7 @@ def expect_pcie(target: Target) -> Iterator[Finding]:
     """Each GPU that NVML can read, then the device of each port that the file has."""
     expected = target.node.gpus
     judged = expected.pcie_gt_s is not None or expected.pcie_width is not None
-    gpus = [gpu for gpu in seen.gpus(target.machine) if not gpu.error] if judged else []
+    gpus = [gpu for gpu in inventory.gpus(target.machine) if not gpu.error] if judged else []
     for gpu in gpus:
         yield from _compare_link(
             target, gpu.label, gpu.address, gpu.pcie_gt_s, gpu.pcie_width, ("gpus",)
@@ -248,7 +249,7 @@ def expect_pcie(target: Target) -> Iterator[Finding]:
         for port in filled.parts:
             if port.device not in judged_devices:
                 judged_devices.add(port.device)
-                link = seen.port_link(target.machine, port)
+                link = inventory.port_link(target.machine, port)
                 yield from _compare_link(
                     target, port.device, port.bdf, link.speed, link.width, ("ports", filled.number)
                 )

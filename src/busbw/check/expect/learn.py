@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.spec import (
     Cpus,
     Expectations,
@@ -32,11 +32,11 @@ from busbw.host.source import Source
 Table = TypeVar("Table", bound=msgspec.Struct)
 Part = TypeVar("Part")
 Value = TypeVar("Value")
-TOO_LARGE = 1 << 63  # for an integer of TOML
-ENOUGH = 0.95  # of this node's size: drives of one nominal size differ a little
+TOML_INTEGER_LIMIT = 1 << 63  # for an integer of TOML
+MIN_SIZE_SHARE = 0.95  # of this node's size: drives of one nominal size differ a little
 AUTOMATIC = "autofs"
 # Mounts that come and go: of containers, sessions and images.
-PASSING = (
+TEMPORARY_MOUNTS = (
     "/run/", "/media/", "/snap/", "/tmp/", "/var/lib/docker/", "/var/lib/containerd/",
     "/var/lib/containers/", "/var/lib/kubelet/",
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _is_allowed(value: object, kind: object) -> bool:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
-    return not isinstance(value, int) or value < TOO_LARGE
+    return not isinstance(value, int) or value < TOML_INTEGER_LIMIT
 
 
 def _common_value(values: Iterable[Value | None]) -> Value | None:
@@ -113,7 +113,7 @@ def _smallest(values: Sequence[int | None]) -> int | None:
 
 
 def _gpus(machine: Machine) -> Gpus:
-    gpus = [gpu for gpu in seen.gpus(machine) if not gpu.error]
+    gpus = [gpu for gpu in inventory.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
         return Gpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
@@ -147,20 +147,20 @@ def _ports(machine: Machine) -> list[Ports]:
     """Groups of ports alike. Of ports that are down, it learns only that they are there."""
 
     def traits(port: Port) -> tuple[object, ...]:
-        return port.layer, port.active, seen.port_rate(machine, port)
+        return port.layer, port.active, inventory.port_rate(machine, port)
 
-    return [_port_group(machine, group) for group in _group_by(seen.ports(machine), traits)]
+    return [_port_group(machine, group) for group in _group_by(inventory.ports(machine), traits)]
 
 
 def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
-    links = [seen.port_link(machine, port) for port in ports]
+    links = [inventory.port_link(machine, port) for port in ports]
     active = ports[0].active
     return Ports(
         count=len(ports),
         names=[port.name for port in ports],
         link_layer=ports[0].layer or None,
-        state=seen.port_state(machine, ports[0]) if active else None,
-        rate_gbit_s=seen.port_rate(machine, ports[0]),
+        state=inventory.port_state(machine, ports[0]) if active else None,
+        rate_gbit_s=inventory.port_rate(machine, ports[0]),
         pcie_gt_s=_common_value(link.speed for link in links) if active else None,
         pcie_width=_common_value(link.width for link in links) if active else None,
     )
@@ -170,43 +170,49 @@ def _interfaces(machine: Machine) -> list[Interfaces]:
     """Groups of interfaces alike, only those that are up."""
 
     def traits(interface: Interface) -> tuple[object, ...]:
-        return seen.interface_rate(interface), interface.mtu
+        return inventory.interface_rate(interface), interface.mtu
 
     groups = _group_by(
-        [interface for interface in seen.interfaces(machine) if interface.up], traits
+        [interface for interface in inventory.interfaces(machine) if interface.up], traits
     )
     expected = []
     for group in groups:
         names = [interface.name for interface in group]
-        rate, mtu = seen.interface_rate(group[0]), group[0].mtu
+        rate, mtu = inventory.interface_rate(group[0]), group[0].mtu
         expected.append(Interfaces(count=len(group), names=names, rate_gbit_s=rate, mtu=mtu))
     return expected
 
 
 def _cpus(machine: Machine) -> Cpus:
     return Cpus(
-        sockets=seen.sockets(machine),
-        online=seen.online(machine),
-        numa_nodes=seen.numa_nodes(machine),
+        sockets=inventory.sockets(machine),
+        online=inventory.online(machine),
+        numa_nodes=inventory.numa_nodes(machine),
     )
 
 
 def _memory(machine: Machine) -> Memory:
-    return Memory(ram_bytes=seen.ram_bytes(machine), hugepages=seen.hugepages(machine) or None)
+    return Memory(
+        ram_bytes=inventory.ram_bytes(machine), hugepages=inventory.hugepages(machine) or None
+    )
 
 
 def _storage(machine: Machine) -> Storage:
-    return Storage(nvme=len(seen.nvme(machine) or ()) or None)
+    return Storage(nvme=len(inventory.nvme(machine) or ()) or None)
 
 
 def _versions(machine: Machine) -> Versions:
-    system, driver, kernel = seen.os_release(machine), seen.driver(machine), seen.kernel(machine)
+    system, driver, kernel = (
+        inventory.os_release(machine),
+        inventory.driver(machine),
+        inventory.kernel(machine),
+    )
     version = system.get("VERSION_ID")
     return Versions(
-        driver_min=driver if driver and seen.version(driver) else None,
-        kernel_min=kernel if kernel and seen.version(kernel) else None,
+        driver_min=driver if driver and inventory.version(driver) else None,
+        kernel_min=kernel if kernel and inventory.version(kernel) else None,
         os=system.get("ID") or None,
-        os_min=version if version and seen.version(version) else None,
+        os_min=version if version and inventory.version(version) else None,
     )
 
 
@@ -225,7 +231,7 @@ def _lasting_mounts(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
     kept: dict[str, Mounted] = {}
     for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
         is_whole = mount.root == "/" or mount.kind == "btrfs"
-        passing = f"{mount.path}/".startswith(PASSING + on_demand)
+        passing = f"{mount.path}/".startswith(TEMPORARY_MOUNTS + on_demand)
         if mount.keeps_data and is_whole and not passing and mount.path.startswith("/"):
             kept.setdefault(f"{mount.device} {mount.root}", mount)
     return kept
@@ -236,6 +242,6 @@ def _mount(machine: Machine, mounted: Mounted) -> Mount:
     return Mount(
         path=mounted.path,
         type=mounted.kind,
-        min_bytes=int(size * ENOUGH) if size else None,
+        min_bytes=int(size * MIN_SIZE_SHARE) if size else None,
         writable=mounted.writable or None,
     )

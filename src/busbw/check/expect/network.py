@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, skipped, unknown, warned
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.base import Comparison, Target, expectation, hidden
 from busbw.check.machine import Port
 from busbw.check.shell_words import word
@@ -98,7 +98,7 @@ def assign(
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PartTable:
     """The parts of one table of the file: what one is called, and where the machine lists them.
 
     `fix` is for a part that is missing.
@@ -110,7 +110,7 @@ class Kind:
     fix: str
 
 
-def missing(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
+def missing(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
     """A failure for each missing part, by its name where the file has names.
 
     If no part is missing, a warning for each expected name that none has.
@@ -134,20 +134,20 @@ def missing(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Findin
         yield failed("", text, evidence, fix=kind.fix)
 
 
-def _judge_renamed(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
+def _judge_renamed(target: Target, filled: Filled[Part], kind: PartTable) -> Iterator[Finding]:
     for name in filled.absent:
         message = f"no {kind.noun} is called {name}, though all {filled.expected_count} are there"
         fix = "if nodes name them differently, delete `names` from the file"
         yield warned(name, message, _evidence(target, filled, kind), fix=fix)
 
 
-def _evidence(target: Target, filled: Filled[Part], kind: Kind) -> Evidence:
+def _evidence(target: Target, filled: Filled[Part], kind: PartTable) -> Evidence:
     key = "names" if filled.group.count is None else "count"
     expected = target.expected(str(filled.expected_count), kind.table, filled.number, key)
     return Evidence(kind.where, ", ".join(part.name for part in filled.parts) or "none", expected)
 
 
-PORT_KIND = Kind(
+PORT_TABLE = PartTable(
     table="ports",
     noun="RDMA port",
     where=RDMA,
@@ -186,18 +186,20 @@ def expect_ports(target: Target) -> Iterator[Finding]:
     if not target.node.ports:
         yield skipped("the file expects no RDMA port")
         return
-    if not target.machine.ports and not seen.has_sysfs(target.machine):
+    if not target.machine.ports and not inventory.has_sysfs(target.machine):
         yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
         return
     for filled in port_groups(target):
-        yield from missing(target, filled, PORT_KIND)
+        yield from missing(target, filled, PORT_TABLE)
         for port in filled.parts:
             yield from _compare_port(target, port, filled.number).findings("it is there")
 
 
 def port_groups(target: Target) -> list[Filled[Port]]:
     """The groups of the file with the ports that stand for them."""
-    return assign(seen.ports(target.machine), target.node.ports, partial(_compare_port, target))
+    return assign(
+        inventory.ports(target.machine), target.node.ports, partial(_compare_port, target)
+    )
 
 
 def _compare_port(target: Target, port: Port, number: int) -> Comparison:
@@ -208,7 +210,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
         f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch"
         " port",
     )
-    state = seen.port_state(machine, port)
+    state = inventory.port_state(machine, port)
 
     def key(name: str) -> tuple[str | int, ...]:
         return "ports", number, name
@@ -222,7 +224,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
     )
     compared.same("state", state, group.state, key("state"), f"{port.path}/state")
     if port.active:
-        rate = seen.port_rate(machine, port)
+        rate = inventory.port_rate(machine, port)
         compared.least(
             "rate", rate, group.rate_gbit_s, key("rate_gbit_s"), f"{port.path}/rate", unit=gbit
         )
@@ -242,7 +244,7 @@ def gbit(rate: float) -> str:
     return f"{rate:g} Gbit/s"
 
 
-INTERFACE_KIND = Kind(
+INTERFACE_TABLE = PartTable(
     table="interfaces",
     noun="interface",
     where=NET,
@@ -278,12 +280,12 @@ def expect_interfaces(target: Target) -> Iterator[Finding]:
     if not target.node.interfaces:
         yield skipped("the file expects no interface without RDMA")
         return
-    have = seen.interfaces(target.machine)
-    if not have and not seen.has_sysfs(target.machine):
+    have = inventory.interfaces(target.machine)
+    if not have and not inventory.has_sysfs(target.machine):
         yield unknown("", "the interfaces cannot be read: /sys/class is empty")
         return
     for filled in assign(have, target.node.interfaces, partial(_compare_interface, target)):
-        yield from missing(target, filled, INTERFACE_KIND)
+        yield from missing(target, filled, INTERFACE_TABLE)
         for interface in filled.parts:
             yield from _compare_interface(target, interface, filled.number).findings("it is there")
 
@@ -305,7 +307,7 @@ def _compare_interface(target: Target, interface: Interface, number: int) -> Com
             f"{NET}/{interface.name}/operstate",
         )
     else:
-        rate, key = seen.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
+        rate, key = inventory.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
         compared.least(
             "rate", rate, group.rate_gbit_s, key, f"{NET}/{interface.name}/speed", unit=gbit
         )

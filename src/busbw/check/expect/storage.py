@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown
-from busbw.check.expect import seen
+from busbw.check.expect import inventory
 from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
@@ -113,7 +113,7 @@ def _judge_drives(target: Target) -> Iterator[Finding]:
     expected = target.node.storage.nvme
     if expected is None:
         return
-    drives = seen.nvme(target.machine)
+    drives = inventory.nvme(target.machine)
     if drives is None:
         yield unknown("NVMe", "the NVMe drives cannot be counted: PCI cannot be read")
         return
@@ -129,7 +129,7 @@ def _judge_drives(target: Target) -> Iterator[Finding]:
         )
     else:
         yield passed("NVMe", counted(len(drives), "NVMe drive"), evidence)
-    for name, state in seen.dead_nvme(target.machine):
+    for name, state in inventory.dead_nvme(target.machine):
         evidence_of_state = Evidence(
             f"/sys/class/nvme/{name}/state", state, target.expected("live", "storage", "nvme")
         )

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
-from busbw.check.load import GpuLoad, under_load
+from busbw.check.load.gpu_copies import GpuLoad
+from busbw.check.load.judge import under_load
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
 from busbw.host.gpu_health import GpuHealth
 
-IDLE = 0x1
+IDLE_REASON = 0x1
 # Reasons that show a fault of cooling or power supply, which halves the clocks.
-HARDWARE = ("hw_thermal_slowdown", "hw_power_brake_slowdown")
+HARDWARE_REASONS = ("hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 THROTTLE = CheckRow(
     id="BW011",
@@ -38,6 +39,7 @@ THROTTLE = CheckRow(
     ),
     sources=("nvml.h, nvmlClocksEventReason constants", "gpud, hw-slowdown"),
 )
+BAD_REASONS = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
 
 
 @per_gpu(THROTTLE)
@@ -55,9 +57,9 @@ def check_throttle(gpu: GpuHealth) -> Finding:
     )
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
-        report = failed if any(row.name in HARDWARE for row in bad) else warned
+        report = failed if any(row.name in HARDWARE_REASONS for row in bad) else warned
         return report(gpu.label, message, *evidence, fix=filled(THROTTLE.fix, gpu=gpu.index))
-    if gpu.reasons & IDLE:
+    if gpu.reasons & IDLE_REASON:
         return skipped(
             "the GPU is idle: its clocks can be judged only under load: busbw check --load 10",
             gpu.label,
@@ -116,8 +118,6 @@ def check_clocks_locked(gpu: GpuHealth) -> Finding:
     return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
 
 
-BAD_REASONS = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
-
 LOAD_THROTTLE = CheckRow(
     id="BW022",
     name="gpu-load-throttle",
@@ -170,7 +170,7 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
             f"{BAD_REASONS[name]} for {count / len(known):.0%} of the time"
             for name, count in bad.items()
         )
-        report = failed if set(bad) & set(HARDWARE) else warned
+        report = failed if set(bad) & set(HARDWARE_REASONS) else warned
         yield report(
             gpu.label,
             f"clocks are reduced under load: {text}",

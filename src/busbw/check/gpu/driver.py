@@ -45,6 +45,9 @@ DRIVER = CheckRow(
     reads=(VERSION_FILE, "/proc/modules", "/sys/bus/pci/devices/*/{vendor,class,driver}", "NVML"),
     sources=("NVIDIA driver README, chapter on the /proc interface",),
 )
+MODULES = "/proc/modules"
+UVM_DEVICE = "nvidia-uvm"
+UVM_FILE = f"/dev/{UVM_DEVICE}"
 
 
 @check(DRIVER)
@@ -82,8 +85,6 @@ def not_loaded(machine: Machine) -> bool:
         compute(machine) and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
     )
 
-
-MODULES = "/proc/modules"
 
 NOUVEAU = CheckRow(
     id="BW003",
@@ -176,9 +177,6 @@ def check_persistence(gpu: GpuHealth) -> Finding:
         fix=filled(PERSISTENCE.fix, gpu=gpu.index),
     )
 
-
-UVM_DEVICE = "nvidia-uvm"
-UVM_FILE = f"/dev/{UVM_DEVICE}"
 
 UVM = CheckRow(
     id="BW018",

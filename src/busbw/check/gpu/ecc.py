@@ -22,6 +22,7 @@ ECC_MODE = CheckRow(
     reads=("nvmlDeviceGetEccMode",),
     sources=("nvidia-smi manual, ECC mode",),
 )
+MAX_REMAPPED_ROWS = 512  # rows, of Azure's node health checks
 
 
 @per_gpu(ECC_MODE)
@@ -151,14 +152,12 @@ def check_remap_pending(gpu: GpuHealth) -> Finding:
     )
 
 
-MOST_REMAPPED = 512  # rows, of Azure's node health checks
-
 REMAP_FAILED = CheckRow(
     id="BW010",
     name="gpu-remap-failed",
     layer=Layer.GPU,
     title="failed row remapping",
-    right=f"none failed, and at most {MOST_REMAPPED} rows remapped after uncorrected errors",
+    right=f"none failed, and at most {MAX_REMAPPED_ROWS} rows remapped after uncorrected errors",
     why=(
         "A bank without spare rows keeps its bad memory, so uncorrected errors come back (Xid "
         "64). Azure's node health checks fail a GPU with more than 512 such rows."
@@ -183,7 +182,7 @@ def check_remap_failed(gpu: GpuHealth) -> Finding:
         gpu,
         "RemappedRows",
         state,
-        f"none failed, at most {MOST_REMAPPED} rows after uncorrected errors",
+        f"none failed, at most {MAX_REMAPPED_ROWS} rows after uncorrected errors",
     )
     if broken:
         return failed(
@@ -193,7 +192,7 @@ def check_remap_failed(gpu: GpuHealth) -> Finding:
             fix=REMAP_FAILED.fix,
             weight=float("inf"),
         )
-    if uncorrected > MOST_REMAPPED:
+    if uncorrected > MAX_REMAPPED_ROWS:
         return failed(
             gpu.label,
             f"{uncorrected} rows were remapped after uncorrected errors",

@@ -8,9 +8,9 @@ from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
 from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
-from busbw.host.dmesg import Line, PastLog
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
+from busbw.host.kernel_log_past import Line, PastLog
 
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"
@@ -19,6 +19,21 @@ _REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNO
 # that follow another error.
 _HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
 _SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
+CATALOG = "NVIDIA's Xid catalog"
+# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal
+# XC0 i0 Link 08".
+_LINK_WORD = re.compile(
+    r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII
+)
+_RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
+_PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
+_RELOADED = re.compile(
+    r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)"
+)
+RECOVERY_XID, NVLINK_XID = 154, 74
+MAX_NAMED_ERRORS = 4  # errors of a device in a message; the rest is counted
+NO_ACTION = "None"
+NEVER_S = float("-inf")
 
 
 def nvlink_severity(text: str) -> str:
@@ -39,23 +54,6 @@ def nvlink_severity(text: str) -> str:
 
 def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
     return sum(1 << bit for bit in bits.get(register, ()))
-
-
-CATALOG = "NVIDIA's Xid catalog"
-# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal
-# XC0 i0 Link 08".
-_LINK_WORD = re.compile(
-    r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII
-)
-_RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
-_PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
-_RELOADED = re.compile(
-    r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)"
-)
-RECOVERY_XID, NVLINK_XID = 154, 74
-NAMED = 4  # errors of a device in a message; the rest is counted
-NO_ACTION = "None"
-NEVER_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +145,9 @@ def of_device(subject: str, judged: list[Judged]) -> Finding:
         judged, key=lambda judgment: (SEVERITY.index(judgment.verdict), judgment.event.age_s)
     )
     worst = ordered[0]
-    message = "; ".join(judgment.text for judgment in ordered[:NAMED])
-    if len(ordered) > NAMED:
-        message += f"; and {len(ordered) - NAMED} more"
+    message = "; ".join(judgment.text for judgment in ordered[:MAX_NAMED_ERRORS])
+    if len(ordered) > MAX_NAMED_ERRORS:
+        message += f"; and {len(ordered) - MAX_NAMED_ERRORS} more"
     lines = [judgment.event.line for judgment in ordered if judgment.verdict is worst.verdict]
     fix = "" if worst.verdict is Verdict.PASS else worst.fix
     return Finding(worst.verdict, subject, message, tuple(map(line_evidence, lines)), fix)

@@ -22,7 +22,7 @@ TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
         lambda gpu: format_size(gpu.memory_bytes) if gpu.memory_bytes else "",
     ),
 )
-LEAVE = "leave GPU {gpu} out: CUDA_VISIBLE_DEVICES"
+LEAVE_GPU_OUT = "leave GPU {gpu} out: CUDA_VISIBLE_DEVICES"
 
 SAME_MODEL = CheckRow(
     id="BW019",
@@ -42,6 +42,15 @@ SAME_MODEL = CheckRow(
     reads=tuple(function for _, function, _ in TRAITS),
     sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
 )
+STATUS_OK, STATUS_INCAPABLE, STATUS_UNKNOWN = 0, 2, 6
+MAX_NAMED_PAIRS = 4  # pairs in a message
+# nvml.h, nvmlGpuP2PStatus_t
+STATUS = {
+    1: "chipset not supported",
+    3: "not supported across these PCIe roots",
+    4: "disabled by a setting of the driver",
+    5: "not supported",
+}
 
 
 @check(SAME_MODEL)
@@ -88,7 +97,9 @@ def _judge_trait(
         if value != common:
             evidence = Evidence(f"{function}, {gpu.label}", value, common)
             fix = filled(
-                SAME_MODEL.fix if trait_name == "VBIOS" else LEAVE, common=common, gpu=gpu.index
+                SAME_MODEL.fix if trait_name == "VBIOS" else LEAVE_GPU_OUT,
+                common=common,
+                gpu=gpu.index,
             )
             yield warned(
                 gpu.label,
@@ -97,16 +108,6 @@ def _judge_trait(
                 fix=fix,
             )
 
-
-OK, INCAPABLE, UNKNOWN = 0, 2, 6
-NAMED_PAIRS = 4  # pairs in a message
-# nvml.h, nvmlGpuP2PStatus_t
-STATUS = {
-    1: "chipset not supported",
-    3: "not supported across these PCIe roots",
-    4: "disabled by a setting of the driver",
-    5: "not supported",
-}
 
 P2P = CheckRow(
     id="BW021",
@@ -145,24 +146,24 @@ def check_p2p(machine: Machine) -> Iterator[Finding]:
         missing_pairs = pairs - len(gpus.peers)
         message = f"NVML does not report peer access for {missing_pairs} of {pairs} pairs"
         yield _unreported(gpus, message)
-    elif all(status == OK for _, _, status in gpus.peers):
+    elif all(status == STATUS_OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
-    for status in sorted({status for _, _, status in gpus.peers} - {OK}):
+    for status in sorted({status for _, _, status in gpus.peers} - {STATUS_OK}):
         alike = [
             f"GPU {first}-{second}"
             for first, second, pair_status in gpus.peers
             if pair_status == status
         ]
-        named = ", ".join(alike[:NAMED_PAIRS])
-        if len(alike) > NAMED_PAIRS:
-            named += f" and {len(alike) - NAMED_PAIRS} more"
+        named = ", ".join(alike[:MAX_NAMED_PAIRS])
+        if len(alike) > MAX_NAMED_PAIRS:
+            named += f" and {len(alike) - MAX_NAMED_PAIRS} more"
         evidence = Evidence(
             "nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK"
         )
-        if status == UNKNOWN:
+        if status == STATUS_UNKNOWN:
             message = f"NVML does not know whether there is peer access: {named}"
             yield not_offered("", message, evidence)
-        elif status == INCAPABLE:
+        elif status == STATUS_INCAPABLE:
             yield skipped(f"these GPUs do not support peer access: {named}")
         else:
             yield warned(

@@ -18,9 +18,9 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import PastLog, gpus_seen, read_past
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.kernel_log_past import PastLog, gpus_seen, read_past
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
 
@@ -35,7 +35,7 @@ NOT_THE_DRIVER = (
     "Shared Library Not Found",
     WITHHELD,
 )
-GONE = b"\xff" * 4  # read from a PCI device that does not respond
+NO_RESPONSE = b"\xff" * 4  # read from a PCI device that does not respond
 
 COUNT = CheckRow(
     id="BW001",
@@ -56,6 +56,11 @@ COUNT = CheckRow(
     reads=(f"{DEVICES}/*/{{vendor,class,config}}", "NVML"),
     sources=("NVIDIA GPU debug guidelines",),
 )
+GPUS_PER_BOARD = 8  # GPUs of an HGX board
+SWITCHES_OF_ONE = 6  # NVSwitches that a board has on PCI at most: 6 for A100, 4 for H100
+SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
+DRIVER_MODULE, MODULES, DEVICE_FILES = "nvidia", "/proc/modules", "/dev"
+_DEVICE_FILE = re.compile(r"nvidia\d+")
 
 
 @check(COUNT)
@@ -64,7 +69,7 @@ def check_count(machine: Machine) -> Iterator[Finding]:
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
     for bdf in on_pci:
         path = f"{DEVICES}/{bdf}/config"
-        if (machine.read(path).data or b"").startswith(GONE):
+        if (machine.read(path).data or b"").startswith(NO_RESPONSE):
             message = "the GPU does not respond on PCI: it has fallen off the bus"
             evidence = Evidence(path, "ff ff ff ff", "de 10 ...")
             yield failed(bdf, message, evidence, fix=filled(COUNT.fix, bdf=bdf))
@@ -141,12 +146,6 @@ def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Findi
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 
-BOARD = 8  # GPUs of an HGX board
-SWITCHES_OF_ONE = 6  # NVSwitches that a board has on PCI at most: 6 for A100, 4 for H100
-SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
-DRIVER_MODULE, MODULES, DEVICE_FILES = "nvidia", "/proc/modules", "/dev"
-_DEVICE_FILE = re.compile(r"nvidia\d+")
-
 MISSING = CheckRow(
     id="BW023",
     name="gpu-missing",
@@ -216,7 +215,8 @@ def _judge_fewer(machine: Machine, present: int) -> Finding | None:
         )
         return failed(
             "",
-            f"{counted(present, 'GPU')} on a machine with NVSwitches, whose boards have {BOARD}",
+            f"{counted(present, 'GPU')} on a machine with NVSwitches,"
+            f" whose boards have {GPUS_PER_BOARD}",
             evidence,
             fix=MISSING.fix,
         )
@@ -254,8 +254,8 @@ def _expected_of_board(machine: Machine, present: int) -> int:
     )
     if not switches and not by_links:  # Blackwell's NVSwitches are not on PCI as such
         return 0
-    boards = 2 if switches > SWITCHES_OF_ONE or present > BOARD else 1
-    return BOARD * boards
+    boards = 2 if switches > SWITCHES_OF_ONE or present > GPUS_PER_BOARD else 1
+    return GPUS_PER_BOARD * boards
 
 
 def _is_tegra(machine: Machine) -> bool:

@@ -12,7 +12,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 
 IN_CONTAINER = "nvidia-smi on the host lists the processes; stop those that belong to no job"
-LEAST_IN_USE = 1 << 30  # bytes; less may be the driver's own
+MIN_BYTES_IN_USE = 1 << 30  # bytes; less may be the driver's own
 NAMED_PROCESSES = 4
 
 MEMORY_IN_USE = CheckRow(
@@ -33,6 +33,9 @@ MEMORY_IN_USE = CheckRow(
         "NVML, nvmlDeviceGetMemoryInfo: GPUs that are NUMA nodes",
     ),
 )
+PROHIBITED = 2
+# nvml.h, nvmlComputeMode_t
+MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
 
 
 @check(MEMORY_IN_USE)
@@ -53,7 +56,7 @@ def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Fi
         gpu,
         "MemoryInfo",
         f"{used} in use by {counted(len(processes), 'process', 'es')}",
-        f"below {format_size(LEAST_IN_USE)}, no process",
+        f"below {format_size(MIN_BYTES_IN_USE)}, no process",
     )
     if processes:
         named_processes = processes[:NAMED_PROCESSES]
@@ -67,7 +70,7 @@ def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Fi
             fix=IN_CONTAINER if container else kill,
             weight=gpu.used_bytes or 0,
         )
-    if (gpu.used_bytes or 0) < LEAST_IN_USE:
+    if (gpu.used_bytes or 0) < MIN_BYTES_IN_USE:
         return passed(gpu.label, "no process uses it", evidence)
     return _judge_without_process(gpu, used, evidence, shared=shared)
 
@@ -91,10 +94,6 @@ def _judge_without_process(
     )
     return warned(gpu.label, message, evidence, fix=fix)
 
-
-PROHIBITED = 2
-# nvml.h, nvmlComputeMode_t
-MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
 
 COMPUTE_MODE = CheckRow(
     id="BW016",

@@ -29,12 +29,12 @@ from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
 from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
 from busbw.core.xids import Effect, xid
-from busbw.host.dmesg import PastLog, read_past
 from busbw.host.gpu import gpus_on_pci, short_bus, switches_on_pci
 from busbw.host.gpu_health import GpuHealth
+from busbw.host.kernel_log_past import PastLog, read_past
 from busbw.host.nvml_health import read_health
 
-FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
+FAILING_EFFECTS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)
 
 XID = CheckRow(
     id="BW005",
@@ -66,6 +66,9 @@ XID = CheckRow(
         "Azure node health checks, azure_gpu_xid",
     ),
 )
+FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
+RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
+ASK_DRIVER = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"
 
 
 @check(XID)
@@ -119,7 +122,7 @@ def _xid_verdict(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verd
     """The verdict on an Xid, and a remark that explains it."""
     if effect is Effect.RECOVERY:
         return _verdict_of_request(event, log_resets)
-    if effect in FAILS:
+    if effect in FAILING_EFFECTS:
         return _verdict_until_reset(event, effect, log_resets)
     if effect is Effect.APPLICATION:
         return Verdict.PASS, ": an error of the application"
@@ -159,8 +162,6 @@ def _verdict_until_reset(event: Event, effect: Effect, log_resets: Resets) -> tu
         )
     return Verdict.FAIL, ""
 
-
-FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
 
 SXID = CheckRow(
     id="BW006",
@@ -247,7 +248,6 @@ def _sxid_verdict(
 
 
 # By nvmlDeviceGpuRecoveryAction_t: what the driver asks for, and the steps.
-RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
 ACTIONS = {
     1: ("a reset", f"drain the host; {RESET_GPU}"),
     2: ("a reboot of the host", "drain the host and reboot it"),
@@ -275,7 +275,6 @@ ACTIONS = {
     ),
     7: ("a reboot of the whole system", "drain the host and its chassis, and power it off and on"),
 }
-ASK_DRIVER = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"
 
 RECOVERY_ACTION = CheckRow(
     id="BW260",

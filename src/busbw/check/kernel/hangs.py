@@ -13,10 +13,10 @@ from busbw.core.sizes import counted
 from busbw.host.d_state import stuck_processes
 from busbw.host.limited import given_up
 
-NAMED = 5
+MAX_NAMED_PROCESSES = 5
 # Functions in which a process waits for a disk that is slow or busy. A disk that never answers is
 # in the kernel log after two minutes.
-DISK = (
+DISK_WAITS = (
     "io_schedule", "folio_wait", "wait_on_page", "wait_on_buffer", "jbd2_", "do_get_write_access",
     "blk_mq_", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_issue", "balance_dirty_pages",
     "xfs_log", "xlog_", "xfs_buf", "btrfs_",
@@ -74,20 +74,22 @@ def check_stuck_processes(machine: Machine) -> Iterator[Finding]:
         yield _judge_none_stuck(machine)
         return
     waits = [Wait(*process) for process in processes]
-    stuck = [wait for wait in waits if not wait.function.startswith(DISK)]
+    stuck = [wait for wait in waits if not wait.function.startswith(DISK_WAITS)]
     if not stuck:
         message = (
             f"no process hangs in the kernel; {counted(len(waits), 'process', 'es')} waited for a"
             " disk"
         )
-        yield passed("", message, *(wait.evidence for wait in waits[:NAMED]))
+        yield passed("", message, *(wait.evidence for wait in waits[:MAX_NAMED_PROCESSES]))
         return
     names = [f"{wait.name} ({wait.pid})" for wait in stuck]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    evidence = (wait.evidence for wait in stuck[:NAMED])
+    more = (
+        f" and {len(names) - MAX_NAMED_PROCESSES} more" if len(names) > MAX_NAMED_PROCESSES else ""
+    )
+    evidence = (wait.evidence for wait in stuck[:MAX_NAMED_PROCESSES])
     yield warned(
         "",
-        f"in one wait of 3 s or longer: {', '.join(names[:NAMED])}{more}",
+        f"in one wait of 3 s or longer: {', '.join(names[:MAX_NAMED_PROCESSES])}{more}",
         *evidence,
         fix=filled(STUCK_PROCESSES.fix, pid=str(stuck[0].pid)),
     )

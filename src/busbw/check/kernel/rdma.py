@@ -37,6 +37,10 @@ GPUDIRECT_PATH = CheckRow(
     reads=("/proc/modules", "/sys/module", VERSION, RELEASE),
     sources=("NCCL user guide, troubleshooting: GPU-to-NIC communication",),
 )
+GDR_MODULE, GDR_DEVICE, GDR_VARIABLE = "gdrdrv", "/dev/gdrdrv", "NCCL_GDRCOPY_ENABLE"
+MODULES, FILES = "/proc/modules", "/dev/infiniband"
+USER_VERBS = "ib_uverbs"
+CONNECTION = ("rdma_cm", "rdma_ucm")
 
 
 @check(GPUDIRECT_PATH)
@@ -85,8 +89,6 @@ def _judge_without_module(machine: Machine, driver: str) -> Finding:
     )
 
 
-GDR_MODULE, GDR_DEVICE, GDR_VARIABLE = "gdrdrv", "/dev/gdrdrv", "NCCL_GDRCOPY_ENABLE"
-
 GDRCOPY = CheckRow(
     id="BW111",
     name="gdrcopy",
@@ -125,10 +127,6 @@ def check_gdrcopy(machine: Machine) -> Iterator[Finding]:
     else:
         yield skipped("GDRCopy is not installed; it would lower the latency of small messages")
 
-
-MODULES, FILES = "/proc/modules", "/dev/infiniband"
-USER_VERBS = "ib_uverbs"
-CONNECTION = ("rdma_cm", "rdma_ucm")
 
 RDMA_MODULES = CheckRow(
     id="BW112",

@@ -11,7 +11,19 @@ from busbw.host.cpu import count_list
 from busbw.host.interfaces import number
 from busbw.host.settings import bracketed, numbers
 
-STAYS = "after reboot: lost; write it to a file in /etc/sysctl.d"
+STAYS_AFTER_REBOOT = "after reboot: lost; write it to a file in /etc/sysctl.d"
+NUMA_BALANCING_FILE, NODES = "/proc/sys/kernel/numa_balancing", "/sys/devices/system/node/online"
+ZONE_RECLAIM_FILE = "/proc/sys/vm/zone_reclaim_mode"
+THP_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"
+IPV4 = "/proc/sys/net/ipv4"
+# The kernel's defaults on machines with enough memory.
+MIN_BUFFER_BYTES = {"tcp_rmem": 6 << 20, "tcp_wmem": 4 << 20}
+CONGESTION_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
+PACED_CONGESTION_CONTROL = "bbr"  # prefix of all its versions
+PORT_RANGE_FILE = "/proc/sys/net/ipv4/ip_local_port_range"
+DEFAULT_PORT_RANGE = (32768, 60999)
+PTRACE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
+MAX_PTRACE_SCOPE = 1  # processes may allow it to others with prctl(PR_SET_PTRACER)
 
 
 def _judge_off(machine: Machine, path: str, setting: str, fix: str) -> Iterator[Finding]:
@@ -32,8 +44,6 @@ def _judge_off(machine: Machine, path: str, setting: str, fix: str) -> Iterator[
     )
 
 
-NUMA_BALANCING_FILE, NODES = "/proc/sys/kernel/numa_balancing", "/sys/devices/system/node/online"
-
 NUMA_BALANCING = CheckRow(
     id="BW115",
     name="kernel-numa-balancing",
@@ -45,7 +55,7 @@ NUMA_BALANCING = CheckRow(
         " rank, and the others wait for it."
     ),
     fix="sysctl -w kernel.numa_balancing=0",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(NUMA_BALANCING_FILE, NODES),
     sources=("Linux, Documentation/admin-guide/sysctl/kernel.rst: numa_balancing",),
 )
@@ -62,8 +72,6 @@ def check_numa_balancing(machine: Machine) -> Iterator[Finding]:
     )
 
 
-ZONE_RECLAIM_FILE = "/proc/sys/vm/zone_reclaim_mode"
-
 ZONE_RECLAIM = CheckRow(
     id="BW116",
     name="kernel-zone-reclaim",
@@ -75,7 +83,7 @@ ZONE_RECLAIM = CheckRow(
         " while other nodes have free memory."
     ),
     fix="sysctl -w vm.zone_reclaim_mode=0",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(ZONE_RECLAIM_FILE,),
     sources=("Linux, Documentation/admin-guide/sysctl/vm.rst: zone_reclaim_mode",),
 )
@@ -85,8 +93,6 @@ ZONE_RECLAIM = CheckRow(
 def check_zone_reclaim(machine: Machine) -> Iterator[Finding]:
     yield from _judge_off(machine, ZONE_RECLAIM_FILE, "zone reclaim", ZONE_RECLAIM.fix)
 
-
-THP_FILE = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 THP = CheckRow(
     id="BW117",
@@ -120,10 +126,6 @@ def check_thp(machine: Machine) -> Iterator[Finding]:
     )
 
 
-IPV4 = "/proc/sys/net/ipv4"
-# The kernel's defaults on machines with enough memory.
-LEAST = {"tcp_rmem": 6 << 20, "tcp_wmem": 4 << 20}
-
 TCP_MEMORY = CheckRow(
     id="BW118",
     name="kernel-tcp-memory",
@@ -135,8 +137,8 @@ TCP_MEMORY = CheckRow(
         " buffers slow down NCCL over TCP."
     ),
     fix="sysctl -w net.ipv4.{name}='{least} {default} {most}'",
-    stays=STAYS,
-    reads=tuple(f"{IPV4}/{name}" for name in LEAST),
+    stays=STAYS_AFTER_REBOOT,
+    reads=tuple(f"{IPV4}/{name}" for name in MIN_BUFFER_BYTES),
     sources=("Linux, Documentation/networking/ip-sysctl.rst: tcp_rmem, tcp_wmem",),
 )
 
@@ -144,7 +146,7 @@ TCP_MEMORY = CheckRow(
 @check(TCP_MEMORY)
 def check_tcp_memory(machine: Machine) -> Iterator[Finding]:
     """A finding for each direction, on the maximum size of its buffers."""
-    for name, least in LEAST.items():
+    for name, least in MIN_BUFFER_BYTES.items():
         path = f"{IPV4}/{name}"
         reading = machine.read(path)
         values = numbers(reading.text or "")
@@ -165,9 +167,6 @@ def check_tcp_memory(machine: Machine) -> Iterator[Finding]:
         )
 
 
-CONGESTION_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
-PACED = "bbr"  # prefix of all its versions
-
 TCP_CONGESTION = CheckRow(
     id="BW119",
     name="kernel-tcp-congestion",
@@ -179,7 +178,7 @@ TCP_CONGESTION = CheckRow(
         " 1.8 times as long as with reno."
     ),
     fix="sysctl -w net.ipv4.tcp_congestion_control=cubic",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(CONGESTION_FILE,),
     sources=("busbw, benchmarks/net_loss_2cpu_202611",),
 )
@@ -194,7 +193,7 @@ def check_tcp_congestion(machine: Machine) -> Iterator[Finding]:
         return
     text = f"TCP congestion control is {reading.text}"
     yield judged(
-        right=not reading.text.startswith(PACED),
+        right=not reading.text.startswith(PACED_CONGESTION_CONTROL),
         subject="",
         good=text,
         bad=f"{text}, which slows down streams that pause",
@@ -203,21 +202,21 @@ def check_tcp_congestion(machine: Machine) -> Iterator[Finding]:
     )
 
 
-PORT_RANGE_FILE = "/proc/sys/net/ipv4/ip_local_port_range"
-DEFAULT = (32768, 60999)
-
 PORT_RANGE = CheckRow(
     id="BW120",
     name="kernel-port-range",
     layer=Layer.KERNEL,
     title="range of ports that the kernel assigns",
-    right=f"as wide as the kernel's default, {DEFAULT[0]} to {DEFAULT[1]}, or wider",
+    right=(
+        f"as wide as the kernel's default, {DEFAULT_PORT_RANGE[0]} to {DEFAULT_PORT_RANGE[1]},"
+        " or wider"
+    ),
     why=(
         "NCCL, MPI and PyTorch listen on ports in this range. Large jobs can exhaust a narrow one."
         " A firewall must allow all of it."
     ),
-    fix=f"sysctl -w net.ipv4.ip_local_port_range='{DEFAULT[0]} {DEFAULT[1]}'",
-    stays=STAYS,
+    fix=f"sysctl -w net.ipv4.ip_local_port_range='{DEFAULT_PORT_RANGE[0]} {DEFAULT_PORT_RANGE[1]}'",
+    stays=STAYS_AFTER_REBOOT,
     reads=(PORT_RANGE_FILE,),
     sources=("Linux, Documentation/networking/ip-sysctl.rst: ip_local_port_range",),
 )
@@ -231,7 +230,7 @@ def check_port_range(machine: Machine) -> Iterator[Finding]:
     if len(values) != 2:
         yield unread("", reading, "the range of ports")
         return
-    count, usual = values[1] - values[0] + 1, DEFAULT[1] - DEFAULT[0] + 1
+    count, usual = values[1] - values[0] + 1, DEFAULT_PORT_RANGE[1] - DEFAULT_PORT_RANGE[0] + 1
     text = f"the kernel assigns {count} ports, {values[0]} to {values[1]}"
     evidence = Evidence(PORT_RANGE_FILE, f"{values[0]} {values[1]}", f"{usual} ports or more")
     yield judged(
@@ -243,9 +242,6 @@ def check_port_range(machine: Machine) -> Iterator[Finding]:
         fix=PORT_RANGE.fix,
     )
 
-
-PTRACE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
-MOST_PTRACE_SCOPE = 1  # processes may allow it to others with prctl(PR_SET_PTRACER)
 
 YAMA_PTRACE = CheckRow(
     id="BW123",
@@ -278,7 +274,7 @@ def check_yama_ptrace(machine: Machine) -> Iterator[Finding]:
         yield skipped(f"no Yama: {reading.reason or 'the value is not a number'}")
         return
     yield judged(
-        right=value <= MOST_PTRACE_SCOPE,
+        right=value <= MAX_PTRACE_SCOPE,
         subject="",
         good=f"ptrace_scope is {value}",
         bad=f"ptrace_scope is {value}: processes of one user cannot copy from each other's memory",

@@ -14,7 +14,7 @@ from busbw.host.settings import logind_setting
 
 CONF = "/etc/systemd/logind.conf"
 DROP_INS = f"{CONF}.d"
-OFF = ("no", "false", "0", "off")
+OFF_WORDS = ("no", "false", "0", "off")
 
 REMOVEIPC = CheckRow(
     id="BW114",
@@ -34,6 +34,8 @@ REMOVEIPC = CheckRow(
     reads=(CONF, f"{DROP_INS}/*.conf"),
     sources=("NCCL user guide, troubleshooting: shared memory", "systemd, logind.conf(5)"),
 )
+MODULES, CALL = "/proc/modules", "nft ruleset"
+TABLES, LEGACY = "nf_tables", "iptable_filter"
 
 
 @check(REMOVEIPC)
@@ -61,7 +63,7 @@ def check_removeipc(machine: Machine) -> Iterator[Finding]:
         )
         return
     yield judged(
-        right=value.lower() in OFF,
+        right=value.lower() in OFF_WORDS,
         subject="",
         good="systemd keeps shared memory",
         bad="systemd removes a user's shared memory at the last logout, even while jobs use it",
@@ -115,9 +117,6 @@ def check_time_sync(machine: Machine) -> Iterator[Finding]:
         ),
     )
 
-
-MODULES, CALL = "/proc/modules", "nft ruleset"
-TABLES, LEGACY = "nf_tables", "iptable_filter"
 
 FIREWALL = CheckRow(
     id="BW122",

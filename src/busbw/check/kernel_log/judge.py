@@ -12,12 +12,12 @@ from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, KernelRule, Sign
 from busbw.core.kernel_rules import RULES
 from busbw.core.sizes import span
-from busbw.host.dmesg import Line, PastLog, read_past
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
+from busbw.host.kernel_log_past import Line, PastLog, read_past
 from busbw.host.nvml_health import read_health
 
-NAMED = 3  # signs of a subject in a message; the rest is counted
+MAX_NAMED_SIGNS = 3  # signs of a subject in a message; the rest is counted
 NO_SUBJECT = ""
 ON_HOST = "busbw check, on the host as root"
 
@@ -131,11 +131,11 @@ def _judge_subject(
     ordered = sorted(group, key=lambda pair: (SEVERITY.index(pair[0]), -pair[1].line.at_s))
     verdict = ordered[0][0]
     texts = list(dict.fromkeys(_sighting_text(sighting, log) for _, sighting in ordered))
-    more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
+    more = [f"and {len(texts) - MAX_NAMED_SIGNS} more"] if len(texts) > MAX_NAMED_SIGNS else []
     lines = [sighting.line for line_verdict, sighting in ordered if line_verdict is verdict]
     subject = ordered[0][1].subject
     fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
-    message = "; ".join(texts[:NAMED] + more)
+    message = "; ".join(texts[:MAX_NAMED_SIGNS] + more)
     return Finding(verdict, name, message, tuple(map(line_evidence, lines)), fix)
 
 
@@ -152,12 +152,12 @@ def _judge_past(sightings: list[Sighting], log: PastLog) -> Finding:
         return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
     latest_first = sorted(sightings, key=lambda sighting: -sighting.line.at_s)
     texts = []
-    for sighting in latest_first[:NAMED]:
+    for sighting in latest_first[:MAX_NAMED_SIGNS]:
         text = f"{sighting.subject}: {_sighting_text(sighting, log)}".removeprefix(": ")
         texts.append(f"{text}, ended" if sighting.ended else text)
-    if len(latest_first) > NAMED:
-        texts.append(f"and {len(latest_first) - NAMED} more")
-    evidence = (line_evidence(sighting.line) for sighting in latest_first[:NAMED])
+    if len(latest_first) > MAX_NAMED_SIGNS:
+        texts.append(f"and {len(latest_first) - MAX_NAMED_SIGNS} more")
+    evidence = (line_evidence(sighting.line) for sighting in latest_first[:MAX_NAMED_SIGNS])
     return passed("", "; ".join(texts), *evidence)
 
 

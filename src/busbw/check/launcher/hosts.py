@@ -13,8 +13,10 @@ from busbw.core.finding import CheckRow, Layer
 
 HOSTS_FILE, HOSTNAME = "/etc/hosts", "/proc/sys/kernel/hostname"
 LOCAL = "localhost"
-ALONE = "in /etc/hosts, replace {address} in the line of {own} with the address of this host"
-SHARED = (
+REPLACE_ADDRESS = (
+    "in /etc/hosts, replace {address} in the line of {own} with the address of this host"
+)
+REMOVE_NAME = (
     "in /etc/hosts, take {own} out of the line of {address}, which keeps {others}; add a line with"
     " the address of this host and {own}"
 )
@@ -29,11 +31,14 @@ HOSTNAME_LOOPBACK = CheckRow(
         "Debian's installer maps the host's own name to 127.0.1.1. torchrun and Gloo ranks "
         "publish their name or address. Other hosts then connect to themselves, and startup hangs."
     ),
-    fix=ALONE,
+    fix=REPLACE_ADDRESS,
     stays="permanent, unless cloud-init rewrites the file: manage_etc_hosts",
     reads=(HOSTS_FILE, HOSTNAME),
     sources=("Debian reference, the hostname resolution",),
 )
+SLOW_S = 1.0
+FOLDER = "~/.ssh"
+READABLE_BY_OTHERS = 0o077  # readable by others: ssh ignores such a key
 
 
 @check(HOSTNAME_LOOPBACK)
@@ -67,7 +72,9 @@ def _fix_of_line(words: list[str], hostnames: set[str]) -> str:
     """The fix for a line with names of this host; it may also hold localhost, which must stay."""
     named = [word for word in words[1:] if word in hostnames]
     others = [word for word in words[1:] if word not in hostnames]
-    return filled(SHARED if others else ALONE, address=words[0], own=named, others=others)
+    return filled(
+        REMOVE_NAME if others else REPLACE_ADDRESS, address=words[0], own=named, others=others
+    )
 
 
 def _is_loopback(text: str) -> bool:
@@ -121,8 +128,6 @@ def check_hostname_resolves(machine: Machine) -> Iterator[Finding]:
         yield passed("", f"{name} resolves", evidence)
 
 
-SLOW_S = 1.0
-
 REVERSE_LOOKUP = CheckRow(
     id="BW210",
     name="reverse-lookup",
@@ -175,9 +180,6 @@ def check_reverse_lookup(machine: Machine) -> Iterator[Finding]:
         yield passed("", f"reverse lookups take at most {seconds[address]:.2f} s", evidence)
 
 
-FOLDER = "~/.ssh"
-OPEN = 0o077  # readable by others: ssh ignores such a key
-
 SSH_KEYS = CheckRow(
     id="BW204",
     name="ssh-keys",
@@ -210,7 +212,7 @@ def check_ssh_keys(machine: Machine) -> Iterator[Finding]:
         ", ".join(f"{name} {mode:03o}" for name, mode in keys.items()) or "no id_* key",
         "600",
     )
-    readable = [name for name, mode in keys.items() if mode & OPEN]
+    readable = [name for name, mode in keys.items() if mode & READABLE_BY_OTHERS]
     if not login["ssh"]:
         yield skipped(
             "no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none"

@@ -43,6 +43,13 @@ MPIRUN_VERSION = CheckRow(
     reads=("mpirun --version",),
     sources=("Open MPI 5 documentation, launching MPI applications",),
 )
+VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
+PML = "OMPI_MCA_pml"
+COLL = "OMPI_MCA_coll"
+HCOLL = "OMPI_MCA_coll_hcoll_enable"
+NET = "UCX_NET_DEVICES"
+TRANSPORTS = "UCX_TLS"
+RDMA = ("mlx5", "mlx4", "bnxt", "irdma", "rdmap", "all")
 
 
 @check(MPIRUN_VERSION)
@@ -69,8 +76,6 @@ def check_mpirun_version(machine: Machine) -> Iterator[Finding]:
     else:
         yield passed("", f"Open MPI {mpirun.version}", evidence)
 
-
-VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
 
 MPIRUN_ISOLATED = CheckRow(
     id="BW201",
@@ -238,13 +243,6 @@ def _as_assignment(option: str) -> str:
     prefixes = {kind: prefix for prefix, kind in parameters.PREFIXES.items()}
     return assignment(f"{prefixes[kind]}{name}", value)
 
-
-PML = "OMPI_MCA_pml"
-COLL = "OMPI_MCA_coll"
-HCOLL = "OMPI_MCA_coll_hcoll_enable"
-NET = "UCX_NET_DEVICES"
-TRANSPORTS = "UCX_TLS"
-RDMA = ("mlx5", "mlx4", "bnxt", "irdma", "rdmap", "all")
 
 MPI_TRANSPORT = CheckRow(
     id="BW209",

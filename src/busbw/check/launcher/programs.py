@@ -32,7 +32,16 @@ from busbw.launch import mpirun, slurm
 from busbw.launch.hosts import parse_hostfile
 
 LIMIT_S = 10.0
-LOOKUPS = 3  # of a name; one may miss a server that answers only some of them
+LOOKUPS_PER_NAME = 3  # of a name; one may miss a server that answers only some of them
+# What srun prints without slurm.conf, and without a server that has one.
+UNCONFIGURED = "Could not establish a configuration source"
+HOSTFILE = "OMPI_MCA_orte_default_hostfile"
+OPERATOR_VARIABLES = (
+    "OMPI_MCA_plm_rsh_args",
+    "OMPI_MCA_orte_keep_fqdn_hostnames",
+    "OMPI_MCA_orte_set_default_slots",
+)
+MISSING = "no such file or directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ def reverse_lookups(hostname: str) -> str:
     ipv4 = {"127.0.0.1"} | {address for address in addresses if ":" not in address}
     seconds = {f"::ffff:{address}": 0.0 for address in sorted(ipv4)}
     for address in seconds:
-        for _ in range(LOOKUPS):
+        for _ in range(LOOKUPS_PER_NAME):
             begun = time.monotonic()
             with contextlib.suppress(Unavailable):  # LIMIT_S have passed
                 _run_program("getent", "hosts", address)
@@ -164,9 +173,6 @@ def _run_program(program: str, *arguments: str) -> str:
     return text
 
 
-# What srun prints without slurm.conf, and without a server that has one.
-UNCONFIGURED = "Could not establish a configuration source"
-
 SLURM_MPI = CheckRow(
     id="BW205",
     name="slurm-mpi",
@@ -205,14 +211,6 @@ def check_slurm_mpi(machine: Machine) -> Iterator[Finding]:
     except NoMeasurement as error:
         yield warned("", str(error), evidence, fix=SLURM_MPI.fix)
 
-
-HOSTFILE = "OMPI_MCA_orte_default_hostfile"
-OPERATOR_VARIABLES = (
-    "OMPI_MCA_plm_rsh_args",
-    "OMPI_MCA_orte_keep_fqdn_hostnames",
-    "OMPI_MCA_orte_set_default_slots",
-)
-MISSING = "no such file or directory"
 
 MPIJOB = CheckRow(
     id="BW208",

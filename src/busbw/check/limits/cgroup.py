@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, not_offered, passed, unread, warned
-from busbw.check.limits.process import LEAST_THREADS, threads_needed
+from busbw.check.limits.process import MIN_THREADS, threads_needed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
+
+FULL_SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
 
 
 def _finding_without_cgroup(machine: Machine, controller: str) -> Finding:
@@ -21,8 +23,6 @@ def _finding_without_cgroup(machine: Machine, controller: str) -> Finding:
         "", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process"
     )
 
-
-FULL_SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
 
 CGROUP_MEMORY = CheckRow(
     id="BW135",
@@ -139,7 +139,7 @@ CGROUP_PIDS = CheckRow(
     name="cgroup-pids",
     layer=Layer.LIMITS,
     title="cgroup limit of processes and threads",
-    right=f"room for 2 x GPUs x CPUs, and for {LEAST_THREADS} or more",
+    right=f"room for 2 x GPUs x CPUs, and for {MIN_THREADS} or more",
     why=(
         "At the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit"
         " by default, Kubernetes may."

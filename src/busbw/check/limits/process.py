@@ -16,8 +16,17 @@ from busbw.host.os_queries import allowed_cpus
 from busbw.host.settings import UNLIMITED, capabilities, cpu_set
 
 LIMITS_FILE = "/proc/self/limits"
-LEAST_THREADS = 4096
+MIN_THREADS = 4096
 Judge = Callable[[Machine, str], Finding]
+STATUS, MEMORY, IPC_LOCK = "/proc/self/status", "/proc/meminfo", 14  # linux/capability.h
+MIN_LOCKED_BYTES = 1 << 30  # NCCL's buffers of one GPU and a few channels
+MAX_OPEN_FILES = "Max open files"
+MIN_OPEN_FILES = 131072
+MAX_STACK = "Max stack size"
+MIN_STACK_BYTES = 8 << 20
+MAX_PROCESSES = "Max processes"
+CPUS_PER_GPU = 2  # a rank's own thread and NCCL's proxy thread, which both poll
+NODES = "/sys/devices/system/node"
 
 
 def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
@@ -44,11 +53,8 @@ def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
 
 def threads_needed(machine: Machine) -> int:
     """Threads of one rank per GPU: OpenMP starts one per CPU, NCCL and data loaders more."""
-    return max(LEAST_THREADS, 2 * len(machine.host.gpus) * machine.host.cpus)
+    return max(MIN_THREADS, 2 * len(machine.host.gpus) * machine.host.cpus)
 
-
-STATUS, MEMORY, IPC_LOCK = "/proc/self/status", "/proc/meminfo", 14  # linux/capability.h
-FEW = 1 << 30  # NCCL's buffers of one GPU and a few channels
 
 MEMLOCK = CheckRow(
     id="BW130",
@@ -104,7 +110,7 @@ def check_memlock(machine: Machine, limit: str) -> Finding:
             evidence,
             fix=MEMLOCK.fix,
         )
-    if int(limit) < FEW:
+    if int(limit) < MIN_LOCKED_BYTES:
         return failed(
             "",
             f"locked memory is limited to {limit} bytes: RDMA cannot register NCCL's buffers",
@@ -114,23 +120,20 @@ def check_memlock(machine: Machine, limit: str) -> Finding:
     return warned("", f"locked memory is limited to {limit} bytes", evidence, fix=MEMLOCK.fix)
 
 
-MAX_OPEN_FILES = "Max open files"
-LEAST_OPEN_FILES = 131072
-
 OPEN_FILES = CheckRow(
     id="BW131",
     name="open-files",
     layer=Layer.LIMITS,
     title="open file limit",
-    right=f"{LEAST_OPEN_FILES} or more",
+    right=f"{MIN_OPEN_FILES} or more",
     why=(
         "NCCL opens files and sockets for each peer: a job of 144 ranks may need 32,000. Large "
         "jobs otherwise end with: Too many open files."
     ),
-    fix=f"ulimit -n {LEAST_OPEN_FILES}",
+    fix=f"ulimit -n {MIN_OPEN_FILES}",
     stays=(
-        f"in /etc/security/limits.conf (* - nofile {LEAST_OPEN_FILES}); for services "
-        f"LimitNOFILE={LEAST_OPEN_FILES}; for containers --ulimit nofile={LEAST_OPEN_FILES}"
+        f"in /etc/security/limits.conf (* - nofile {MIN_OPEN_FILES}); for services "
+        f"LimitNOFILE={MIN_OPEN_FILES}; for containers --ulimit nofile={MIN_OPEN_FILES}"
     ),
     reads=(LIMITS_FILE,),
     sources=("NCCL user guide, troubleshooting: file descriptors",),
@@ -140,19 +143,14 @@ OPEN_FILES = CheckRow(
 @soft_limit(OPEN_FILES, MAX_OPEN_FILES)
 def check_open_files(machine: Machine, limit: str) -> Finding:
     return judged(
-        right=limit == UNLIMITED or int(limit) >= LEAST_OPEN_FILES,
+        right=limit == UNLIMITED or int(limit) >= MIN_OPEN_FILES,
         subject="",
         good=f"a process may open {limit} files",
         bad=f"a process may open {limit} files, too few for large jobs",
-        evidence=(
-            Evidence(LIMITS_FILE, f"{MAX_OPEN_FILES} {limit}", f"{LEAST_OPEN_FILES} or more"),
-        ),
+        evidence=(Evidence(LIMITS_FILE, f"{MAX_OPEN_FILES} {limit}", f"{MIN_OPEN_FILES} or more"),),
         fix=OPEN_FILES.fix,
     )
 
-
-MAX_STACK = "Max stack size"
-LEAST_STACK = 8 << 20
 
 STACK = CheckRow(
     id="BW132",
@@ -180,23 +178,21 @@ def check_stack(machine: Machine, limit: str) -> Finding:
     if limit == UNLIMITED:
         text = "the stack is unlimited: threads get 2 MiB"
     return judged(
-        right=limit != UNLIMITED and int(limit) >= LEAST_STACK,
+        right=limit != UNLIMITED and int(limit) >= MIN_STACK_BYTES,
         subject="",
         good=text,
         bad=text,
-        evidence=(Evidence(LIMITS_FILE, f"{MAX_STACK} {limit}", f"{LEAST_STACK} bytes"),),
+        evidence=(Evidence(LIMITS_FILE, f"{MAX_STACK} {limit}", f"{MIN_STACK_BYTES} bytes"),),
         fix=STACK.fix,
     )
 
-
-MAX_PROCESSES = "Max processes"
 
 PROCESS_COUNT = CheckRow(
     id="BW133",
     name="process-count",
     layer=Layer.LIMITS,
     title="per-user limit of processes and threads",
-    right=f"2 x GPUs x CPUs, and {LEAST_THREADS} or more",
+    right=f"2 x GPUs x CPUs, and {MIN_THREADS} or more",
     why=(
         "A rank may start a thread for each CPU (OpenMP), in addition to those of NCCL and data "
         "loaders. Above the limit threads fail to start."
@@ -223,9 +219,6 @@ def check_process_count(machine: Machine, limit: str) -> Finding:
         fix=filled(PROCESS_COUNT.fix, least=least),
     )
 
-
-CPUS_PER_GPU = 2  # a rank's own thread and NCCL's proxy thread, which both poll
-NODES = "/sys/devices/system/node"
 
 ALLOWED_CPUS = CheckRow(
     id="BW136",

@@ -8,10 +8,10 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.mounts import SILENT, read_file_systems, read_space
+from busbw.host.mounts import NO_ANSWER, read_file_systems, read_space
 
 SHM = "/dev/shm"
-LEAST, TOO_SMALL = 1 << 30, 64 << 20  # the second is Docker's default
+MIN_SHM_BYTES, DOCKER_SHM_BYTES = 1 << 30, 64 << 20  # the second is Docker's default
 LEFT_OVER = "nccl-"
 
 SHM_SIZE = CheckRow(
@@ -29,6 +29,16 @@ SHM_SIZE = CheckRow(
     reads=(f"statvfs({SHM})", SHM),
     sources=("NCCL user guide, troubleshooting: shared memory",),
 )
+# Less than this share, and less than this number of bytes or files, is little.
+MIN_FREE_SHARE = 0.05
+AMPLE_BYTES = 20 << 30
+AMPLE_INODES = 100_000
+FULL_SHARE, FULL_BYTES, FULL_INODES = 0.01, 256 << 20, 1000
+DEAD_MOUNT_FIX = (
+    "mount | grep {path}; the server of this mount must answer again, or: umount -l {path}"
+)
+SPACE_FIX = "du -xh --max-depth=2 {path} | sort -h | tail; remove what ended jobs left"
+INODES_FIX = "du -x --inodes --max-depth=3 {path} | sort -n | tail; remove what ended jobs left"
 
 
 @check(SHM_SIZE)
@@ -43,15 +53,15 @@ def check_shm_size(machine: Machine) -> Iterator[Finding]:
     share = f"{_mib(free)} free of {_mib(total)}"
     evidence = Evidence(f"statvfs({SHM})", share, "1024 MiB or more")
     text = f"{_mib(free)} of {_mib(total)} are free in {SHM}"
-    report = failed if free <= TOO_SMALL else warned
+    report = failed if free <= DOCKER_SHM_BYTES else warned
     left_over = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
-    if free >= LEAST:
+    if free >= MIN_SHM_BYTES:
         yield passed("", text, evidence)
         return
     fix = f"mount -o remount,size=50% {SHM}"
-    if total >= LEAST and left_over:
+    if total >= MIN_SHM_BYTES and left_over:
         fix = f"drain the host; then rm {SHM}/{LEFT_OVER}*"
-    elif total >= LEAST:
+    elif total >= MIN_SHM_BYTES:
         fix = f"ls -l {SHM}; remove what ended jobs left"
     elif machine.container:
         fix = (
@@ -65,29 +75,20 @@ def _mib(size: int) -> str:
     return f"{size >> 20} MiB"
 
 
-# Less than this share, and less than this number of bytes or files, is little.
-LOW = 0.05
-MANY_BYTES = 20 << 30
-MANY_FILES = 100_000
-FULL_SHARE, FULL_BYTES, FULL_FILES = 0.01, 256 << 20, 1000
-DEAD = "mount | grep {path}; the server of this mount must answer again, or: umount -l {path}"
-SPACE = "du -xh --max-depth=2 {path} | sort -h | tail; remove what ended jobs left"
-INODES = "du -x --inodes --max-depth=3 {path} | sort -n | tail; remove what ended jobs left"
-
 DISK_SPACE = CheckRow(
     id="BW263",
     name="disk-space",
     layer=Layer.LIMITS,
     title="space and inodes of /, /tmp, /var, /dev/shm and the home directory",
     right=(
-        f"{LOW:.0%} free, or {MANY_BYTES >> 30} GiB and {MANY_FILES} inodes, and each file system"
-        " answers within 5 s"
+        f"{MIN_FREE_SHARE:.0%} free, or {AMPLE_BYTES >> 30} GiB and {AMPLE_INODES} inodes,"
+        " and each file system answers within 5 s"
     ),
     why=(
         "Programs end with: No space left on device. Without space in /var the logs stop, which "
         "would show why. A dead mount hangs every program that touches it."
     ),
-    fix=SPACE,
+    fix=SPACE_FIX,
     stays="until jobs fill it again; quotas or a scheduler epilog that cleans up keep it free",
     reads=("statvfs(2)",),
     sources=("statvfs(3)",),
@@ -110,10 +111,10 @@ def check_disk_space(machine: Machine) -> Iterator[Finding]:
 
 def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     where = f"statvfs({path})"
-    if state.get("error") == SILENT:
+    if state.get("error") == NO_ANSWER:
         message = f"{path} does not answer: every program that touches it hangs"
-        evidence = Evidence(where, SILENT, "an answer")
-        return failed(path, message, evidence, fix=filled(DEAD, path=path))
+        evidence = Evidence(where, NO_ANSWER, "an answer")
+        return failed(path, message, evidence, fix=filled(DEAD_MOUNT_FIX, path=path))
     if "error" in state:
         return not_offered(path, f"{path} cannot be read: {state['error']}")
     total, free, files, free_files = (
@@ -121,20 +122,20 @@ def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     )
     space = f"{free >> 20} of {total >> 20} MiB free"
     inodes = f"{free_files} of {files} inodes free"
-    few = _scarcity(free, total, MANY_BYTES, FULL_BYTES) if path != SHM else 0
-    few_files = _scarcity(free_files, files, MANY_FILES, FULL_FILES)
+    few = _scarcity(free, total, AMPLE_BYTES, FULL_BYTES) if path != SHM else 0
+    few_files = _scarcity(free_files, files, AMPLE_INODES, FULL_INODES)
     if not few and not few_files:
         text = f"{space}, {inodes}" if files else space
         return passed(path, text, Evidence(where, space))
     if few >= few_files:
-        scarce, share, fix = space, free / total, SPACE
+        scarce, share, fix = space, free / total, SPACE_FIX
     else:
-        scarce, share, fix = inodes, free_files / files, INODES
+        scarce, share, fix = inodes, free_files / files, INODES_FIX
     report = failed if 2 in (few, few_files) else warned
     return report(
         path,
         f"{path} has {scarce}",
-        Evidence(where, scarce, f"{LOW:.0%} or more"),
+        Evidence(where, scarce, f"{MIN_FREE_SHARE:.0%} or more"),
         fix=filled(fix, path=path),
         weight=1 - share,
     )
@@ -145,7 +146,7 @@ def _scarcity(free: int, total: int, many: int, few: int) -> int:
 
     One that does not count has a `total` of 0, and is taken to have enough.
     """
-    if not total or free >= LOW * total or free >= many:
+    if not total or free >= MIN_FREE_SHARE * total or free >= many:
         return 0
     full = free < few and free < max(FULL_SHARE * total, 1)
     return 2 if full or not free else 1

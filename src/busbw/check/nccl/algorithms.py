@@ -2,7 +2,7 @@
 
 from busbw.check.base import failed, passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
+from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
 from busbw.check.nvlink.fabric import switched
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
@@ -21,10 +21,15 @@ PROTO = CheckRow(
         "of the bandwidth. Simple adds latency to small messages."
     ),
     fix=f"unset {PROTO_VARIABLE}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_PROTO",),
 )
+ALGO_VARIABLE = "NCCL_ALGO"
+ALGORITHMS = {"RING", "TREE", "COLLNET", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
+NVLS_VARIABLE = "NCCL_NVLS_ENABLE"
+FIRST_SM = 90  # Hopper, whose NVSwitches reduce
+COLLNET_VARIABLE, PLUGIN_VARIABLE = "NCCL_COLLNET_ENABLE", "NCCL_NET_PLUGIN"
 
 
 @variable(PROTO, PROTO_VARIABLE)
@@ -38,9 +43,6 @@ def check_proto(machine: Machine, setting: Setting) -> Finding:
     return warned("", f"{setting.text} {effect}", setting.evidence("not set"), fix=setting.unset)
 
 
-ALGO_VARIABLE = "NCCL_ALGO"
-ALGORITHMS = {"RING", "TREE", "COLLNET", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
-
 ALGO = CheckRow(
     id="BW171",
     name="nccl-algo",
@@ -53,8 +55,8 @@ ALGO = CheckRow(
         " collective, because they no longer fall back to Ring. They also fail on an unknown word."
     ),
     fix=f"unset {ALGO_VARIABLE}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_ALGO",),
 )
 
@@ -76,9 +78,6 @@ def check_algo(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-NVLS_VARIABLE = "NCCL_NVLS_ENABLE"
-FIRST_SM = 90  # Hopper, whose NVSwitches reduce
-
 NVLS = CheckRow(
     id="BW179",
     name="nccl-nvls",
@@ -91,8 +90,12 @@ NVLS = CheckRow(
         "GB/s of network it reached 465 GB/s; Ring cannot exceed 400 and Tree 422."
     ),
     fix=f"unset {NVLS_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetNvLinkRemoteDeviceType"),
+    stays=REMOVE_VARIABLE,
+    reads=(
+        *VARIABLE_SOURCES,
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetNvLinkRemoteDeviceType",
+    ),
     sources=("NCCL user guide, NCCL_NVLS_ENABLE", "NCCL src/transport/nvls.cc"),
 )
 
@@ -163,8 +166,8 @@ TUNING = CheckRow(
         "differently."
     ),
     fix="unset {variable}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, environment variables, debugging",),
 )
 
@@ -183,8 +186,6 @@ def check_tuning(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-COLLNET_VARIABLE, PLUGIN_VARIABLE = "NCCL_COLLNET_ENABLE", "NCCL_NET_PLUGIN"
-
 COLLNET = CheckRow(
     id="BW189",
     name="nccl-collnet",
@@ -196,8 +197,8 @@ COLLNET = CheckRow(
         "nothing, and a measurement is mistaken for one of SHARP."
     ),
     fix=f"unset {COLLNET_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "/sys/class/infiniband/*/ports/*/link_layer"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*/ports/*/link_layer"),
     sources=("NCCL user guide, NCCL_COLLNET_ENABLE",),
 )
 

@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nccl.settings import READS, STAYS, Setting, known, settings, variable, version
+from busbw.check.nccl.settings import (
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
+    Setting,
+    known,
+    settings,
+    variable,
+    version,
+)
 from busbw.check.nic.links import fabric
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -13,7 +21,7 @@ from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
 
 TIMEOUT_VARIABLE = "NCCL_IB_TIMEOUT"
 TIMEOUT_DEFAULTS = (((2, 23), 20), ((2, 14), 18), ((), 14))  # from this version on
-UNIT_S, RETRIES, INFINITE = 4.096e-6, 7, 32
+UNIT_S, RETRIES, INFINITE_TIMEOUT = 4.096e-6, 7, 32
 
 IB_TIMEOUT = CheckRow(
     id="BW172",
@@ -27,10 +35,14 @@ IB_TIMEOUT = CheckRow(
         " with error 12. 0, or 32 and above, never gives up."
     ),
     fix=f"unset {TIMEOUT_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "libnccl.so.2"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "libnccl.so.2"),
     sources=("NCCL user guide, NCCL_IB_TIMEOUT",),
 )
+TC_VARIABLE = "NCCL_IB_TC"
+QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"
+MAX_QPS, BONDED_QPS = 128, 4
+ECE_VARIABLE = "NCCL_IB_ECE_ENABLE"
 
 
 @variable(IB_TIMEOUT, TIMEOUT_VARIABLE)
@@ -42,7 +54,7 @@ def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
         name = f"NCCL {'.'.join(map(str, nccl_version))}"
     value = parse_int(setting.value)
     evidence = setting.evidence(f"{default} or more, the default of {name}")
-    if value <= 0 or value >= INFINITE:
+    if value <= 0 or value >= INFINITE_TIMEOUT:
         return warned(
             "",
             f"{setting.text}: a lost connection is never reported, and the job hangs",
@@ -58,8 +70,6 @@ def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
     return passed("", f"{setting.text} gives up after {seconds:.2g} s", evidence)
 
 
-TC_VARIABLE = "NCCL_IB_TC"
-
 IB_TC = CheckRow(
     id="BW173",
     name="nccl-ib-tc",
@@ -73,7 +83,7 @@ IB_TC = CheckRow(
     ),
     fix=f"export {TC_VARIABLE}={{value}}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
-    reads=(*READS, "/sys/class/infiniband/*/tc/*/traffic_class"),
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*/tc/*/traffic_class"),
     sources=("NCCL user guide, NCCL_IB_TC", "RFC 2474", "RFC 3168"),
 )
 
@@ -141,9 +151,6 @@ def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Fin
     return warned(port.name, message, *evidence, fix=setting.to(str(port_class)))
 
 
-QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"
-MAX_QPS, BONDED = 128, 4
-
 IB_QPS = CheckRow(
     id="BW175",
     name="nccl-ib-qps",
@@ -155,9 +162,9 @@ IB_QPS = CheckRow(
         " default of 1 a connection uses only one link of a bond: half of its bandwidth if it has"
         " two."
     ),
-    fix=f"export {QPS_VARIABLE}={BONDED}",
+    fix=f"export {QPS_VARIABLE}={BONDED_QPS}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
-    reads=(*READS, "/sys/class/net/*/bonding/slaves"),
+    reads=(*VARIABLE_SOURCES, "/sys/class/net/*/bonding/slaves"),
     sources=("NCCL user guide, NCCL_IB_QPS_PER_CONNECTION",),
 )
 
@@ -197,8 +204,6 @@ def _slaves(machine: Machine, port: Port) -> tuple[str, ...]:
     return bond.slaves if bond else ()
 
 
-ECE_VARIABLE = "NCCL_IB_ECE_ENABLE"
-
 IB_ECE = CheckRow(
     id="BW176",
     name="nccl-ib-ece",
@@ -211,8 +216,8 @@ IB_ECE = CheckRow(
         "the bandwidth. With newer firmware it only disables these features."
     ),
     fix=f"unset {ECE_VARIABLE}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_IB_ECE_ENABLE", "NVIDIA/nccl issue 1403"),
 )
 

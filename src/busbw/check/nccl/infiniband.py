@@ -5,8 +5,8 @@ import re
 from busbw.check.base import not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import (
-    READS,
-    STAYS,
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
     Selection,
     Setting,
     known,
@@ -21,7 +21,7 @@ from busbw.core.sizes import parse_int
 from busbw.host.nic import V2
 
 GID_VARIABLE = "NCCL_IB_GID_INDEX"
-DYNAMIC = (2, 21)  # from this version on NCCL finds the index itself
+GID_INDEX_SINCE = (2, 21)  # from this version on NCCL finds the index itself
 
 GID_INDEX = CheckRow(
     id="BW165",
@@ -34,10 +34,17 @@ GID_INDEX = CheckRow(
         "fixed index may then point to a RoCE v1 GID or to none."
     ),
     fix=f"unset {GID_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
     sources=("NCCL user guide, NCCL_IB_GID_INDEX",),
 )
+HCA_VARIABLE = "NCCL_IB_HCA"
+SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for management or storage
+GBIT = 1e9 / 8
+DEVICE_NAME = re.compile(r"_\d+$")  # a whole name, like mlx5_1
+DISABLE_VARIABLE = "NCCL_IB_DISABLE"
+EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
+CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
 
 
 @variable(GID_INDEX, GID_VARIABLE)
@@ -49,7 +56,7 @@ def check_gid_index(machine: Machine, setting: Setting) -> Finding:
         setting.evidence("not set"),
         *(_gid_evidence(path, machine.text(path)) for path in types),
     ]
-    old = version(machine) and version(machine) < DYNAMIC
+    old = version(machine) and version(machine) < GID_INDEX_SINCE
     if old and all(gid.seen == V2 for gid in evidence[1:]):
         return passed(
             "",
@@ -65,11 +72,6 @@ def _gid_evidence(path: str, kind: str | None) -> Evidence:
     return Evidence(path, kind or "no such GID", "" if kind == V2 else V2)
 
 
-HCA_VARIABLE = "NCCL_IB_HCA"
-SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for management or storage
-GBIT = 1e9 / 8
-NUMBERED = re.compile(r"_\d+$")  # a whole name, like mlx5_1
-
 IB_HCA = CheckRow(
     id="BW166",
     name="nccl-ib-hca",
@@ -83,7 +85,7 @@ IB_HCA = CheckRow(
     ),
     fix=f"export {HCA_VARIABLE}==mlx5_0,mlx5_1",
     stays="set it in the job script or /etc/nccl.conf",
-    reads=(*READS, "/sys/class/infiniband/*"),
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*"),
     sources=("NCCL user guide, NCCL_IB_HCA",),
 )
 
@@ -114,7 +116,7 @@ def _prefixes(selection: Selection) -> str:
     """What the prefixes would select on a machine that is not known."""
     texts = []
     for token in selection.tokens:
-        if NUMBERED.search(token):
+        if DEVICE_NAME.search(token):
             texts.append(f"{token} also selects {token}0 to {token}9")
         else:
             texts.append(
@@ -124,7 +126,7 @@ def _prefixes(selection: Selection) -> str:
 
 
 def _exact_names(setting: Setting, selection: Selection) -> str:
-    if all(NUMBERED.search(token) for token in selection.tokens):
+    if all(DEVICE_NAME.search(token) for token in selection.tokens):
         return setting.to(selection.spelled())
     return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports near the GPUs"
 
@@ -168,9 +170,6 @@ def _chosen_names(setting: Setting, selection: Selection, chosen: tuple[str, ...
     return setting.unset if selection.excluded else setting.to(f"={','.join(chosen)}")
 
 
-DISABLE_VARIABLE = "NCCL_IB_DISABLE"
-EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
-
 IB_DISABLE = CheckRow(
     id="BW167",
     name="nccl-ib-disable",
@@ -182,8 +181,8 @@ IB_DISABLE = CheckRow(
         " GiB went from 480 to 9 GB/s."
     ),
     fix=f"unset {DISABLE_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "/sys/class/infiniband/*/ports/*/state"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*/ports/*/state"),
     sources=("NCCL user guide, NCCL_IB_DISABLE",),
 )
 
@@ -209,8 +208,6 @@ def check_ib_disable(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
-
 CROSS_NIC = CheckRow(
     id="BW180",
     name="nccl-cross-nic",
@@ -223,8 +220,8 @@ CROSS_NIC = CheckRow(
         "switch."
     ),
     fix=f"unset {CROSS_NIC_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "/sys/class/infiniband"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "/sys/class/infiniband"),
     sources=("NCCL user guide, NCCL_CROSS_NIC",),
 )
 

@@ -6,8 +6,8 @@ from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, u
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import (
     LIBRARIES_CALL,
-    READS,
-    STAYS,
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
     Setting,
     files,
     libraries,
@@ -40,6 +40,13 @@ LIBRARIES = CheckRow(
     reads=("the Python package nvidia-nccl", "LD_LIBRARY_PATH", "library folders of the system"),
     sources=("NCCL user guide, environment variables",),
 )
+MISSING = "no such file or directory"
+INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, or symbols of the program
+FOLDERS = "LD_LIBRARY_PATH and the system's folders"
+NET_VARIABLE = "NCCL_NET_PLUGIN"
+TUNER_VARIABLE = "NCCL_TUNER_PLUGIN"
+PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
+TOPO_VARIABLE = "NCCL_TOPO_FILE"
 
 
 @check(LIBRARIES)
@@ -70,8 +77,6 @@ def check_libraries(machine: Machine) -> Iterator[Finding]:
             fix=filled(LIBRARIES.fix, folder=folder),
         )
 
-
-MISSING = "no such file or directory"
 
 CONF_FILES = CheckRow(
     id="BW184",
@@ -158,10 +163,6 @@ def _clean(text: str) -> str:
     return text.removeprefix("export ").strip().strip("'\"").strip()
 
 
-INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, or symbols of the program
-FOLDERS = "LD_LIBRARY_PATH and the system's folders"
-
-
 def _judge_plugin(machine: Machine, setting: Setting, kind: str, without: str) -> Finding:
     """The libraries of a variable, a list since NCCL 2.27; `without`: what NCCL does otherwise."""
     names = [name for name in setting.value.split(",") if name and name.lower() not in INTERNAL]
@@ -190,8 +191,6 @@ def _locate(machine: Machine, kind: str, name: str) -> Reading:
     return machine.call(f"nccl-plugin {kind} {name}", lambda: located(name, kind))
 
 
-NET_VARIABLE = "NCCL_NET_PLUGIN"
-
 NET_PLUGIN = CheckRow(
     id="BW185",
     name="nccl-net-plugin",
@@ -204,8 +203,8 @@ NET_PLUGIN = CheckRow(
         " slower."
     ),
     fix=f"unset {NET_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "LD_LIBRARY_PATH", "library folders of the system"),
     sources=(f"NCCL user guide, {NET_VARIABLE}",),
 )
 
@@ -215,8 +214,6 @@ def check_net_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "net", "NCCL uses its own network")
 
 
-TUNER_VARIABLE = "NCCL_TUNER_PLUGIN"
-
 TUNER_PLUGIN = CheckRow(
     id="BW186",
     name="nccl-tuner-plugin",
@@ -225,8 +222,8 @@ TUNER_PLUGIN = CheckRow(
     right="not set, none, or a library that exists",
     why="If it is missing, its algorithm choices are not used, without an error.",
     fix=f"unset {TUNER_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "LD_LIBRARY_PATH", "library folders of the system"),
     sources=(f"NCCL user guide, {TUNER_VARIABLE}",),
 )
 
@@ -235,8 +232,6 @@ TUNER_PLUGIN = CheckRow(
 def check_tuner_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "tuner", "NCCL chooses algorithms itself")
 
-
-PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"
 
 PROFILER_PLUGIN = CheckRow(
     id="BW187",
@@ -249,8 +244,8 @@ PROFILER_PLUGIN = CheckRow(
         " capture, it costs time in each operation."
     ),
     fix=f"unset {PROFILER_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "LD_LIBRARY_PATH", "library folders of the system"),
     sources=(f"NCCL user guide, {PROFILER_VARIABLE}",),
 )
 
@@ -259,8 +254,6 @@ PROFILER_PLUGIN = CheckRow(
 def check_profiler_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "profiler", "nothing is recorded")
 
-
-TOPO_VARIABLE = "NCCL_TOPO_FILE"
 
 TOPO_FILE = CheckRow(
     id="BW194",
@@ -274,8 +267,8 @@ TOPO_FILE = CheckRow(
         " another machine has the same effect."
     ),
     fix=f"unset {TOPO_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, f"${TOPO_VARIABLE}"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, f"${TOPO_VARIABLE}"),
     sources=("NCCL user guide, NCCL_TOPO_FILE",),
 )
 

@@ -15,8 +15,8 @@ from busbw.core.finding import CheckRow
 from busbw.host import nccl_libraries, nccl_packages
 from busbw.host.source import once
 
-STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
-READS = ("environment", nccl_packages.SYSTEM, "~/.nccl.conf")
+REMOVE_VARIABLE = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
+VARIABLE_SOURCES = ("environment", nccl_packages.SYSTEM, "~/.nccl.conf")
 LIBRARIES_CALL = "nccl-libraries"
 
 

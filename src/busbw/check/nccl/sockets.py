@@ -5,7 +5,14 @@ from ipaddress import IPv4Interface
 
 from busbw.check.base import ENVIRONMENT, check, failed, not_offered, passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS, STAYS, Setting, known, parse_selection, settings
+from busbw.check.nccl.settings import (
+    REMOVE_VARIABLE,
+    VARIABLE_SOURCES,
+    Setting,
+    known,
+    parse_selection,
+    settings,
+)
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -35,9 +42,12 @@ SOCKET_IFNAME = CheckRow(
     ),
     fix=f"export {NCCL}=^docker,lo,virbr0",
     stays="set it in the job script or /etc/nccl.conf",
-    reads=(*READS, NET, IPV4),
+    reads=(*VARIABLE_SOURCES, NET, IPV4),
     sources=("NCCL user guide, NCCL_SOCKET_IFNAME",),
 )
+THREADS, SOCKETS, DISABLE = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_IB_DISABLE"
+MAX_THREADS, MAX_SOCKETS = 16, 64
+GLOO = "GLOO_SOCKET_IFNAME"
 
 
 @check(SOCKET_IFNAME, needs=ENVIRONMENT)
@@ -105,16 +115,13 @@ def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) ->
     return passed("", f"{setting.text} selects {', '.join(chosen)}", *evidence)
 
 
-THREADS, SOCKETS, DISABLE = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD", "NCCL_IB_DISABLE"
-MOST_THREADS, MOST_SOCKETS = 16, 64
-
 SOCKET_THREADS = CheckRow(
     id="BW174",
     name="nccl-socket-threads",
     layer=Layer.NCCL,
     title=f"{THREADS} and {SOCKETS}",
     right=(
-        f"at most {MOST_THREADS} threads, and at most {MOST_SOCKETS} sockets in total; 4 x 4 is a"
+        f"at most {MAX_THREADS} threads, and at most {MAX_SOCKETS} sockets in total; 4 x 4 is a"
         " good start for 100 Gbit/s"
     ),
     why=(
@@ -123,8 +130,8 @@ SOCKET_THREADS = CheckRow(
         "effect."
     ),
     fix=f"export {THREADS}=4 {SOCKETS}=4",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_SOCKET_NTHREADS",),
 )
 
@@ -142,10 +149,10 @@ def check_socket_threads(machine: Machine) -> Iterator[Finding]:
     threads = parse_int(variables[THREADS].value) if THREADS in variables else 1
     sockets = parse_int(variables[SOCKETS].value) if SOCKETS in variables else 1
     disabled = DISABLE in variables and parse_int(variables[DISABLE].value) != 0
-    if threads > MOST_THREADS or threads * sockets > MOST_SOCKETS:
+    if threads > MAX_THREADS or threads * sockets > MAX_SOCKETS:
         message = (
             f"{text}: {threads} threads and {threads * sockets} sockets; NCCL accepts at most"
-            f" {MOST_THREADS} and {MOST_SOCKETS}"
+            f" {MAX_THREADS} and {MAX_SOCKETS}"
         )
         yield warned("", message, *evidence, fix=SOCKET_THREADS.fix)
     elif any(port.active for port in machine.ports) and not disabled:
@@ -153,8 +160,6 @@ def check_socket_threads(machine: Machine) -> Iterator[Finding]:
     else:
         yield passed("", f"{text}: {threads * sockets} sockets for each connection", *evidence)
 
-
-GLOO = "GLOO_SOCKET_IFNAME"
 
 GLOO_SOCKET_IFNAME = CheckRow(
     id="BW190",
@@ -169,7 +174,7 @@ GLOO_SOCKET_IFNAME = CheckRow(
     ),
     fix=f"export {GLOO}={{netdev}}",
     stays="set it in the job script",
-    reads=(*READS, NET),
+    reads=(*VARIABLE_SOURCES, NET),
     sources=("PyTorch documentation, torch.distributed, common environment variables",),
 )
 

@@ -2,7 +2,7 @@
 
 from busbw.check.base import passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS, STAYS, Setting, variable
+from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, variable
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
@@ -22,10 +22,12 @@ NET_GDR_LEVEL = CheckRow(
         "anyway. LOC disables GPUDirect RDMA. NCCL ignores unknown words, including lowercase ones."
     ),
     fix=f"unset {GDR_VARIABLE}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_NET_GDR_LEVEL",),
 )
+P2P_VARIABLE, LEVEL_VARIABLE = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
+SHM_VARIABLE = "NCCL_SHM_DISABLE"
 
 
 @variable(NET_GDR_LEVEL, GDR_VARIABLE, OLD_GDR_VARIABLE)
@@ -62,8 +64,6 @@ def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
     return passed("", f"{setting.text} uses GPUDirect RDMA up to this distance", setting.evidence())
 
 
-P2P_VARIABLE, LEVEL_VARIABLE = "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"
-
 P2P_DISABLE = CheckRow(
     id="BW177",
     name="nccl-p2p-disable",
@@ -76,8 +76,8 @@ P2P_DISABLE = CheckRow(
         " costs most of the bandwidth inside a host."
     ),
     fix=f"unset {P2P_VARIABLE}",
-    stays=STAYS,
-    reads=(*READS, "NVML"),
+    stays=REMOVE_VARIABLE,
+    reads=(*VARIABLE_SOURCES, "NVML"),
     sources=("NCCL user guide, NCCL_P2P_DISABLE and NCCL_P2P_LEVEL",),
 )
 
@@ -109,8 +109,6 @@ def check_p2p_disable(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-SHM_VARIABLE = "NCCL_SHM_DISABLE"
-
 SHM_DISABLE = CheckRow(
     id="BW178",
     name="nccl-shm-disable",
@@ -122,8 +120,8 @@ SHM_DISABLE = CheckRow(
         "inside a host. It is usually set to work around a small /dev/shm in containers."
     ),
     fix=f"unset {SHM_VARIABLE}, and in containers --shm-size=1g or --ipc=host",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_SHM_DISABLE",),
 )
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
+from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
 from busbw.check.shell_words import assignment
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -100,7 +100,7 @@ PREFIXES = (
     "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip
 DEBUG_VARIABLE, FILE_VARIABLE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-LOUD = ("INFO", "TRACE", "ABORT")
+VERBOSE_LEVELS = ("INFO", "TRACE", "ABORT")
 STREAMS = ("/dev/stdout", "/dev/stderr")
 
 DEBUG = CheckRow(
@@ -115,10 +115,22 @@ DEBUG = CheckRow(
         "lines."
     ),
     fix=f"export {DEBUG_VARIABLE}=WARN",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_DEBUG and NCCL_DEBUG_FILE",),
 )
+CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+# Variables that PyTorch reads with the prefix TORCH_, and in some versions also by these names.
+RENAMED = (
+    "NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT",
+    "NCCL_DESYNC_DEBUG",
+    "NCCL_ENABLE_TIMING",
+    "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
+)
+BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
+SWITCHES = ("_DISABLE", "_ENABLE")
+TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
 @variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE)
@@ -135,7 +147,7 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             setting.evidence("%h and %p in the name"),
             fix=setting.to(f"{setting.value}.%h.%p"),
         )
-    if setting.value.upper() in LOUD:
+    if setting.value.upper() in VERBOSE_LEVELS:
         return warned(
             DEBUG_VARIABLE,
             f"{setting.text} prints NCCL's log in every run",
@@ -144,8 +156,6 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
         )
     return passed(DEBUG_VARIABLE, f"{setting.text} is quiet", setting.evidence())
 
-
-CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 VISIBLE_DEVICES = CheckRow(
     id="BW188",
@@ -201,16 +211,6 @@ def _judge_visible_devices(machine: Machine, value: str) -> Finding:
     return passed("", f"{CUDA_VARIABLE}={value} shows all {count} GPUs", *evidence)
 
 
-# Variables that PyTorch reads with the prefix TORCH_, and in some versions also by these names.
-RENAMED = (
-    "NCCL_ASYNC_ERROR_HANDLING",
-    "NCCL_BLOCKING_WAIT",
-    "NCCL_DESYNC_DEBUG",
-    "NCCL_ENABLE_TIMING",
-    "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
-)
-BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
-
 TORCH_NAMES = CheckRow(
     id="BW191",
     name="torch-nccl-names",
@@ -224,7 +224,7 @@ TORCH_NAMES = CheckRow(
     ),
     fix="export TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
     stays="set it in the job script",
-    reads=READS,
+    reads=VARIABLE_SOURCES,
     sources=("PyTorch documentation, ProcessGroupNCCL environment variables",),
 )
 
@@ -261,8 +261,8 @@ VARIABLE_NAMES = CheckRow(
         " in training scripts and does nothing."
     ),
     fix="unset {variable}",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=(
         "NCCL user guide, environment variables",
         "names in the libraries of NCCL 2.14.3 to 2.32.3",
@@ -304,9 +304,6 @@ def check_names(machine: Machine) -> Iterator[Finding]:
         )
 
 
-SWITCHES = ("_DISABLE", "_ENABLE")
-TRUE_WORDS = ("true", "yes", "on", "y", "t")
-
 VALUES = CheckRow(
     id="BW193",
     name="nccl-values",
@@ -318,8 +315,8 @@ VALUES = CheckRow(
         "nothing, and NCCL_NVLS_ENABLE=yes disables NVLink SHARP."
     ),
     fix="export {variable}=1",
-    stays=STAYS,
-    reads=READS,
+    stays=REMOVE_VARIABLE,
+    reads=VARIABLE_SOURCES,
     sources=("NCCL, src/misc/param.cc",),
 )
 

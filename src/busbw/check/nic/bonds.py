@@ -16,7 +16,7 @@ RESEAT_SLAVE = (
     "ethtool {slave} shows whether it has a link; drain the host, reseat its cable, and check the"
     " switch port"
 )
-SWITCH = "enable LACP on the switch ports of {bond}, all in one group"
+SWITCH_FIX = "enable LACP on the switch ports of {bond}, all in one group"
 
 BOND = CheckRow(
     id="BW074",
@@ -115,14 +115,14 @@ def _find_faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str
                 "the switch does not answer LACP",
                 f"Partner Mac Address: {bond.partner}",
                 "the switch's",
-                SWITCH,
+                SWITCH_FIX,
             )
         elif apart:
             yield (
                 f"{', '.join(apart)} is not in the bond's aggregator",
                 f"Aggregator ID of {apart[0]} differs",
                 used,
-                SWITCH,
+                SWITCH_FIX,
             )
     elif rdma:
         yield f"its mode is {bond.mode}", f"Bonding Mode: {bond.mode}", LACP, BOND.fix

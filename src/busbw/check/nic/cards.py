@@ -33,6 +33,10 @@ LINK_LAYER = CheckRow(
     ),
     sources=("NVIDIA MFT user manual, mlxconfig, LINK_TYPE_P1",),
 )
+_RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
+LANES = 4
+MODULES = "/sys/module"
+DRIVER_MODULES = ("mlx5_core", "mlx5_ib")
 
 
 @check(LINK_LAYER)
@@ -65,9 +69,6 @@ def check_link_layer(machine: Machine) -> Iterator[Finding]:
                 ),
             )
 
-
-_RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
-LANES = 4
 
 RATE = CheckRow(
     id="BW066",
@@ -195,9 +196,6 @@ def check_firmware(machine: Machine) -> Iterator[Finding]:
         )
 
 
-MODULES = "/sys/module"
-HALVES = ("mlx5_core", "mlx5_ib")
-
 DRIVER = CheckRow(
     id="BW068",
     name="nic-driver",
@@ -247,7 +245,7 @@ def check_driver(machine: Machine) -> Iterator[Finding]:
             for name, value in values.items()
             if value
         ]
-        texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
+        texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in DRIVER_MODULES}
         if netdev_driver.name == "mlx5_core" and len(set(texts.values())) > 1:
             evidence += [
                 Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import LOSS, counter_evidence, counts, driver, total
+from busbw.check.nic.links import MAX_LOSS_SHARE, counter_evidence, counts, driver, total
 from busbw.check.rates import window
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -23,7 +23,7 @@ FOLDERS = (
 )
 PLUGIN = "libnccl-net"
 KUBELET = "/var/lib/kubelet"
-GONE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
+UNRESPONSIVE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
 
 EFA = CheckRow(
     id="BW084",
@@ -31,8 +31,8 @@ EFA = CheckRow(
     layer=Layer.NIC,
     title="EFA devices",
     right=(
-        f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of"
-        " them dropped"
+        f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most"
+        f" {MAX_LOSS_SHARE:g} of them dropped"
     ),
     why=(
         "NCCL has no EFA transport of its own: without the plugin it uses TCP. The security "
@@ -87,19 +87,21 @@ def _judge_plugin(machine: Machine) -> Finding:
 
 
 def _judge_device(machine: Machine, port: Port) -> Finding:
-    counters = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
+    counters = counts(
+        machine, port, [f"hw_counters/{name}" for name in (UNRESPONSIVE, DROPS, PACKETS)], ""
+    )
     if isinstance(counters, str):
         return unanswered(port.name, f"its counters cannot be read: {counters}", counters)
     recent = window(machine, counters)
-    gone, drops, packets = (total(recent.counts, name) for name in (GONE, DROPS, PACKETS))
+    gone, drops, packets = (total(recent.counts, name) for name in (UNRESPONSIVE, DROPS, PACKETS))
     message = (
         f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond,"
         f" {recent.since}"
     )
-    evidence = counter_evidence(counters, f"{GONE}|{DROPS}")
+    evidence = counter_evidence(counters, f"{UNRESPONSIVE}|{DROPS}")
     # A killed job leaves remote ends that do not respond; a closed security group lets no packet
     # in.
-    if (gone and not packets) or drops > LOSS * packets:
+    if (gone and not packets) or drops > MAX_LOSS_SHARE * packets:
         fix = (
             "allow all traffic to and from the security group itself; check the hosts of the job"
             " that was running"

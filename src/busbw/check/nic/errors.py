@@ -10,8 +10,8 @@ from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, pe
 from busbw.check.rates import (
     DAY_S,
     HOUR_S,
-    LOADED,
-    NOT_KNOWN,
+    RATE_UNKNOWN,
+    SINCE_DRIVER_LOADED,
     Count,
     Window,
     interval_s,
@@ -55,6 +55,23 @@ FLAP = CheckRow(
         "Linux Documentation/ABI/testing/sysfs-class-net",
     ),
 )
+PER_HOUR = 120  # NVSentinel's limit for symbol_error
+OVERRUN = "excessive_buffer_overrun_errors"
+RECOVERED = "link_error_recovery"
+FILES = ("symbol_error", RECOVERED, "port_rcv_errors", "local_link_integrity_errors", OVERRUN)
+PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
+NEVER_ALLOWED = f"local_link_integrity_errors|{OVERRUN}"
+WATCH_COUNTERS = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
+CLEAR_COUNTERS = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
+RESEAT_CABLE = (
+    "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m"
+    " -c -e"
+)
+CREDITS_FIX = (
+    "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D "
+    "portinfo 0 {port} shows the virtual lanes (OperVLs) and MTU, which must be those of the "
+    "other end; update the firmware of the NIC and of its switch"
+)
 
 
 @check(FLAP)
@@ -94,7 +111,8 @@ def _judge_rise(
 ) -> Finding:
     """The finding from two readings, `seconds` apart."""
     ever = counted(max(map(_value, port_counts)), "time")
-    message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
+    message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever}"
+    message += f" {SINCE_DRIVER_LOADED}"
     evidence = counter_evidence(port_counts, expected="no more")
     if too_fast(math.ceil(rise - common), seconds, MANY_FLAPS * HOUR_S / DAY_S):
         return warned(
@@ -111,11 +129,13 @@ def _judge_total(port: Port, port_counts: list[Count], times: int, common: float
     if saturated:
         message = (
             f"{saturated[0].name} is {times}, the most that it can hold: its link went down at"
-            f" least as often {LOADED}"
+            f" least as often {SINCE_DRIVER_LOADED}"
         )
-        clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
+        clear = (
+            "" if port.roce else filled(f"{CLEAR_COUNTERS}; ", device=port.device, port=port.number)
+        )
         return failed(port.name, message, *evidence, fix=f"{clear}{fix}", weight=times)
-    message = f"its link went down {counted(times, 'time')} {LOADED}"
+    message = f"its link went down {counted(times, 'time')} {SINCE_DRIVER_LOADED}"
     if times - common >= MANY_FLAPS:
         message += f"; the median of this host's ports is {common:g}" if common else ""
         return warned(port.name, f"{message}; when is not known", *evidence, fix=fix, weight=times)
@@ -152,24 +172,6 @@ def _count_of(path: str, netdev: str, text: str) -> Count | None:
     return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
 
 
-PER_HOUR = 120  # NVSentinel's limit for symbol_error
-OVERRUN = "excessive_buffer_overrun_errors"
-RECOVERED = "link_error_recovery"
-FILES = ("symbol_error", RECOVERED, "port_rcv_errors", "local_link_integrity_errors", OVERRUN)
-PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
-NEVER = f"local_link_integrity_errors|{OVERRUN}"
-WATCH = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
-CLEAR = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
-RESEAT_CABLE = (
-    "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m"
-    " -c -e"
-)
-CREDITS = (
-    "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D "
-    "portinfo 0 {port} shows the virtual lanes (OperVLs) and MTU, which must be those of the "
-    "other end; update the firmware of the NIC and of its switch"
-)
-
 SYMBOL_ERRORS = CheckRow(
     id="BW077",
     name="nic-symbol-errors",
@@ -186,8 +188,8 @@ SYMBOL_ERRORS = CheckRow(
         "tell whether errors still come."
     ),
     fix=(
-        f"{WATCH}; if they do: {RESEAT_CABLE}; for {OVERRUN}: {CREDITS}; if a counter is at its"
-        f" maximum: {CLEAR}"
+        f"{WATCH_COUNTERS}; if they do: {RESEAT_CABLE}; for {OVERRUN}: {CREDITS_FIX};"
+        f" if a counter is at its maximum: {CLEAR_COUNTERS}"
     ),
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=(
@@ -208,7 +210,7 @@ def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> 
     saturated = [count for count in counters if count.saturated]
     recent = window(machine, [count for count in counters if not count.saturated])
     errors = total(counters, ".*")
-    text = f"{counted(errors, 'error')} {LOADED}"
+    text = f"{counted(errors, 'error')} {SINCE_DRIVER_LOADED}"
     if recent.seconds:
         text += f", {total(recent.counts, '.*')} of them {recent.since}"
     if saturated:
@@ -216,7 +218,7 @@ def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> 
         report = failed if any(count.name == RECOVERED for count in saturated) else warned
         message = (
             f"{named}: the most that the counter holds, so later errors are not counted, and"
-            f" {NOT_KNOWN}"
+            f" {RATE_UNKNOWN}"
         )
         return report(
             port.name,
@@ -226,7 +228,7 @@ def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> 
             weight=errors,
         )
     if _too_many(recent):
-        message = text if recent.seconds else f"{text}; {NOT_KNOWN}"
+        message = text if recent.seconds else f"{text}; {RATE_UNKNOWN}"
         return warned(
             port.name,
             message,
@@ -241,7 +243,7 @@ def _too_many(recent: Window) -> bool:
     """Whether errors come too fast; with one reading, whether they may."""
     errors = total(recent.counts, ".*")
     often = too_fast(errors, recent.seconds, PER_HOUR) if recent.seconds else errors > PER_HOUR
-    return often or bool(total(recent.counts, NEVER))
+    return often or bool(total(recent.counts, NEVER_ALLOWED))
 
 
 def _fix_of_counters(
@@ -252,11 +254,11 @@ def _fix_of_counters(
     they_rise = recent.seconds and not saturated
     steps = []
     if saturated and not port.roce:
-        steps.append(CLEAR)
+        steps.append(CLEAR_COUNTERS)
     if not they_rise:
-        steps.append(WATCH)
+        steps.append(WATCH_COUNTERS)
     if total(counters, ".*") > credits:
         steps.append(RESEAT_CABLE if they_rise else f"if they do: {RESEAT_CABLE}")
     if credits:
-        steps.append(CREDITS)
+        steps.append(CREDITS_FIX)
     return filled("; ".join(steps), device=port.device, port=port.number)

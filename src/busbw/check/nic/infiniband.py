@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, failed, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nccl.settings import READS, settings
+from busbw.check.nccl.settings import VARIABLE_SOURCES, settings
 from busbw.check.nic.links import by_model, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -33,6 +33,8 @@ SUBNET_MANAGER = CheckRow(
     reads=("/sys/class/infiniband/*/ports/*/{sm_lid,state,phys_state}",),
     sources=("InfiniBand Architecture Specification, subnet management",),
 )
+FULL_MEMBER_BIT = 0x8000  # the bit of full members
+VARIABLE = "NCCL_IB_PKEY"
 
 
 @check(SUBNET_MANAGER)
@@ -67,9 +69,6 @@ def check_subnet_manager(machine: Machine) -> Iterator[Finding]:
             )
 
 
-FULL = 0x8000  # the bit of full members
-VARIABLE = "NCCL_IB_PKEY"
-
 PKEY = CheckRow(
     id="BW064",
     name="nic-pkey",
@@ -88,7 +87,7 @@ PKEY = CheckRow(
         " opensm, or UFM)"
     ),
     stays="in the subnet manager's configuration",
-    reads=("/sys/class/infiniband/*/ports/*/pkeys/*", *READS),
+    reads=("/sys/class/infiniband/*/ports/*/pkeys/*", *VARIABLE_SOURCES),
     sources=(
         "InfiniBand Architecture Specification, partitioning",
         "NCCL user guide, NCCL_IB_PKEY",
@@ -117,7 +116,7 @@ def check_pkey(machine: Machine) -> Iterator[Finding]:
         fix = filled(PKEY.fix, device=port.device)
         if not port_keys:
             yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
-        elif not int(port_keys.get(index, "0"), 16) & FULL:
+        elif not int(port_keys.get(index, "0"), 16) & FULL_MEMBER_BIT:
             yield warned(
                 port.name,
                 f"it is not a full member of the partition at index {index}",

@@ -12,7 +12,7 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.ip_addresses import IPV4, Address, read_addresses
 
-UP = ("up", "unknown")  # some drivers do not report a state
+UP_STATES = ("up", "unknown")  # some drivers do not report a state
 SET_UP = "ip link set dev {netdev} up; ethtool {netdev} shows whether it has a link"
 
 NETDEV = CheckRow(
@@ -30,6 +30,10 @@ NETDEV = CheckRow(
     reads=("/sys/class/net/*/operstate", IPV4, "/proc/net/if_inet6"),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
 )
+CONF = "/proc/sys/net/ipv4/conf"
+STRICT_RP_FILTER = 1  # rp_filter
+# The lowest value that keeps ARP replies and sources on the interface that has the address.
+MIN_ARP_SETTINGS = {"arp_ignore": 1, "arp_announce": 2}
 
 
 @check(NETDEV)
@@ -63,7 +67,7 @@ def _judge_netdev(
         if not reading.text:
             return unread(port.name, reading, f"the state of {name}")
         states.append(Evidence(f"/sys/class/net/{name}/operstate", reading.text, "up"))
-    down = [evidence.where.split("/")[4] for evidence in states if evidence.seen not in UP]
+    down = [evidence.where.split("/")[4] for evidence in states if evidence.seen not in UP_STATES]
     if down:
         message = (
             f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
@@ -110,11 +114,6 @@ def _judge_address(
         fix=fix,
     )
 
-
-CONF = "/proc/sys/net/ipv4/conf"
-STRICT = 1  # rp_filter
-# The lowest value that keeps ARP replies and sources on the interface that has the address.
-LEAST = {"arp_ignore": 1, "arp_announce": 2}
 
 MULTIRAIL = CheckRow(
     id="BW075",
@@ -171,14 +170,17 @@ def check_multirail(machine: Machine) -> Iterator[Finding]:
 
 def _judge_shared_network(machine: Machine, network: str, name: str, members: int) -> Finding:
     values = {
-        setting: _effective_value(machine, setting, name) for setting in (*LEAST, "rp_filter")
+        setting: _effective_value(machine, setting, name)
+        for setting in (*MIN_ARP_SETTINGS, "rp_filter")
     }
     if None in values.values():
         return not_offered(
             name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read"
         )
-    wrong = [setting for setting, least in LEAST.items() if (values[setting] or 0) < least]
-    wrong += ["rp_filter"] if values["rp_filter"] == STRICT else []
+    wrong = [
+        setting for setting, least in MIN_ARP_SETTINGS.items() if (values[setting] or 0) < least
+    ]
+    wrong += ["rp_filter"] if values["rp_filter"] == STRICT_RP_FILTER else []
     expected = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0 or 2"}
     evidence = [
         Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(values[setting]), expected[setting])

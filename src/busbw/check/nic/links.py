@@ -17,11 +17,12 @@ from busbw.host.nic import RDMA
 from busbw.host.pci import read_devices
 from busbw.host.source import once
 
-UPPER = "upper_"  # sysfs names the interfaces over one by links
+UPPER_LINK_PREFIX = "upper_"  # sysfs names the interfaces over one by links
 # Drivers of the virtual networks of clouds, which show neither cables nor switches.
 CLOUD = frozenset({"efa", "erdma", "mana"})
-LOSS = 1e-6  # one packet in a million
-SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
+MAX_LOSS_SHARE = 1e-6  # one packet in a million
+# Of the fastest port: a port with this share or less is for storage or management
+SLOW_PORT_SHARE = 0.5
 # Azure's interface above the virtual function of accelerated networking, which carries no RDMA.
 SYNTHETIC = "hv_netvsc"
 _RATE = re.compile(r"([\d.]+) Gb/sec")
@@ -87,7 +88,7 @@ def fabric(machine: Machine) -> tuple[Port, ...]:
     for group in by_model(machine, active).values():
         if fastest in {gbits(machine, port) for port in group}:
             of_fastest_model |= {port.name for port in group}
-    slow = {port.name for port in active if 0 < gbits(machine, port) <= SLOW * fastest}
+    slow = {port.name for port in active if 0 < gbits(machine, port) <= SLOW_PORT_SHARE * fastest}
     unused = slow - of_fastest_model
     return tuple(port for port in active if port.roce and port.name not in unused)
 
@@ -140,9 +141,9 @@ def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
     while waiting:
         below = waiting.pop(0)
         above = [
-            name.removeprefix(UPPER)
+            name.removeprefix(UPPER_LINK_PREFIX)
             for name in machine.names(f"{NET}/{below}")
-            if name.startswith(UPPER)
+            if name.startswith(UPPER_LINK_PREFIX)
         ]
         above_it = [
             name for name in (*above, master_of(machine, below)) if name and name not in names

@@ -6,15 +6,31 @@ from statistics import median
 
 from busbw.check.base import check, not_offered, passed, warned
 from busbw.check.machine import Machine, Port
-from busbw.check.nic.links import LOSS, cabled, counter_evidence, counts, each_port, per_port, total
-from busbw.check.rates import HOUR_S, LOADED, NOT_KNOWN, Count, Window, too_fast, window
+from busbw.check.nic.links import (
+    MAX_LOSS_SHARE,
+    cabled,
+    counter_evidence,
+    counts,
+    each_port,
+    per_port,
+    total,
+)
+from busbw.check.rates import (
+    HOUR_S,
+    RATE_UNKNOWN,
+    SINCE_DRIVER_LOADED,
+    Count,
+    Window,
+    too_fast,
+    window,
+)
 from busbw.check.shell_words import filled
 from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer
 
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"
-SIZE = "rx_oversize_pkts_phy"
+OVERSIZE = "rx_oversize_pkts_phy"
 PACKET_FILES = (
     "counters/port_xmit_discards",
     "counters/port_xmit_packets",
@@ -31,7 +47,7 @@ DISCARDS = CheckRow(
     layer=Layer.NIC,
     title="packets that ports dropped",
     right=(
-        f"at most {LOSS:g} of the packets, and none for their size, between two readings "
+        f"at most {MAX_LOSS_SHARE:g} of the packets, and none for their size, between two readings "
         "(--watch-for, --since) or since the driver "
         "was loaded"
     ),
@@ -59,9 +75,20 @@ DISCARDS = CheckRow(
     ),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )
+STALLED_PERCENT = "outbound_pci_stalled_(rd|wr)"
+STALL_EVENTS = "outbound_pci_stalled_(rd|wr)_events"
+OVERFLOWS = "outbound_pci_buffer_overflow"
+MAX_STALLED_PERCENT = 30  # the driver's own limit for an event
+# Allowed in total, and of the time between two readings
+MAX_STALLED_S, MAX_STALLED_SHARE = 60, 1e-3
+WATCH = "while a job runs: busbw check --only nic-pci-stalls --watch-for 60"
+GAVE_UP = ("req_transport_retries_exceeded", "req_rnr_retries_exceeded")
+MIN_LOST_CONNECTIONS = 10  # above the median of the ports
+OTHER_SIGNS = ("out_of_sequence", "out_of_buffer", "rnr_nak_retry_err")
+PACKET_COUNTERS = ("port_xmit_packets", "port_rcv_packets")
 
 
-@per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{SIZE}")
+@per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{OVERSIZE}")
 def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     drop_counters = ("rx_discards", "tx_discards", "port_xmit_discards")
     if not any(count.name.startswith(drop_counters) for count in counters):
@@ -69,9 +96,9 @@ def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Findi
     recent = window(machine, counters)
     values, since = recent.counts, recent.since
     if not _packets(values):  # the time of an idle port shows nothing
-        values, since = tuple(counters), LOADED
-    dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)
-    evidence = counter_evidence(counters, f"{DROPPED}|{SIZE}")
+        values, since = tuple(counters), SINCE_DRIVER_LOADED
+    dropped, large, packets = total(values, DROPPED), total(values, OVERSIZE), _packets(values)
+    evidence = counter_evidence(counters, f"{DROPPED}|{OVERSIZE}")
     saturated = [count.name for count in counters if count.saturated]
     message = f"{dropped} of {packets} packets dropped {since}"
     if large:
@@ -80,7 +107,7 @@ def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Findi
         message += (
             f"; {saturated[0]} is at the most that it can hold, and later drops are not counted"
         )
-    if large or saturated or dropped > LOSS * packets:
+    if large or saturated or dropped > MAX_LOSS_SHARE * packets:
         fix = filled(INFINIBAND_FIX, device=port.device, port=port.number)
         if port.roce:
             fix = filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
@@ -95,22 +122,15 @@ def _packets(counters: Sequence[Count]) -> int:
     return max(of_interface, of_port)
 
 
-NOW = "outbound_pci_stalled_(rd|wr)"
-EVENTS = "outbound_pci_stalled_(rd|wr)_events"
-LOST = "outbound_pci_buffer_overflow"
-PERCENT = 30  # the driver's own limit for an event
-SECONDS, SHARE = 60, 1e-3  # allowed in total, and of the time between two readings
-WATCH = "while a job runs: busbw check --only nic-pci-stalls --watch-for 60"
-
 PCI_STALLS = CheckRow(
     id="BW081",
     name="nic-pci-stalls",
     layer=Layer.NIC,
     title="ports that stall on PCIe",
     right=(
-        f"a port stalls for more than {PERCENT} % of a second in at most {SHARE:.1%} of the "
-        "time between two readings (--watch-for, --since); not judged with one reading from "
-        f"{SECONDS} s on"
+        f"a port stalls for more than {MAX_STALLED_PERCENT} % of a second in at most"
+        f" {MAX_STALLED_SHARE:.1%} of the time between two readings (--watch-for, --since);"
+        f" not judged with one reading from {MAX_STALLED_S} s on"
     ),
     why=(
         "The port has data for memory, but PCIe does not take it: slot width or speed, ACS, "
@@ -131,40 +151,42 @@ PCI_STALLS = CheckRow(
 )
 
 
-@per_port(PCI_STALLS, (), f"{NOW}|{EVENTS}|{LOST}")
+@per_port(PCI_STALLS, (), f"{STALLED_PERCENT}|{STALL_EVENTS}|{OVERFLOWS}")
 def check_pci_stalls(machine: Machine, port: Port, counters: list[Count]) -> Finding:
-    now = max((count.value for count in counters if re.fullmatch(NOW, count.name)), default=0)
-    recent = window(machine, [count for count in counters if not re.fullmatch(NOW, count.name)])
-    stalled, lost = total(recent.counts, EVENTS), total(recent.counts, LOST)
+    now = max(
+        (count.value for count in counters if re.fullmatch(STALLED_PERCENT, count.name)), default=0
+    )
+    recent = window(
+        machine, [count for count in counters if not re.fullmatch(STALLED_PERCENT, count.name)]
+    )
+    stalled, lost = total(recent.counts, STALL_EVENTS), total(recent.counts, OVERFLOWS)
     message = (
         f"it stalled in {stalled} s {recent.since}, and for {now} % of the last second; {lost}"
         " packets lost to this"
     )
     fix = filled(PCI_STALLS.fix, bdf=port.bdf or port.device)
-    often = too_fast(stalled, recent.seconds, SHARE * HOUR_S) if recent.seconds else False
-    if now > PERCENT or lost or often:
+    often = (
+        too_fast(stalled, recent.seconds, MAX_STALLED_SHARE * HOUR_S) if recent.seconds else False
+    )
+    if now > MAX_STALLED_PERCENT or lost or often:
         return warned(
             port.name, message, *counter_evidence(counters), fix=fix, weight=stalled + lost
         )
-    if recent.seconds is None and stalled >= SECONDS:
+    if recent.seconds is None and stalled >= MAX_STALLED_S:
         return not_offered(
-            port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(counters), fix=WATCH
+            port.name, f"{message}; {RATE_UNKNOWN}", *counter_evidence(counters), fix=WATCH
         )
     return passed(port.name, message, *counter_evidence(counters))
 
 
 # Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
-AGAIN = (
+RESEND_COUNTERS = (
     "packet_seq_err",
     "implied_nak_seq_err",
     "local_ack_timeout_err",
     "roce_adp_retrans",
     "rx_icrc_encapsulated",
 )
-GAVE_UP = ("req_transport_retries_exceeded", "req_rnr_retries_exceeded")
-MANY_LOST = 10  # connections above the median of the ports
-SHOWN = ("out_of_sequence", "out_of_buffer", "rnr_nak_retry_err")
-PACKET_COUNTERS = ("port_xmit_packets", "port_rcv_packets")
 
 RETRANSMISSIONS = CheckRow(
     id="BW082",
@@ -172,9 +194,9 @@ RETRANSMISSIONS = CheckRow(
     layer=Layer.NIC,
     title="RDMA retransmissions",
     right=(
-        f"at most {LOSS:g} of the packets, and fewer than {MANY_LOST} connections that gave up, "
-        "above the median of this host's ports, "
-        "between two readings (--watch-for, --since) or since the driver was loaded"
+        f"at most {MAX_LOSS_SHARE:g} of the packets, and fewer than {MIN_LOST_CONNECTIONS}"
+        " connections that gave up, above the median of this host's ports, between two readings"
+        " (--watch-for, --since) or since the driver was loaded"
     ),
     why=(
         "Packets were lost on the path. RDMA retransmits them and every packet after them. After"
@@ -186,7 +208,8 @@ RETRANSMISSIONS = CheckRow(
     ),
     stays="depends on the cause; the counters restart when the driver is loaded and wrap at 2^32",
     reads=(
-        f"/sys/class/infiniband/*/ports/*/hw_counters/{{{','.join((*AGAIN, *GAVE_UP, *SHOWN))}}}",
+        f"/sys/class/infiniband/*/ports/*/hw_counters/"
+        f"{{{','.join((*RESEND_COUNTERS, *GAVE_UP, *OTHER_SIGNS))}}}",
         f"/sys/class/infiniband/*/ports/*/counters/{{{','.join(PACKET_COUNTERS)}}}",
     ),
     sources=("Linux drivers/infiniband/hw/mlx5/counters.c", "NCCL user guide, troubleshooting"),
@@ -195,7 +218,7 @@ RETRANSMISSIONS = CheckRow(
 
 @check(RETRANSMISSIONS)
 def check_retransmissions(machine: Machine) -> Iterator[Finding]:
-    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)]
+    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *RESEND_COUNTERS, *OTHER_SIGNS)]
     files += [f"counters/{name}" for name in PACKET_COUNTERS]
     lost = []
     for port in cabled(machine):
@@ -213,16 +236,19 @@ def check_retransmissions(machine: Machine) -> Iterator[Finding]:
 
 def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding:
     counters, names = recent.counts, {count.name for count in recent.counts}
-    if not names & set(AGAIN):
+    if not names & set(RESEND_COUNTERS):
         return not_offered(port.name, "its driver does not count retransmissions")
-    retransmissions, gave_up = total(counters, "|".join(AGAIN)), total(counters, "|".join(GAVE_UP))
+    retransmissions, gave_up = (
+        total(counters, "|".join(RESEND_COUNTERS)),
+        total(counters, "|".join(GAVE_UP)),
+    )
     packets = total(counters, "|".join(PACKET_COUNTERS))
-    evidence = counter_evidence(counters, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
+    evidence = counter_evidence(counters, "|".join((*GAVE_UP, *RESEND_COUNTERS, *OTHER_SIGNS)))
     packets_counted = bool(names & set(PACKET_COUNTERS))
     message = f"{retransmissions} retransmission events {recent.since}"
     message += f" in {packets} packets" if packets_counted else "; packets are not counted"
     fix = filled(RETRANSMISSIONS.fix, device=port.device)
-    if gave_up - common >= MANY_LOST:
+    if gave_up - common >= MIN_LOST_CONNECTIONS:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""
         return warned(
             port.name,
@@ -234,6 +260,6 @@ def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding
     message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
     if retransmissions and not packets_counted:
         return not_offered(port.name, message, *evidence)
-    if retransmissions > LOSS * packets:
+    if retransmissions > MAX_LOSS_SHARE * packets:
         return warned(port.name, message, *evidence, fix=fix, weight=retransmissions)
     return passed(port.name, message, *evidence)

@@ -9,14 +9,14 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
-LEAST_MTU = 4200  # a RoCE payload of 4096 bytes and its headers
+MIN_MTU = 4200  # a RoCE payload of 4096 bytes and its headers
 
 MTU = CheckRow(
     id="BW070",
     name="nic-mtu",
     layer=Layer.NIC,
     title="MTU of RoCE interfaces",
-    right=f"{LEAST_MTU} bytes or more, so that RDMA packets carry 4096 bytes",
+    right=f"{MIN_MTU} bytes or more, so that RDMA packets carry 4096 bytes",
     why=(
         "An MTU of 1500 limits RDMA packets to 1024 bytes of data. 7.4 % of each packet is then "
         "headers: 92.6 % of the line rate instead of 98."
@@ -32,6 +32,7 @@ MTU = CheckRow(
     reads=("/sys/class/net/*/mtu",),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
 )
+ERDMA_MTUS = ("8500", "1400")  # with jumbo frames, without
 
 
 @check(MTU)
@@ -52,14 +53,14 @@ def check_mtu(machine: Machine) -> Iterator[Finding]:
             continue
         mtu = int(reading.text or 0)
         yield judged(
-            right=mtu >= LEAST_MTU,
+            right=mtu >= MIN_MTU,
             subject=port.name,
             good=f"{port.netdev} has MTU {mtu}",
             bad=(
                 f"{port.netdev} has MTU {mtu}: RDMA packets carry {1024 if mtu < 2200 else 2048}"
                 " bytes, not 4096"
             ),
-            evidence=(Evidence(path, str(mtu), f"{LEAST_MTU} or more"),),
+            evidence=(Evidence(path, str(mtu), f"{MIN_MTU} or more"),),
             fix=filled(MTU.fix, netdev=holder(machine, port)),
         )
 
@@ -121,8 +122,6 @@ def check_mtu_equal(machine: Machine) -> Iterator[Finding]:
             Evidence("/sys/class/net/*/mtu", usual),
         )
 
-
-ERDMA_MTUS = ("8500", "1400")  # with jumbo frames, without
 
 ERDMA_MTU = CheckRow(
     id="BW085",

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, per_port, total
-from busbw.check.rates import LOADED, Count, window
+from busbw.check.rates import SINCE_DRIVER_LOADED, Count, window
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
-MOST_BIT_ERRORS = 1e-7
+MAX_BIT_ERROR_RATE = 1e-7
 FEWEST_BITS = 10**10  # with fewer, one error means nothing
 CORRECTED_BITS = "rx_corrected_bits_phy|rx_bits_phy"
 
@@ -21,7 +21,7 @@ BER = CheckRow(
     layer=Layer.NIC,
     title="bit error rate before correction",
     right=(
-        f"at most {MOST_BIT_ERRORS:g} of the bits received, between two readings (--watch-for,"
+        f"at most {MAX_BIT_ERROR_RATE:g} of the bits received, between two readings (--watch-for,"
         " --since) or since the driver was loaded"
     ),
     why=(
@@ -36,6 +36,7 @@ BER = CheckRow(
         "OCI oci-hpc, check_gpu_setup.py",
     ),
 )
+EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 
 
 @per_port(BER, (), CORRECTED_BITS)
@@ -43,7 +44,7 @@ def check_ber(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     recent = window(machine, counters)
     # A short time may have too few bits.
     shares = _bits_by_interface(recent.counts) or _bits_by_interface(counters)
-    since = recent.since if _bits_by_interface(recent.counts) else LOADED
+    since = recent.since if _bits_by_interface(recent.counts) else SINCE_DRIVER_LOADED
     if not shares:
         return not_offered(
             port.name, "its driver does not count corrected bits, or too few bits were received"
@@ -53,10 +54,10 @@ def check_ber(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     evidence = Evidence(
         f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy",
         f"{fixed} / {bits} = {worst:.1e}",
-        f"at most {MOST_BIT_ERRORS:g}",
+        f"at most {MAX_BIT_ERROR_RATE:g}",
     )
     text = f"{worst:.1e} of the bits had errors that were corrected, {since}"
-    if worst > MOST_BIT_ERRORS:
+    if worst > MAX_BIT_ERROR_RATE:
         return warned(
             port.name, text, evidence, fix=filled(BER.fix, device=port.device), weight=worst
         )
@@ -79,8 +80,6 @@ def _bits_by_interface(counters: Sequence[Count]) -> dict[str, tuple[int, int]]:
     }
     return known if len(known) == len(pairs) else {}
 
-
-EVENTS = "module_high_temp|module_bus_stuck|module_bad_shorted"
 
 MODULE = CheckRow(
     id="BW080",

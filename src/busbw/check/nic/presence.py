@@ -12,8 +12,8 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import Line, PastLog, cards_seen, read_past
 from busbw.host.gpu import switches_on_pci
+from busbw.host.kernel_log_past import Line, PastLog, cards_seen, read_past
 from busbw.host.nic import RDMA
 from busbw.host.pci import DEVICES, ETHERNET, MELLANOX, NETWORK, read_devices
 
@@ -29,7 +29,7 @@ THOR = ("0x1750", "0x1751", "0x1752", "0x1760")
 NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES_BY_VENDOR
 # What is read from a card that does not respond. A virtual function that works has only the first
 # 4 bytes so.
-GONE = b"\xff" * 16
+NO_RESPONSE = b"\xff" * 16
 
 PRESENT = CheckRow(
     id="BW060",
@@ -53,6 +53,8 @@ PRESENT = CheckRow(
     ),
     sources=("Linux drivers/infiniband/hw/{mlx5,bnxt_re,efa,erdma}",),
 )
+MLX5_MODULE, MODULES = "mlx5_ib", "/proc/modules"
+_NAME = re.compile(r"mlx5_(\d+)")
 
 
 @check(PRESENT)
@@ -108,7 +110,7 @@ def _judge_card(
     for address, name in devices.items():
         if address.rpartition(".")[0] == card and "bond" in name:
             shared = shared or name
-    if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
+    if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(NO_RESPONSE):
         message = "the card does not respond on PCI: it has fallen off the bus"
         expected = f"{vendor[4:]} {vendor[2:4]} ..."
         evidence = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", expected)
@@ -161,9 +163,6 @@ def _judge_without_rdma(
         fix=filled("dmesg | grep -e {bdf} -e {module}", bdf=bdf, module=rdma),
     )
 
-
-MLX5_MODULE, MODULES = "mlx5_ib", "/proc/modules"
-_NAME = re.compile(r"mlx5_(\d+)")
 
 MISSING = CheckRow(
     id="BW086",

@@ -12,6 +12,14 @@ from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 
 _SINCE_START = ("counters/link_downed",)
+ACTIVE_STATE = "4: ACTIVE"
+LINKED = ("INIT", "ARMED")  # the physical link is up
+UP_FLAG = 0x1  # IFF_UP
+ETHTOOL, MLXLINK = "ethtool {netdev}", "mlxlink -d {device} -m"
+RESEAT_CABLE = (
+    "if other ports of this host carry a job, drain it; reseat or replace the cable of {device},"
+    " try another switch port"
+)
 
 
 def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> str:
@@ -45,9 +53,6 @@ def _had_link(machine: Machine, port: Port) -> bool:
     texts = (machine.text(path) or "" for path in paths)
     return any(text.isdecimal() and int(text) > 0 for text in texts)
 
-
-ACTIVE = "4: ACTIVE"
-LINKED = ("INIT", "ARMED")  # the physical link is up
 
 STATE = CheckRow(
     id="BW061",
@@ -98,7 +103,7 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Findi
     path = f"{port.path}/state"
     reading, fix = machine.read(path), filled(STATE.fix, device=port.device)
     if broken(reading):
-        evidence_of_error = Evidence(path, reading.reason.removeprefix(f"{path}: "), ACTIVE)
+        evidence_of_error = Evidence(path, reading.reason.removeprefix(f"{path}: "), ACTIVE_STATE)
         return failed(
             port.name,
             "its state cannot be read: the device does not answer",
@@ -107,7 +112,7 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Findi
         )
     if not reading.text:
         return unread(port.name, reading, "the state")
-    evidence = Evidence(path, reading.text, ACTIVE)
+    evidence = Evidence(path, reading.text, ACTIVE_STATE)
     if port.active:
         return passed(port.name, "it is active", evidence)
     state = reading.text.partition(": ")[2] or reading.text
@@ -129,13 +134,6 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Findi
         )
     return warned(port.name, f"it is {state}: NCCL runs without it", evidence, fix=fix)
 
-
-UP = 0x1  # IFF_UP
-ETHTOOL, MLXLINK = "ethtool {netdev}", "mlxlink -d {device} -m"
-RESEAT_CABLE = (
-    "if other ports of this host carry a job, drain it; reseat or replace the cable of {device},"
-    " try another switch port"
-)
 
 PHYSICAL_STATE = CheckRow(
     id="BW062",
@@ -193,7 +191,7 @@ def _interface_states(machine: Machine, port: Port) -> Iterator[Evidence]:
 def _judge_down(machine: Machine, port: Port, evidence: Evidence) -> Finding:
     flags = f"/sys/class/net/{port.netdev}/flags"
     text = machine.text(flags) if port.netdev else None
-    if text is not None and not _parse_flags(text) & UP:
+    if text is not None and not _parse_flags(text) & UP_FLAG:
         switched_off = Evidence(flags, text, "the lowest bit set")
         return warned(
             port.name,
@@ -222,4 +220,4 @@ def _parse_flags(text: str) -> int:
     try:
         return int(text, 16)
     except ValueError:
-        return UP
+        return UP_FLAG

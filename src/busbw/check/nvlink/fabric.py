@@ -39,7 +39,29 @@ from busbw.host.nvml_health import read_health
 from busbw.model.hardware import GENERATIONS, Generation
 
 # Words in the names of cards whose links are joined by bridges that a server may lack.
-BRIDGED = frozenset({"PCIE", "FHHL", "NVL", "ACTIVE", "A6000"})
+BRIDGED_MODELS = frozenset({"PCIE", "FHHL", "NVL", "ACTIVE", "A6000"})
+RACK_MODEL = "NVIDIA GB"  # GB200 and GB300 NVL72
+RACK_FIX = (
+    "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
+)
+FAILED_STATE = "failed"  # of systemd: the service ended with an error
+STATE_COMPLETED, STATE_NOT_SUPPORTED, STATUS_SUCCESS, HEALTH_TRUE = 3, 0, 0, 1
+STATES = {1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
+# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
+HEALTH = {
+    0: "degraded bandwidth",
+    2: "route recovery in progress",
+    4: "route unhealthy",
+    6: "access timeout recovery in progress",
+}
+CHANNELS = "/dev/nvidia-caps-imex-channels"
+IMEX_COMMAND = "nvidia-imex-ctl -N"
+NODE_READY, DOMAIN_UP = "READY", "UP"
+MAKE_CHANNEL = (
+    f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d'"
+    " ' -f1) 0"
+)
+NAMED_NODES = 3  # nodes in a message
 
 
 def _words(gpu: GpuHealth) -> set[str]:
@@ -48,7 +70,7 @@ def _words(gpu: GpuHealth) -> set[str]:
 
 def bridged(gpu: GpuHealth) -> bool:
     """Whether it is a card whose NVLinks need a bridge."""
-    return bool(_words(gpu) & BRIDGED)
+    return bool(_words(gpu) & BRIDGED_MODELS)
 
 
 def expected_links(gpu: GpuHealth) -> Generation | None:
@@ -112,21 +134,6 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Finding | None]:
     return (), skipped("no GPU is behind NVSwitch")
 
 
-RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
-RACK_FIX = (
-    "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
-)
-FAILED = "failed"  # of systemd: the service ended with an error
-COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
-STATES = {1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
-# nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*: the shift of each field of two bits.
-HEALTH = {
-    0: "degraded bandwidth",
-    2: "route recovery in progress",
-    4: "route unhealthy",
-    6: "access timeout recovery in progress",
-}
-
 FABRIC = CheckRow(
     id="BW033",
     name="nvlink-fabric",
@@ -157,7 +164,9 @@ def check_fabric(machine: Machine) -> Iterator[Finding]:
     gpus, missing = switched(machine)
     if missing:
         yield missing
-    unreported = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
+    unreported = [
+        gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == STATE_NOT_SUPPORTED
+    ]
     if unreported:
         yield _judge_service(machine, ", ".join(gpu.label for gpu in unreported))
     elif gpus:
@@ -174,19 +183,21 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
         f"{state}, status {fabric.status}",
         "Completed, status 0",
     )
-    fix = RACK_FIX if gpu.name.startswith(RACK) or fabric.cluster else FABRIC.fix
-    if fabric.state != COMPLETED:
+    fix = RACK_FIX if gpu.name.startswith(RACK_MODEL) or fabric.cluster else FABRIC.fix
+    if fabric.state != STATE_COMPLETED:
         return failed(
             gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=fix
         )
-    if fabric.status != SUCCESS:
+    if fabric.status != STATUS_SUCCESS:
         return failed(
             gpu.label,
             f"the GPU could not join its fabric: status {fabric.status}",
             evidence,
             fix=fix,
         )
-    problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
+    problems = [
+        text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == HEALTH_TRUE
+    ]
     if problems:
         health = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
         return warned(
@@ -201,7 +212,7 @@ def _service_failed(machine: Machine) -> Iterator[Finding]:
     One that is inactive may run elsewhere, such as in a container.
     """
     state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
-    if state == FAILED:
+    if state == FAILED_STATE:
         message = (
             "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
             " them"
@@ -290,21 +301,12 @@ def check_fabric_manager_version(machine: Machine) -> Iterator[Finding]:
         )
 
 
-CHANNELS = "/dev/nvidia-caps-imex-channels"
-IMEX_COMMAND = "nvidia-imex-ctl -N"
-READY, UP = "READY", "UP"
-MAKE_CHANNEL = (
-    f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d'"
-    " ' -f1) 0"
-)
-NAMED_NODES = 3  # nodes in a message
-
 IMEX = CheckRow(
     id="BW035",
     name="nvlink-imex",
     layer=Layer.NVLINK,
     title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
-    right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
+    right=f"{CHANNELS} has a channel, the domain is {DOMAIN_UP} and all its nodes are {NODE_READY}",
     why="Without IMEX, NCCL silently uses the NICs between hosts instead of NVLink.",
     fix=(
         "end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg:"
@@ -355,13 +357,15 @@ def _judge_channels(machine: Machine) -> Finding:
 def _judge_domain(machine: Machine) -> Iterator[Finding]:
     reading = machine.call("imex", imex)
     nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
-    not_ready = {address: state for address, state in nodes.items() if state != READY}
-    ready = f"{len(nodes) - len(not_ready)} of {len(nodes)} nodes {READY}"
+    not_ready = {address: state for address, state in nodes.items() if state != NODE_READY}
+    ready = f"{len(nodes) - len(not_ready)} of {len(nodes)} nodes {NODE_READY}"
     evidence = Evidence(
-        IMEX_COMMAND, f"domain {domain or 'not reported'}, {ready}", f"{UP}, all {READY}"
+        IMEX_COMMAND,
+        f"domain {domain or 'not reported'}, {ready}",
+        f"{DOMAIN_UP}, all {NODE_READY}",
     )
     # The state of the domain alone does not say that all nodes are ready.
-    if not nodes and domain in ("", UP):
+    if not nodes and domain in ("", DOMAIN_UP):
         reason = reading.reason or "no node in the answer"
         yield unanswered(
             "", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND
@@ -372,13 +376,15 @@ def _judge_domain(machine: Machine) -> Iterator[Finding]:
         )
         yield warned(
             "",
-            f"{counted(len(not_ready), 'IMEX node')} not {READY}: {named}",
+            f"{counted(len(not_ready), 'IMEX node')} not {NODE_READY}: {named}",
             evidence,
             fix=IMEX.fix,
         )
-    elif domain != UP:
+    elif domain != DOMAIN_UP:
         yield warned(
             "", f"the IMEX domain is {domain or 'in an unknown state'}", evidence, fix=IMEX.fix
         )
     else:
-        yield passed("", f"IMEX domain {UP}, {counted(len(nodes), 'node')} {READY}", evidence)
+        yield passed(
+            "", f"IMEX domain {DOMAIN_UP}, {counted(len(nodes), 'node')} {NODE_READY}", evidence
+        )

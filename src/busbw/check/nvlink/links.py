@@ -7,7 +7,7 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unknow
 from busbw.check.gpu.per_gpu import no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.nvlink.fabric import bridged, each_linked_gpu, expected_links, nominal_rate
-from busbw.check.rates import LOADED, interval_s
+from busbw.check.rates import SINCE_DRIVER_LOADED, interval_s
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -40,6 +40,19 @@ LINKS = CheckRow(
         "Azure node health checks, check_nvlink_status",
     ),
 )
+RECOVERIES = ("recovery", "recovery_failed")
+ERROR_WORDS = {
+    "recovery": "recoveries",
+    "recovery_failed": "failed recoveries",
+    "replay": "replays",
+    "crc_flit": "CRC errors of flits",
+    "crc_data": "CRC errors of data",
+    "ecc_data": "ECC errors of data",
+    "effective": "errors after correction",
+}
+MAX_NAMED_ERRORS = 3  # errors in a message
+# Fewer errors mean nothing. It is also the multiple of the median above which a link is an outlier.
+MIN_OUTLIER = 10
 
 
 @check(LINKS)
@@ -162,20 +175,7 @@ def _judge_speed(gpu: GpuHealth) -> Finding:
     )
 
 
-RECOVERIES = ("recovery", "recovery_failed")
-ERROR_WORDS = {
-    "recovery": "recoveries",
-    "recovery_failed": "failed recoveries",
-    "replay": "replays",
-    "crc_flit": "CRC errors of flits",
-    "crc_data": "CRC errors of data",
-    "ecc_data": "ECC errors of data",
-    "effective": "errors after correction",
-}
 Errors = dict[tuple[int, int], dict[str, int]]  # by GPU and link
-NAMED = 3  # errors in a message
-# Fewer errors mean nothing. It is also the multiple of the median above which a link is an outlier.
-FEW = 10
 
 ERRORS = CheckRow(
     id="BW032",
@@ -183,8 +183,8 @@ ERRORS = CheckRow(
     layer=Layer.NVLINK,
     title="errors of NVLinks",
     right=(
-        f"no recoveries, and no link with {FEW} or more errors and over {FEW} times the median "
-        "of all links, between two readings "
+        f"no recoveries, and no link with {MIN_OUTLIER} or more errors and over {MIN_OUTLIER} times"
+        " the median of all links, between two readings "
         "(--watch-for, --since) or since the driver was loaded"
     ),
     why=(
@@ -216,7 +216,7 @@ def check_errors(machine: Machine) -> Iterator[Finding]:
     errors = _errors_by_link(machine)
     rises = {place: _rises(was, errors[place]) for place, was in before.items() if place in errors}
     over = rises if rises and len(rises) == len(errors) else errors
-    since = f"in {span(seconds)}" if seconds and over is rises else LOADED
+    since = f"in {span(seconds)}" if seconds and over is rises else SINCE_DRIVER_LOADED
     names = {name for counts in over.values() for name in counts}
     usual = {}
     for name in names:
@@ -244,7 +244,7 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
     faults = []
     for number, errors in by_link.items():
         for name, count in errors.items():
-            outlier = count >= FEW and count > FEW * usual[name]
+            outlier = count >= MIN_OUTLIER and count > MIN_OUTLIER * usual[name]
             if outlier or (count and name in RECOVERIES):
                 faults.append((number, name, count))
     if without_counters and not faults:
@@ -260,9 +260,10 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
         where = f"NVLink counter {name}, {gpu.label}, link {number}"
         evidence.append(Evidence(where, str(count), expected))
     named = ", ".join(
-        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in faults[:NAMED]
+        f"link {number} has {count} {ERROR_WORDS[name]}"
+        for number, name, count in faults[:MAX_NAMED_ERRORS]
     )
-    more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
+    more = f" and {len(faults) - MAX_NAMED_ERRORS} more" if len(faults) > MAX_NAMED_ERRORS else ""
     return warned(
         gpu.label,
         f"{named}{more} {since}",

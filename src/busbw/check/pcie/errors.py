@@ -9,7 +9,7 @@ from itertools import chain
 
 from busbw.check.base import broken, check, failed, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import NONE, Machine, Part, gpus, nics, slots
-from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
+from busbw.check.rates import HOUR_S, RATE_UNKNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -18,9 +18,18 @@ from busbw.host.nic import RDMA
 from busbw.host.pci import at, errors, read_link
 from busbw.host.source import Reading
 
+BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
+OF_FUNCTION = (
+    "vendor", "device", "class", "numa_node", "current_link_speed", "current_link_width",
+    "max_link_speed", "max_link_width", "aer_dev_fatal", "aer_dev_nonfatal", "aer_dev_correctable",
+)  # fmt: skip
+OF_DEVICE = ("fw_ver", "board_id", "hca_type")
+OF_PORT = ("state", "phys_state", "rate", "link_layer", "sm_lid")
+COUNTERS = ("counters", "hw_counters")
+
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class DeviceErrors:
     """Errors that a device or bridge reported since boot."""
 
     part: Part
@@ -44,7 +53,7 @@ class Errors:
     """The counts of all parts; `unread` is the reading of a file, if none could be read."""
 
     parts: list[Part]
-    read: list[Counts] = field(default_factory=list)
+    read: list[DeviceErrors] = field(default_factory=list)
     unread: Reading | None = None
 
 
@@ -60,14 +69,14 @@ def aer_counts(machine: Machine, kind: str) -> Errors:
     return Errors(parts, [], machine.read(f"{parts[0].path}/aer_dev_{kind}"))
 
 
-def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[Counts]:
+def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[DeviceErrors]:
     read_bridges: set[str] = set()
     for part in parts:
         for bdf in (part.device.bdf, *reversed(part.device.above or ())):
             path = f"{at(bdf)}/aer_dev_{kind}"
             text = machine.text(path)
             if bdf not in read_bridges and text is not None:
-                yield Counts(part, bdf, path, errors(text))
+                yield DeviceErrors(part, bdf, path, errors(text))
             read_bridges.add(bdf)
 
 
@@ -122,7 +131,7 @@ def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Finding:
+def _judge_uncorrectable(counts: DeviceErrors, *, fatal: bool) -> Finding:
     errors = counted(counts.total, "fatal error" if fatal else "nonfatal error")
     message = f"{errors} since boot"
     if counts.bdf != counts.part.device.bdf:
@@ -136,8 +145,6 @@ def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Finding:
         weight=counts.total,
     )
 
-
-BIT_ERRORS = 1e-12  # the largest bit error rate of a lane that the specification allows
 
 AER_CORRECTABLE = CheckRow(
     id="BW052",
@@ -179,7 +186,7 @@ def check_aer_correctable(machine: Machine) -> Iterator[Finding]:
         yield from _judge_aer_correctable(machine, counts.read)
 
 
-def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Finding]:
+def _judge_aer_correctable(machine: Machine, read: list[DeviceErrors]) -> Iterator[Finding]:
     seconds = interval_s(machine)
     before = {}
     if machine.earlier:
@@ -208,7 +215,7 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fin
         )
 
 
-def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Finding:
+def _judge_rise(counts: DeviceErrors, rise: int, seconds: float, limit: float) -> Finding:
     text = (
         f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot"
         f" ({counts.bdf})"
@@ -226,14 +233,14 @@ def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Find
     return passed(counts.part.name, text, evidence)
 
 
-def _judge_total(counts: Counts, text: str, limit: float) -> Finding:
+def _judge_total(counts: DeviceErrors, text: str, limit: float) -> Finding:
     evidence = Evidence(
         counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows"
     )
     if counts.total > limit * HOUR_S:
         return warned(
             counts.part.name,
-            f"{text}; {NOT_KNOWN}",
+            f"{text}; {RATE_UNKNOWN}",
             evidence,
             fix=filled(AER_CORRECTABLE.fix, bdf=counts.bdf),
             weight=counts.total,
@@ -249,14 +256,6 @@ def _allowed_per_s(machine: Machine, bdf: str) -> float | None:
     link = read_link(machine, bdf)
     return link.speed * 1e9 * link.width * BIT_ERRORS if link.speed and link.width else None
 
-
-OF_FUNCTION = (
-    "vendor", "device", "class", "numa_node", "current_link_speed", "current_link_width",
-    "max_link_speed", "max_link_width", "aer_dev_fatal", "aer_dev_nonfatal", "aer_dev_correctable",
-)  # fmt: skip
-OF_DEVICE = ("fw_ver", "board_id", "hca_type")
-OF_PORT = ("state", "phys_state", "rate", "link_layer", "sm_lid")
-COUNTERS = ("counters", "hw_counters")
 
 DEVICE_FILES = CheckRow(
     id="BW056",

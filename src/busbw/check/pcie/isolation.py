@@ -12,7 +12,7 @@ from busbw.host.gpu import for_guests
 from busbw.host.pci import DEVICES, MELLANOX, at, driver
 from busbw.host.pci_config import REDIRECTING
 
-MASK = sum(1 << bit for bit in REDIRECTING)
+REDIRECTING_MASK = sum(1 << bit for bit in REDIRECTING)
 
 ACS = CheckRow(
     id="BW045",
@@ -30,7 +30,7 @@ ACS = CheckRow(
     fix=(
         "drain the host; unless it runs virtual machines with passed-through devices (VFIO), "
         "which ACS isolates: "
-        f"for b in {{bridges}}; do setpci -s $b ECAP_ACS+0x6.w=0000:{MASK:04x}; done"
+        f"for b in {{bridges}}; do setpci -s $b ECAP_ACS+0x6.w=0000:{REDIRECTING_MASK:04x}; done"
     ),
     stays=(
         "after reboot: lost; run it from a systemd unit at boot, or turn off ACS or IO"
@@ -42,6 +42,9 @@ ACS = CheckRow(
         "NCCL issue 949, nccl-tests issue 112",
     ),
 )
+GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
+IDENTITY = "identity"
+PASSTHROUGH = {"iommu=pt", "iommu.passthrough=1"}
 
 
 @check(ACS)
@@ -87,10 +90,6 @@ def redirecting(control: int) -> list[str]:
     """The bits that redirect or block traffic between devices, by lspci's names."""
     return [name for bit, name in REDIRECTING.items() if control & 1 << bit]
 
-
-GROUPS, CMDLINE = "/sys/kernel/iommu_groups", "/proc/cmdline"
-IDENTITY = "identity"
-PASSTHROUGH = {"iommu=pt", "iommu.passthrough=1"}
 
 IOMMU = CheckRow(
     id="BW046",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, warned
 from busbw.check.machine import NONE, Machine, Part, nics, slots, with_cpu
-from busbw.check.pcie.upstream import Step, no_link, upstream
+from busbw.check.pcie.upstream import UpstreamLink, no_link, upstream
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -28,6 +28,9 @@ WIDTH = CheckRow(
     reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
 )
+BUSY_PERCENT = 50  # percent of NVML's sample period
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+GBIT = 1e9 / 8
 
 
 @check(WIDTH)
@@ -61,7 +64,7 @@ def check_width(machine: Machine) -> Iterator[Finding]:
         yield skipped(NONE)
 
 
-def _expected_lanes(step: Step) -> int:
+def _expected_lanes(step: UpstreamLink) -> int:
     """Lanes that a link should have.
 
     A switch cannot be moved to another slot, so it needs only what both ends support.
@@ -74,7 +77,7 @@ def _expected_lanes(step: Step) -> int:
     return min(width, (step.above.width_max if step.above else None) or width)
 
 
-def _judge_narrow(step: Step, width: int) -> Finding:
+def _judge_narrow(step: UpstreamLink, width: int) -> Finding:
     best = _expected_lanes(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
@@ -90,8 +93,6 @@ def _judge_narrow(step: Step, width: int) -> Finding:
         weight=best - width,
     )
 
-
-BUSY = 50  # percent of NVML's sample period
 
 SPEED = CheckRow(
     id="BW041",
@@ -124,7 +125,7 @@ SPEED = CheckRow(
 def check_speed(machine: Machine) -> Iterator[Finding]:
     """A finding for each slot, on its link and those of the switches above it."""
     none = True
-    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY}
+    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY_PERCENT}
     for part, steps in upstream(machine):
         none = False
         model = with_cpu(machine, part)
@@ -147,7 +148,7 @@ def check_speed(machine: Machine) -> Iterator[Finding]:
         yield skipped(NONE)
 
 
-def _expected_speed(step: Step) -> float:
+def _expected_speed(step: UpstreamLink) -> float:
     """GT/s that both ends support; 0 if unknown."""
     speed = step.below.speed_max
     if speed is None:
@@ -155,7 +156,7 @@ def _expected_speed(step: Step) -> float:
     return min(speed, (step.above.speed_max if step.above else None) or speed)
 
 
-def _judge_full(part: Part, step: Step) -> Finding:
+def _judge_full(part: Part, step: UpstreamLink) -> Finding:
     evidence = Evidence(
         f"{part.path}/current_link_speed",
         f"{step.below.speed:g} GT/s",
@@ -168,7 +169,7 @@ def _judge_full(part: Part, step: Step) -> Finding:
     )
 
 
-def _judge_slow(step: Step, speed: float, *, idle: bool) -> Finding:
+def _judge_slow(step: UpstreamLink, speed: float, *, idle: bool) -> Finding:
     evidence = Evidence(
         f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s"
     )
@@ -186,9 +187,6 @@ def _judge_slow(step: Step, speed: float, *, idle: bool) -> Finding:
         weight=_expected_speed(step) - speed,
     )
 
-
-GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-GBIT = 1e9 / 8
 
 NIC_BANDWIDTH = CheckRow(
     id="BW042",

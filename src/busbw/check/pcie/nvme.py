@@ -10,9 +10,9 @@ from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import DEVICES, at
 
-CLASS, NVME_CLASS = "/sys/class/nvme", "0x010802"
-LIVE, PASSING = "live", ("new", "resetting", "connecting")
-GONE = b"\xff\xff"
+NVME_FOLDER, NVME_CLASS = "/sys/class/nvme", "0x010802"
+LIVE_STATE, TRANSIENT_STATES = "live", ("new", "resetting", "connecting")
+NO_RESPONSE = b"\xff\xff"
 
 NVME = CheckRow(
     id="BW264",
@@ -32,8 +32,8 @@ NVME = CheckRow(
     ),
     stays="depends on the hardware",
     reads=(
-        f"{CLASS}/*/{{state,address,transport,model}}",
-        f"{CLASS}/*/hwmon*/temp1_{{alarm,input}}",
+        f"{NVME_FOLDER}/*/{{state,address,transport,model}}",
+        f"{NVME_FOLDER}/*/hwmon*/temp1_{{alarm,input}}",
         f"{DEVICES}/*/{{class,driver,nvme}}",
     ),
     sources=(
@@ -47,8 +47,8 @@ NVME = CheckRow(
 def check_nvme(machine: Machine) -> Iterator[Finding]:
     """A finding for each controller, then for each drive on PCI without one."""
     controllers = {
-        name: machine.text(f"{CLASS}/{name}/address") or ""
-        for name in machine.names(CLASS)
+        name: machine.text(f"{NVME_FOLDER}/{name}/address") or ""
+        for name in machine.names(NVME_FOLDER)
         if name.removeprefix("nvme").isdecimal()
     }
     drives = [
@@ -79,21 +79,21 @@ def _unclaimed(machine: Machine, bdf: str) -> bool:
 
 
 def _judge_controller(machine: Machine, name: str, address: str) -> Finding:
-    path = f"{CLASS}/{name}/state"
+    path = f"{NVME_FOLDER}/{name}/state"
     reading = machine.read(path)
     state, fix = reading.text or "", filled(NVME.fix, bdf=address or name, name=name)
-    model = machine.text(f"{CLASS}/{name}/model") or "drive"
-    evidence = Evidence(path, state or reading.reason, LIVE)
-    if state in PASSING:
+    model = machine.text(f"{NVME_FOLDER}/{name}/model") or "drive"
+    evidence = Evidence(path, state or reading.reason, LIVE_STATE)
+    if state in TRANSIENT_STATES:
         return warned(
             name,
             f"its controller is {state}: if it is again at the next check, the drive has errors",
             evidence,
             fix=fix,
         )
-    if state != LIVE:
+    if state != LIVE_STATE:
         return failed(name, f"its controller is {state or 'not readable'}", evidence, fix=fix)
-    alarm = _temperature_alarm(machine, f"{CLASS}/{name}")
+    alarm = _temperature_alarm(machine, f"{NVME_FOLDER}/{name}")
     if alarm:
         return warned(
             name,
@@ -120,7 +120,7 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
 
 
 def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
-    gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
+    gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(NO_RESPONSE)
     message = "PCI shows a drive, but it has no controller: the driver gave up on it"
     if gone:
         message = "the drive does not respond on PCI"

@@ -12,8 +12,8 @@ from busbw.host.pci import MELLANOX, at
 
 BEST_READ_REQUEST = 4096
 # In the Device Control register: the code of 4096 bytes, and the bits of the size.
-CODE = 5 << 12
-FIELD = 7 << 12
+READ_REQUEST_VALUE = 5 << 12
+READ_REQUEST_MASK = 7 << 12
 
 MAX_READ_REQUEST = CheckRow(
     id="BW048",
@@ -25,7 +25,10 @@ MAX_READ_REQUEST = CheckRow(
         "The NIC reads the data it sends from memory. With requests of 512 bytes it needs more"
         " requests in flight for the same rate."
     ),
-    fix=f"drain the host; setpci -s {{bdf}} CAP_EXP+8.w={CODE:04x}:{FIELD:04x}",
+    fix=(
+        "drain the host; setpci -s {bdf}"
+        f" CAP_EXP+8.w={READ_REQUEST_VALUE:04x}:{READ_REQUEST_MASK:04x}"
+    ),
     stays=(
         "after reboot: lost; set it in a systemd unit or udev rule, or with NVIDIA's NIC"
         " Configuration Operator"
@@ -33,6 +36,8 @@ MAX_READ_REQUEST = CheckRow(
     reads=(CONFIG,),
     sources=("NVIDIA Network Operator, NIC configuration: pciPerformanceOptimized",),
 )
+MIN_PAYLOAD_BYTES = 256
+RELAXED_BIT = 1 << 4
 
 
 @check(MAX_READ_REQUEST)
@@ -65,14 +70,12 @@ def check_max_read_request(machine: Machine) -> Iterator[Finding]:
             )
 
 
-LEAST_PAYLOAD = 256
-
 MAX_PAYLOAD = CheckRow(
     id="BW049",
     name="pcie-max-payload",
     layer=Layer.PCIE,
     title="PCIe max payload size from GPUs and network controllers to the root port",
-    right=f"the same on the device and all bridges above it, and {LEAST_PAYLOAD} bytes or more",
+    right=f"the same on the device and all bridges above it, and {MIN_PAYLOAD_BYTES} bytes or more",
     why=(
         "Small packets spend a larger share of the link on headers. A device may not send more than"
         " the smallest size on its path."
@@ -109,7 +112,7 @@ def check_max_payload(machine: Machine) -> Iterator[Finding]:
             Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path")
             for bdf, size in sizes.items()
         ]
-        if not others and least >= LEAST_PAYLOAD:
+        if not others and least >= MIN_PAYLOAD_BYTES:
             yield passed(
                 part.name, f"packets carry up to {least} bytes on the whole path", *evidence
             )
@@ -120,8 +123,6 @@ def check_max_payload(machine: Machine) -> Iterator[Finding]:
             message = f"packets on its path carry {carried} bytes"
             yield warned(part.name, message, *evidence, fix=MAX_PAYLOAD.fix)
 
-
-RELAXED_BIT = 1 << 4
 
 RELAXED_ORDERING = CheckRow(
     id="BW050",

@@ -29,6 +29,11 @@ PATH = CheckRow(
     reads=(BRIDGES,),
     sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
 )
+NODES = "/sys/devices/system/node/online"
+MOVE_NIC = (
+    "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add"
+    " one there"
+)
 
 
 @check(PATH)
@@ -68,12 +73,6 @@ def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Finding:
         fix=filled(PATH.fix, nic=nic.name, nic_bdf=nic.device.bdf, gpu_bdf=gpu.device.bdf),
     )
 
-
-NODES = "/sys/devices/system/node/online"
-MOVE_NIC = (
-    "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add"
-    " one there"
-)
 
 NUMA = CheckRow(
     id="BW044",

@@ -7,9 +7,10 @@ from itertools import pairwise
 import msgspec
 
 from busbw.check.base import check, failed, judged, not_offered, skipped, unknown
-from busbw.check.load import COMMAND, Copies, GpuLoad, under_load
+from busbw.check.load.gpu_copies import Copies, GpuLoad
+from busbw.check.load.judge import COMMAND, under_load
+from busbw.check.load.rdma_loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loopback, PortLoopback
 from busbw.check.machine import Machine, Port
-from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
 from busbw.check.shell_words import filled
@@ -53,6 +54,8 @@ LOAD_RATE = CheckRow(
         "PCI Express Base Specification, rates and encoding of each generation",
     ),
 )
+LOOPBACK_SHARE = 0.8  # of the port's rate or that of its PCIe link
+GBIT = 1e9 / 8
 
 
 @under_load(LOAD_RATE, over_pcie=True)
@@ -181,9 +184,6 @@ def check_load_transitions(gpu: GpuLoad) -> Iterator[Finding]:
         )
 
 
-LOOPBACK_SHARE = 0.8  # of the port's rate or that of its PCIe link
-GBIT = 1e9 / 8
-
 GPUDIRECT_LOOPBACK = CheckRow(
     id="BW265",
     name="gpudirect-loopback",
@@ -233,7 +233,7 @@ def check_gpudirect_loopback(machine: Machine) -> Iterator[Finding]:
         yield _judge_loop(machine, loop)
 
 
-def _judge_loop(machine: Machine, loop: Loop) -> Finding:
+def _judge_loop(machine: Machine, loop: PortLoopback) -> Finding:
     port = next((port for port in machine.ports if port.name == loop.port), None)
     fix = filled(GPUDIRECT_LOOPBACK.fix, device=port.device if port else loop.port, gpu=loop.gpu)
     where = f"ib_write_bw --use_cuda={loop.gpu}, {loop.port}"

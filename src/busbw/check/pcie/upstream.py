@@ -13,10 +13,11 @@ from busbw.host.source import Reading
 
 CONFIG = "/sys/bus/pci/devices/*/config"
 BRIDGES = "the target of /sys/bus/pci/devices/*"
+EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UpstreamLink:
     """A link between a part and the root port.
 
     `upper` and `above` are None if the upper end is unknown.
@@ -39,7 +40,7 @@ class Step:
         return "it" if self.last else f"the switch above it ({self.lower})"
 
 
-def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
+def upstream(machine: Machine) -> Iterator[tuple[Part, list[UpstreamLink]]]:
     """For each slot of GPUs and network controllers: its links up to the root port.
 
     A link that several parts share is only in the list of the first.
@@ -51,7 +52,7 @@ def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
         steps = []
         for upper, lower in fresh:
             above = read_link(machine, upper) if upper else None
-            steps.append(Step(part, lower, read_link(machine, lower), upper or None, above))
+            steps.append(UpstreamLink(part, lower, read_link(machine, lower), upper or None, above))
         yield part, steps
 
 
@@ -107,9 +108,6 @@ def no_link(machine: Machine, part: Part, quantity: str) -> Finding:
         shown,
         fix="lspci -vv; dmesg | tail",
     )
-
-
-EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 
 @dataclass

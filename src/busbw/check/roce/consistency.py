@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, unknown, warned
 from busbw.check.machine import Machine
-from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
+from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, absent, settings, values
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -25,7 +25,7 @@ ALIKE = CheckRow(
         " slowest rail."
     ),
     fix="set {what} of {netdev} to the value of {other}: mlnx_qos -i {other} shows it",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(
         "dcb",
         "/sys/class/net/*/{qos,ecn}",
@@ -34,6 +34,7 @@ ALIKE = CheckRow(
     ),
     sources=("NVIDIA Network Operator, NIC configuration",),
 )
+KUBELET = "/var/lib/kubelet"
 
 
 @check(ALIKE)
@@ -89,8 +90,6 @@ def _judge_difference(
         setting.subject, f"its {name} differs from most ports of this host", evidence, fix=fix
     )
 
-
-KUBELET = "/var/lib/kubelet"
 
 AT_START = CheckRow(
     id="BW101",

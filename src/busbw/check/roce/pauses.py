@@ -3,8 +3,8 @@
 from busbw.check.base import judged, not_offered, passed, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import counter_evidence, per_port, total
-from busbw.check.rates import LOADED, Count, window
-from busbw.check.roce.settings import STAYS, Setting, hidden, listed, per_interface
+from busbw.check.rates import SINCE_DRIVER_LOADED, Count, window
+from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, hidden, listed, per_interface
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -24,13 +24,16 @@ PAUSE_GLOBAL = CheckRow(
         "drain the host; if the switch port has flow control on the same priorities: ethtool -A"
         " {netdev} rx off tx off"
     ),
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=("ethtool -a", "dcb"),
     sources=(
         "IEEE 802.3 annex 31B and IEEE 802.1Qbb",
         "Linux include/uapi/linux/ethtool.h, ETHTOOL_GPAUSEPARAM",
     ),
 )
+IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
+MAX_IGNORED_SHARE = 0.01
+ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 
 
 @per_interface(PAUSE_GLOBAL)
@@ -66,24 +69,21 @@ def check_pause_global(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-IGNORED, HANDLED = "rp_cnp_ignored", "rp_cnp_handled"
-MOST_IGNORED = 0.01
-
 CNP = CheckRow(
     id="BW099",
     name="roce-cnp",
     layer=Layer.ROCE,
     title="ignored congestion notifications (CNPs)",
     right=(
-        f"at most {MOST_IGNORED:.0%} of those received between two readings (--watch-for, --since),"
-        " or since the driver was loaded"
+        f"at most {MAX_IGNORED_SHARE:.0%} of those received between two readings (--watch-for,"
+        " --since), or since the driver was loaded"
     ),
     why=(
         "A remote host asked this one to slow down, and it did not. Congestion control is off at "
         "this end (roce_rp), or off for that priority."
     ),
     fix="for the priority of RDMA: echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{IGNORED},{HANDLED}}}",),
     sources=(
         "Linux drivers/infiniband/hw/mlx5/counters.c",
@@ -99,10 +99,10 @@ def check_cnp(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     recent = window(machine, counters)
     values, since = recent.counts, recent.since
     if not total(values, ".*"):  # without a notification in this time, all since the start count
-        values, since = tuple(counters), LOADED
+        values, since = tuple(counters), SINCE_DRIVER_LOADED
     ignored, handled = total(values, IGNORED), total(values, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored {since}"
-    if ignored > MOST_IGNORED * (ignored + handled):
+    if ignored > MAX_IGNORED_SHARE * (ignored + handled):
         fix = filled(CNP.fix, netdev=port.netdev or "INTERFACE")
         return warned(
             port.name,
@@ -114,8 +114,6 @@ def check_cnp(machine: Machine, port: Port, counters: list[Count]) -> Finding:
         )
     return passed(port.name, message, *counter_evidence(counters, IGNORED))
 
-
-ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
 
 STORM = CheckRow(
     id="BW100",

@@ -4,7 +4,7 @@ from busbw.check.base import judged, not_offered, passed, unanswered, warned
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import (
     OFED,
-    STAYS,
+    STAYS_AFTER_REBOOT,
     Setting,
     hidden,
     listed,
@@ -32,13 +32,14 @@ TRUST = CheckRow(
         " which has no flow control."
     ),
     fix=f"{OF_NVIDIA}; for NICs of other vendors: {OF_OTHERS}",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=("/sys/class/net/*/qos/trust", "dcb"),
     sources=(
         "NVIDIA DOCA-OFED, quality of service",
         "Linux drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c",
     ),
 )
+COMMON_PRIORITIES = (3,)
 
 
 @per_interface(TRUST)
@@ -68,8 +69,6 @@ def check_trust(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-COMMON = (3,)
-
 PFC = CheckRow(
     id="BW091",
     name="roce-pfc",
@@ -87,7 +86,7 @@ PFC = CheckRow(
         "mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; for NICs of other vendors: dcb pfc set dev"
         " {netdev} prio-pfc all:off 3:on"
     ),
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=("dcb", "ethtool -a"),
     sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
 )
@@ -110,9 +109,9 @@ def check_pfc(machine: Machine, setting: Setting) -> Finding:
     )
     if nvidia(machine, setting.port):
         template = "mlnx_qos -i {netdev} --pfc {mask}"
-        command = filled(template, netdev=qos.netdev, mask=mask(COMMON))
+        command = filled(template, netdev=qos.netdev, mask=mask(COMMON_PRIORITIES))
     else:
-        template = f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on"
+        template = f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON_PRIORITIES[0]}:on"
         command = filled(template, netdev=qos.netdev)
     fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
@@ -150,7 +149,7 @@ ECN = CheckRow(
         " pauses spread through the fabric."
     ),
     fix="echo 1 > /sys/class/net/{netdev}/ecn/{part}/enable/{priority}",
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=("/sys/class/net/*/ecn/roce_{np,rp}/enable/*", "dcb"),
     sources=(
         "NVIDIA DOCA-OFED, explicit congestion notification",

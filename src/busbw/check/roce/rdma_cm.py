@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS
+from busbw.check.nccl.settings import VARIABLE_SOURCES
 from busbw.check.nic.links import fabric, no_fabric
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
 from busbw.check.shell_words import filled
@@ -37,6 +37,7 @@ CM_MODE = CheckRow(
         "Linux drivers/infiniband/core/cma.c",
     ),
 )
+TOS_FILE = "default_roce_tos"
 
 
 @check(CM_MODE)
@@ -78,8 +79,6 @@ def check_cm_mode(machine: Machine) -> Iterator[Finding]:
             )
 
 
-TOS_FILE = "default_roce_tos"
-
 CM_TOS = CheckRow(
     id="BW094",
     name="roce-cm-tos",
@@ -98,7 +97,7 @@ CM_TOS = CheckRow(
     reads=(
         f"{CONFIGFS}/*/ports/*/{TOS_FILE}",
         "/sys/class/infiniband/*/tc/*/traffic_class",
-        *READS,
+        *VARIABLE_SOURCES,
         "dcb",
     ),
     sources=("Linux Documentation/ABI/testing/configfs-rdma_cm",),

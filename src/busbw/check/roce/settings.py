@@ -15,11 +15,11 @@ from busbw.host.dcb import PRIORITIES, Dcb
 from busbw.host.roce_qos import Qos, parse_traffic_class, rdma_cm_path, read_qos, traffic_class_path
 from busbw.host.source import once
 
-STAYS = (
+STAYS_AFTER_REBOOT = (
     "after reboot: lost; run it from a systemd unit after the driver is loaded, from a udev "
     "rule for the interface, or set it with the NIC Configuration Operator (Kubernetes)"
 )
-NCCL_TC, MOST_TC = "NCCL_IB_TC", 255
+NCCL_TC, MAX_TRAFFIC_CLASS = "NCCL_IB_TC", 255
 OFED = "only NVIDIA's driver (DOCA-OFED) has these files"
 
 
@@ -91,7 +91,7 @@ def sent_class(machine: Machine, port: Port) -> tuple[int | None, str]:
     if setting is None:
         return 0, f"${NCCL_TC}, which is not set"
     value = parse_int(setting.value)
-    return (value if 0 <= value <= MOST_TC else None), setting.evidence().where
+    return (value if 0 <= value <= MAX_TRAFFIC_CLASS else None), setting.evidence().where
 
 
 def values(machine: Machine, setting: Setting) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from busbw.check.base import broken, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine
-from busbw.check.nccl.settings import READS
-from busbw.check.roce.settings import STAYS, Setting, listed, per_interface, sent_class
+from busbw.check.nccl.settings import VARIABLE_SOURCES
+from busbw.check.roce.settings import STAYS_AFTER_REBOOT, Setting, listed, per_interface, sent_class
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -24,15 +24,18 @@ TRAFFIC_CLASS = CheckRow(
         "echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class; or in the job"
         " script: export NCCL_IB_TC={value}"
     ),
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=(
         "/sys/class/infiniband/*/tc/*/traffic_class",
-        *READS,
+        *VARIABLE_SOURCES,
         "dcb",
         "/sys/class/net/*/qos/trust",
     ),
     sources=("NCCL user guide, NCCL_IB_TC", "NVIDIA DOCA-OFED, quality of service"),
 )
+MIN_RDMA_BYTES = 10**9  # bytes
+MIN_LOSSLESS_SHARE = 0.5
+RDMA_BYTES, LOOPBACK = "tx_vport_rdma_unicast_bytes", "vport_loopback_bytes"
 
 
 @per_interface(TRAFFIC_CLASS)
@@ -86,10 +89,6 @@ def _lossless_class(setting: Setting) -> str:
     )
 
 
-ENOUGH = 10**9  # bytes
-LEAST = 0.5
-RDMA_BYTES, LOOPBACK = "tx_vport_rdma_unicast_bytes", "vport_loopback_bytes"
-
 PRIORITY_TRAFFIC = CheckRow(
     id="BW096",
     name="roce-priority-traffic",
@@ -104,7 +103,7 @@ PRIORITY_TRAFFIC = CheckRow(
         "busbw check --only roce-trust --only roce-traffic-class names the setting; then "
         "mlnx_qos -i {netdev} shows the priority of each DSCP"
     ),
-    stays=STAYS,
+    stays=STAYS_AFTER_REBOOT,
     reads=("ethtool -S: tx_prio*_bytes, tx_vport_rdma_unicast_bytes, vport_loopback_bytes", "dcb"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )
@@ -124,9 +123,10 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
     if RDMA_BYTES not in values or "tx_prio0_bytes" not in values:
         return not_offered(setting.subject, f"{unread}: its driver does not count them")
     rdma = values[RDMA_BYTES] - values.get(LOOPBACK, 0)
-    if rdma < ENOUGH:
+    if rdma < MIN_RDMA_BYTES:
         return skipped(
-            f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject
+            f"RDMA sent less than {MIN_RDMA_BYTES / 1e9:g} GB since the driver was loaded",
+            setting.subject,
         )
     sent = {priority: values.get(f"tx_prio{priority}_bytes", 0) for priority in range(8)}
     lossless_bytes = sum(sent[priority] for priority in lossless)
@@ -140,7 +140,7 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
         ),
     )
     sent_gb = f"RDMA sent {rdma / 1e9:.1f} GB"
-    if lossless_bytes < LEAST * rdma:
+    if lossless_bytes < MIN_LOSSLESS_SHARE * rdma:
         message = (
             f"{sent_gb}, at most {lossless_bytes / 1e9:.1f} GB of it with flow control;"
             f" most used priority {busiest}"

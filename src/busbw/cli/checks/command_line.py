@@ -5,8 +5,8 @@ import sys
 import click
 import msgspec
 
-from busbw.check import command_text
 from busbw.check.command import lint
+from busbw.check.command import text as command_text
 from busbw.check.machine import Machine
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width

@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from busbw.check import launch_text
 from busbw.check.doctor import launching
+from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.checks.arguments import given_hosts
 from busbw.cli.options.parameters import Seconds, not_empty

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from busbw.check.facts import snapshot
+from busbw.check.snapshot import snapshot
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError

@@ -3,8 +3,8 @@
 import click
 import msgspec
 
-from busbw.check import error_growth_types as view
-from busbw.check.trend import trend
+from busbw.check.trend import text as view
+from busbw.check.trend.growth import trend
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit

@@ -9,7 +9,8 @@ import click
 from busbw.cli.options.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.launch.slurm import Step, split
+from busbw.launch.slurm import JobStep as Step
+from busbw.launch.slurm import split
 from busbw.pattern.replay.types import SCALES
 from busbw.train.types import PRECISIONS
 

@@ -14,7 +14,8 @@ from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
-from busbw.model.systems import CPUS, MOST_HOSTS, System, parse_system, with_nics
+from busbw.model.systems import CPUS, System, parse_system, with_nics
+from busbw.model.systems import MAX_HOSTS as MOST_HOSTS
 
 
 def system_options(default: str) -> Decorator:

@@ -51,6 +51,7 @@ ROWS = (
             ),
             ("print its output again in another format", "busbw show run.log --format csv"),
         ),
+        tables=False,
     ),
     Row(
         "predict",

@@ -102,5 +102,6 @@ ROWS = (
             ("before and after, compared", "busbw report before.json after.json -o change.html"),
             ("every result in a directory", "busbw report results/ -o results.html"),
         ),
+        tables=False,
     ),
 )

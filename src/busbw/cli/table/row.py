@@ -15,13 +15,16 @@ Examples = tuple[tuple[str, str], ...]  # each: what it does, and the command to
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One command. `parts` has the examples of its subcommands, by their name."""
+    """One command. `parts` has the examples of its subcommands, by their name; `tables` is whether
+    it prints tables, and so has --wide.
+    """
 
     name: str
     purpose: str
     help: str
     examples: Examples
     parts: dict[str, Examples] = field(default_factory=dict)
+    tables: bool = True
 
     def examples_of(self, part: str) -> Examples:
         """The examples of the command itself ('') or of a subcommand."""

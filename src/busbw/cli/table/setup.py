@@ -59,6 +59,7 @@ ROWS = (
                 "busbw completion fish > ~/.config/fish/completions/busbw.fish",
             ),
         ),
+        tables=False,
     ),
     Row(
         "manifest",
@@ -141,5 +142,6 @@ ROWS = (
                 ),
             ),
         },
+        tables=False,
     ),
 )

@@ -89,5 +89,6 @@ ROWS = (
             ("two hosts", "busbw horovodrun -np 16 -H h1:8,h2:8 python train.py"),
             ("hosts of a file", "busbw horovodrun -np 16 --hostfile hosts.txt python train.py"),
         ),
+        tables=False,
     ),
 )

@@ -27,6 +27,9 @@ from busbw.horovod.elastic.processes import State, Worker
 from busbw.launch import hosts, remote
 
 PERIOD_S, SCRIPT_LIMIT_S = 1.0, 30.0
+TICK_S = 0.1
+START_LIMIT_S = 60.0  # a world is formed without new workers that take longer
+END_LIMIT_S = 5.0  # between SIGTERM and SIGKILL
 
 
 def parse(text: str, default_slots: int, source: str) -> int:
@@ -126,11 +129,6 @@ class Slots:
     def usable(self, now_s: float) -> list[int]:
         """Slots for new workers, in order."""
         return [slot for slot in range(self.count()) if self._until_s.get(slot, 0.0) <= now_s]
-
-
-TICK_S = 0.1
-START_LIMIT_S = 60.0  # a world is formed without new workers that take longer
-END_LIMIT_S = 5.0  # between SIGTERM and SIGKILL
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Messages are lines of JSON over a socket pair that a worker inherits. Nothing listens, so no other
 process can connect. `Worker` is the launcher's side: the process of a worker and its connection.
-`join` and `changed` are the worker's side, which asks the launcher for its rank in the next world.
+`join_world` and `has_new_world` are the worker's side, which asks the launcher for its rank in the
+next world.
 """
 
 import contextlib
@@ -192,12 +193,12 @@ class _Launcher:
 _launcher: _Launcher | None = None
 
 
-def elastic() -> bool:
+def is_elastic() -> bool:
     """Whether `busbw horovodrun` started this process as a worker of an elastic job."""
     return _connection() is not None
 
 
-def join() -> World | None:
+def join_world() -> World | None:
     """Wait until the launcher has formed a world, and set the variables of this rank.
 
     None: the job is not elastic.
@@ -218,7 +219,7 @@ def join() -> World | None:
     return world
 
 
-def changed() -> bool:
+def has_new_world() -> bool:
     """Whether the launcher has asked for a new world. It only asks rank 0."""
     launcher = _connection()
     return launcher is not None and launcher.changed.is_set()

@@ -11,17 +11,17 @@ from busbw.horovod.torch import context, requests
 from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Unsupported
 from busbw.horovod.torch.executor import Operation
-from busbw.horovod.torch.requests import Kind, Request
+from busbw.horovod.torch.requests import OperationKind, Request
 
 Splits: TypeAlias = "torch.Tensor | Sequence[int] | None"
-_REDUCING = (Kind.ALLREDUCE, Kind.REDUCESCATTER)
+_REDUCING = (OperationKind.ALLREDUCE, OperationKind.REDUCESCATTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """The arguments of one call, except its tensors."""
 
-    kind: Kind
+    kind: OperationKind
     grouped: bool = False
     in_place: bool = False
     name: str | None = None
@@ -92,9 +92,9 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         gradient=gradient,
     )
     outputs: Sequence[torch.Tensor] = ()
-    if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
+    if call.kind in (OperationKind.ALLREDUCE, OperationKind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
-    splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
+    splits = _splits(call, inputs[0]) if call.kind == OperationKind.ALLTOALL else ()
     operation = Operation(
         request, inputs, outputs, splits, _device_of_counts(call), inputs[0].device, call.grouped
     )
@@ -104,7 +104,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
 
 
 def control(
-    kind: Kind,
+    kind: OperationKind,
     process_set: ProcessSet = global_process_set,
     ranks: tuple[int, ...] = (),
     root: int = -1,

@@ -23,7 +23,7 @@ from busbw.accel.mesh import Mesh
 from busbw.horovod.torch.environment import Options
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Shutdown
 from busbw.horovod.torch.executor import Executor, Operation
-from busbw.horovod.torch.requests import Cache, Key, Kind, Request, Response, Table
+from busbw.horovod.torch.requests import Cache, Key, OperationKind, Request, RequestTable, Response
 from busbw.horovod.torch.timeline import Timeline
 
 # Flags in the first byte. A rank clears the bits of what it requests, so the AND has a 0 if any
@@ -31,12 +31,12 @@ from busbw.horovod.torch.timeline import Timeline
 _UNKNOWN, _LEAVE = 1, 2
 _LOST = "busbw.horovod/lost"
 # Without a pause the thread would hold the GIL and slow the training.
-_LEAST_PAUSE_S = 1e-4
+_MIN_PAUSE_S = 1e-4
 _LEAVE_LIMIT = timedelta(seconds=10)
 
 
 @dataclass(slots=True)
-class Counts:
+class ExchangeCounts:
     """How often ranks have exchanged messages to match operations."""
 
     exchanges: int = 0  # of bits
@@ -55,13 +55,13 @@ class Controller:
         self._mesh, self._executor = mesh, executor
         self._options, self._timeline = options, timeline
         self._rank, self._size = mesh.world.rank, mesh.world.size
-        self._table, self._cache = Table(), Cache(options.cache, self._rank)
+        self._table, self._cache = RequestTable(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
         self._operations: dict[Key, Operation] = {}
         self._announced: set[Key] = set()  # used by the thread only
         self._leaving = False
         self._ended: HorovodInternalError | None = None
-        self.counts = Counts()
+        self.counts = ExchangeCounts()
         self._thread = threading.Thread(target=self._work, name="busbw-horovod", daemon=True)
         self._thread.start()
 
@@ -130,7 +130,7 @@ class Controller:
                 # A single rank waits only for its own requests.
                 pause_s = None
                 if self._size > 1:
-                    pause_s = max(self._options.cycle_s, _LEAST_PAUSE_S)
+                    pause_s = max(self._options.cycle_s, _MIN_PAUSE_S)
                 self._wake.wait(pause_s)
                 self._wake.clear()
             self._end(Shutdown())
@@ -226,7 +226,7 @@ class Controller:
         self._executor.run(answers, own_operations)
         members = self._executor.members()
         for answer in answers:
-            if not answer.error and answer.request.kind == Kind.REMOVE_SET:
+            if not answer.error and answer.request.kind == OperationKind.REMOVE_SET:
                 self._cache.drop_set(answer.request.root)
             self._cache.put(answer, members.get(answer.key[0], ()))
 

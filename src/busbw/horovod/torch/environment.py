@@ -11,6 +11,13 @@ from busbw.launch import environment as launchers
 # Values that select what busbw does in any case.
 _IMPLIED = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
 _OFF = ("", "0")
+# Each launcher's variable for the ranks of this host, where it has one.
+_LOCAL_SIZES = {
+    "torchrun": "LOCAL_WORLD_SIZE",
+    "torch.distributed": "LOCAL_WORLD_SIZE",
+    "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPICH": "MPI_LOCALNRANKS",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,6 @@ class RankInfo:
     local_size: int = -1
     cross_rank: int = -1
     cross_size: int = -1
-
-
-# Each launcher's variable for the ranks of this host, where it has one.
-_LOCAL_SIZES = {
-    "torchrun": "LOCAL_WORLD_SIZE",
-    "torch.distributed": "LOCAL_WORLD_SIZE",
-    "Open MPI": "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPICH": "MPI_LOCALNRANKS",
-}
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
@@ -100,7 +98,7 @@ def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
     return None
 
 
-def options(environ: Mapping[str, str]) -> Options:
+def read_options(environ: Mapping[str, str]) -> Options:
     """The settings that the variables select.
 
     Raises:
@@ -129,7 +127,7 @@ def options(environ: Mapping[str, str]) -> Options:
     )
 
 
-def unsupported(environ: Mapping[str, str]) -> list[str]:
+def unsupported_variables(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
     requested = [

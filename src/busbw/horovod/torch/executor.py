@@ -18,8 +18,10 @@ from busbw.accel.methods import DENSE
 from busbw.horovod.torch import collectives
 from busbw.horovod.torch.errors import HorovodInternalError
 from busbw.horovod.torch.handles import Handle
-from busbw.horovod.torch.requests import Kind, Request, Response
+from busbw.horovod.torch.requests import OperationKind, Request, Response
 from busbw.horovod.torch.timeline import NEGOTIATE, Timeline
+
+_ACTIVITIES = {"BROADCAST": "BCAST"}  # Horovod's abbreviation in names like GLOO_BCAST
 
 
 @dataclass(slots=True)
@@ -48,7 +50,6 @@ class Members:
     group: dist.ProcessGroup | None
 
 
-_ACTIVITIES = {"BROADCAST": "BCAST"}  # Horovod's abbreviation in names like GLOO_BCAST
 _Batch = list[tuple[Response, Operation]]
 
 
@@ -110,7 +111,7 @@ class Executor:
             if batch and not self._fits(batch, answer, operation):
                 self._all_reduce(batch)
                 batch = []
-            if answer.request.kind == Kind.ALLREDUCE:
+            if answer.request.kind == OperationKind.ALLREDUCE:
                 batch.append((answer, operation))
             else:
                 self._run(answer, operation)
@@ -121,7 +122,11 @@ class Executor:
         """An operation on zeros, for a rank that has joined while others continue."""
         request = answer.request
         members = self.sets.get(request.set_id)
-        if request.kind != Kind.ALLREDUCE or members is None or self._rank not in members.ranks:
+        if (
+            request.kind != OperationKind.ALLREDUCE
+            or members is None
+            or self._rank not in members.ranks
+        ):
             return None
         device = self.joined_device if request.device != "cpu" else torch.device("cpu")
         zeros = [
@@ -187,13 +192,13 @@ class Executor:
 
     def _run(self, answer: Response, operation: Operation) -> None:
         request = answer.request
-        if request.kind == Kind.BARRIER:
+        if request.kind == OperationKind.BARRIER:
             operation.handle.finish(None)
-        elif request.kind == Kind.JOIN:
+        elif request.kind == OperationKind.JOIN:
             operation.handle.finish(list(answer.requests)[-1])
-        elif request.kind == Kind.ADD_SET:
+        elif request.kind == OperationKind.ADD_SET:
             operation.handle.finish(self.add_set(request.ranks))
-        elif request.kind == Kind.REMOVE_SET:
+        elif request.kind == OperationKind.REMOVE_SET:
             # The group itself stays: operations may still be queued on a GPU.
             operation.handle.finish(self.sets.pop(request.root, None) is not None)
         else:
@@ -212,14 +217,14 @@ class Executor:
         request, tensor = answer.request, operation.inputs[number]
         group = self._group(request)
         ranks = self.sets[request.set_id].ranks
-        if request.kind == Kind.ALLGATHER:
+        if request.kind == OperationKind.ALLGATHER:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
-        if request.kind == Kind.ALLTOALL:
+        if request.kind == OperationKind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
             if not operation.counts_on:
                 return out
             return out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on)
-        if request.kind == Kind.REDUCESCATTER:
+        if request.kind == OperationKind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]
         if output is not tensor and self._rank == request.root:

@@ -11,7 +11,7 @@ from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.requests import OperationKind
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
@@ -38,7 +38,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         sent = tensor
         if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
             sent = _contiguous(name, tensor)
-        call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
+        call = Call(OperationKind.BROADCAST, in_place=True, name=name, root=root_rank)
         begun.append((tensor, sent, calls.begin(call, [sent])))
     for tensor, sent, number in begun:
         context.handles.synchronize(number)
@@ -128,7 +128,7 @@ def broadcast_object(
     """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
     data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    call = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
+    call = Call(OperationKind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
     name = name or "object"
     context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
     if context.rank() != root_rank:
@@ -142,10 +142,10 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
     sizes = context.handles.synchronize(
-        calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size])
+        calls.begin(Call(OperationKind.ALLGATHER, name=f"{name}.size"), [size])
     )
     gathered = context.handles.synchronize(
-        calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data])
+        calls.begin(Call(OperationKind.ALLGATHER, name=f"{name}.data"), [data])
     )
     return [pickle.loads(part.numpy().tobytes()) for part in gathered.split(sizes.tolist())]
 

@@ -17,7 +17,7 @@ from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.context import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.requests import OperationKind
 
 _REQUIRED = inspect.Parameter.empty
 _DEFAULTS: dict[str, Any] = {
@@ -30,14 +30,14 @@ _DEFAULTS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OperationRow:
     """An operation: its arguments after the tensor, in Horovod's order, and its forms.
 
     Arguments that are not in `_DEFAULTS` default to None. `compression` is an argument only of the
     blocking form that is not in place.
     """
 
-    kind: Kind
+    kind: OperationKind
     arguments: str
     result: str
     in_place: bool = False
@@ -46,33 +46,33 @@ class Row:
 
 
 TABLE = (
-    Row(
-        Kind.ALLREDUCE,
+    OperationRow(
+        OperationKind.ALLREDUCE,
         "average name compression op prescale_factor postscale_factor process_set",
         "the reduction over all ranks, by default the average",
         in_place=True,
         grouped=True,
     ),
-    Row(
-        Kind.ALLGATHER,
+    OperationRow(
+        OperationKind.ALLGATHER,
         "name process_set",
         "the ranks' tensors, concatenated along the first dimension, which may differ",
         grouped=True,
     ),
-    Row(
-        Kind.BROADCAST,
+    OperationRow(
+        OperationKind.BROADCAST,
         "root_rank name process_set",
         "the tensor of `root_rank`, a rank of the job",
         in_place=True,
     ),
-    Row(
-        Kind.ALLTOALL,
+    OperationRow(
+        OperationKind.ALLTOALL,
         "splits name process_set",
         "the rows received from each rank; with `splits` (rows to send to each rank) also the"
         " numbers of rows received",
     ),
-    Row(
-        Kind.REDUCESCATTER,
+    OperationRow(
+        OperationKind.REDUCESCATTER,
         "name compression op process_set prescale_factor postscale_factor",
         "this rank's rows of the reduction; if they do not divide evenly, the first ranks get one"
         " more",
@@ -82,7 +82,7 @@ TABLE = (
 )
 
 
-def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.Signature:
+def _signature(row: OperationRow, first: str, blocking: bool, in_place: bool) -> inspect.Signature:
     names = row.arguments.split()
     if "compression" in names and (in_place or not blocking):
         names.remove("compression")
@@ -94,7 +94,7 @@ def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.
     return inspect.Signature(parameters)
 
 
-def _call(row: Row, grouped: bool, in_place: bool, arguments: dict[str, Any]) -> Call:
+def _call(row: OperationRow, grouped: bool, in_place: bool, arguments: dict[str, Any]) -> Call:
     reduces = "op" in arguments
     return Call(
         kind=row.kind,
@@ -113,7 +113,7 @@ def _call(row: Row, grouped: bool, in_place: bool, arguments: dict[str, Any]) ->
 
 def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> Any:
     """Run a call so that it is differentiable. Returns its result, or results if grouped."""
-    if call.kind == Kind.ALLTOALL:  # its gradient needs the received splits
+    if call.kind == OperationKind.ALLTOALL:  # its gradient needs the received splits
         result = Collective.apply(dataclasses.replace(call, tells_splits=True), tensors[0])
         return result if call.tells_splits else result[0]
     narrow = [compression.compress(tensor) for tensor in tensors]
@@ -126,7 +126,9 @@ def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> 
     return wide if call.grouped else wide[0]
 
 
-def _make_form(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
+def _make_form(
+    row: OperationRow, grouped: bool, in_place: bool, blocking: bool
+) -> Callable[..., Any]:
     """The function of one form of a row."""
     first = "tensors" if grouped else "tensor"
     signature = _signature(row, first, blocking, in_place)
@@ -158,7 +160,7 @@ def _make_form(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Calla
     return function
 
 
-def form_name(row: Row, grouped: bool, in_place: bool, blocking: bool) -> str:
+def form_name(row: OperationRow, grouped: bool, in_place: bool, blocking: bool) -> str:
     """Horovod's name of a form."""
     return f"{'grouped_' * grouped}{row.kind}{'_async' * (not blocking)}{'_' * in_place}"
 
@@ -201,8 +203,8 @@ def sparse_allreduce_async(
             f"op {requests.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum"
         )
     entries = tensor.detach().coalesce()
-    index_call = Call(Kind.ALLGATHER, name=f"{name}.indices", process_set=process_set)
-    value_call = Call(Kind.ALLGATHER, name=f"{name}.values", process_set=process_set)
+    index_call = Call(OperationKind.ALLGATHER, name=f"{name}.indices", process_set=process_set)
+    value_call = Call(OperationKind.ALLGATHER, name=f"{name}.values", process_set=process_set)
     indices = calls.begin(index_call, [entries.indices().t().contiguous()])
     values = calls.begin(value_call, [entries.values().contiguous()])
 
@@ -225,11 +227,11 @@ def join(device: int = -1) -> int:
     """
     if device >= 0:
         context.current().executor.joined_device = torch.device("cuda", device)
-    last = int(calls.control(Kind.JOIN))
+    last = int(calls.control(OperationKind.JOIN))
     # Generated names contain numbers, and ranks that joined early have used fewer of them. From now
     # on all ranks continue from the same number.
     numbers = torch.tensor([context.handles.count])
-    call = Call(Kind.ALLREDUCE, op=requests.Max, name="join.numbers")
+    call = Call(OperationKind.ALLREDUCE, op=requests.Max, name="join.numbers")
     largest = context.handles.synchronize(calls.begin(call, [numbers]))
     context.handles.advance(int(largest) + 1)  # this operation has used a number too
     return last
@@ -241,7 +243,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         raise Refused(
             f"rank {context.rank()} is not in {process_set}", "check process_set.included() first"
         )
-    calls.control(Kind.BARRIER, process_set)
+    calls.control(OperationKind.BARRIER, process_set)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -267,7 +269,7 @@ def register(process_set: ProcessSet) -> ProcessSet:
         raise Refused(
             f"a process set of ranks {list(ranks)} among {size}", "give existing ranks, each once"
         )
-    process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
+    process_set.process_set_id = calls.control(OperationKind.ADD_SET, ranks=ranks)
     registered.append(process_set)
     return process_set
 
@@ -290,7 +292,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if not number:
         return False
     ranks = tuple(process_set.ranks or ())
-    removed = bool(calls.control(Kind.REMOVE_SET, ranks=ranks, root=number))
+    removed = bool(calls.control(OperationKind.REMOVE_SET, ranks=ranks, root=number))
     for same in [other for other in registered if other.process_set_id == number]:
         same.invalidate()
         registered.remove(same)

@@ -15,7 +15,7 @@ from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import broadcast_object
-from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.requests import OperationKind
 from busbw.horovod.torch.util import split_list
 
 _TWICE = (
@@ -132,7 +132,7 @@ class _Reducer:
         plan = self.plan
         narrow = [plan.compression.compress(gradient.detach()) for gradient in gradients]
         call = Call(
-            Kind.ALLREDUCE,
+            OperationKind.ALLREDUCE,
             grouped=True,
             in_place=True,
             name=self.names[group[0]],

@@ -22,7 +22,7 @@ _stores: list[dist.Store] = []
 _times = 0
 
 
-def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dist.Store:
+def connect_store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dist.Store:
     """A new store for each call.
 
     All ranks must call it equally often, except in an elastic job, where each world has its own

@@ -2,8 +2,8 @@
 
 Reductions have Horovod's numbers, and scaling is done as Horovod does it. `disagreement` checks
 that the requests of all ranks agree. `Cache` has earlier requests: a rank announces a cached
-request with a single bit. `Table` has the pending requests of all ranks. Every rank keeps the same
-table, so operations become ready in the same order everywhere.
+request with a single bit. `RequestTable` has the pending requests of all ranks. Every rank keeps
+the same table, so operations become ready in the same order everywhere.
 """
 
 import time
@@ -39,6 +39,8 @@ DTYPES = (
     *(torch.uint8, torch.int8, torch.int32, torch.int64, torch.int16, torch.uint16, torch.bool),
 )
 _NARROW = (torch.float16, torch.bfloat16)
+# Generated names, which are used only once.
+_ONCE = ".noname."
 
 
 def scale_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
@@ -65,7 +67,7 @@ Key = tuple[int, str]
 Shape = tuple[int, ...]
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     """The kinds of operations."""
 
     ALLREDUCE = "allreduce"
@@ -80,16 +82,16 @@ class Kind(StrEnum):
 
 
 # Ranks that have joined take part only in these.
-WITH_JOINED = (Kind.ALLREDUCE, Kind.BARRIER)
-_FIRST_DIMENSION_FREE = (Kind.ALLGATHER, Kind.ALLTOALL)
-_NEEDS_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
+WITH_JOINED = (OperationKind.ALLREDUCE, OperationKind.BARRIER)
+_FIRST_DIMENSION_FREE = (OperationKind.ALLGATHER, OperationKind.ALLTOALL)
+_NEEDS_ROWS = (OperationKind.ALLGATHER, OperationKind.ALLTOALL, OperationKind.REDUCESCATTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One operation on one tensor or a group of tensors, as it is sent to other ranks."""
 
-    kind: Kind
+    kind: OperationKind
     name: str
     set_id: int = 0
     shapes: tuple[Shape, ...] = ()
@@ -138,7 +140,7 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
             return (
                 f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
             )
-    if first.kind == Kind.BROADCAST and first.root not in members:
+    if first.kind == OperationKind.BROADCAST and first.root not in members:
         return f"{first.name}: root rank {first.root} is not one of the ranks {list(members)}"
     return ""
 
@@ -165,21 +167,19 @@ def _common(request: Request) -> dict[str, object]:
 
 
 def _text_of(value: object) -> str:
-    if isinstance(value, Kind):
+    if isinstance(value, OperationKind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)
 
 
 _KINDS = (
-    Kind.ALLREDUCE,
-    Kind.ALLGATHER,
-    Kind.BROADCAST,
-    Kind.ALLTOALL,
-    Kind.REDUCESCATTER,
-    Kind.BARRIER,
+    OperationKind.ALLREDUCE,
+    OperationKind.ALLGATHER,
+    OperationKind.BROADCAST,
+    OperationKind.ALLTOALL,
+    OperationKind.REDUCESCATTER,
+    OperationKind.BARRIER,
 )
-# Generated names, which are used only once.
-_ONCE = ".noname."
 
 
 class Cache:
@@ -266,7 +266,7 @@ class Stalled:
     missing: tuple[int, ...]
 
 
-class Table:
+class RequestTable:
     """Pending requests of all ranks."""
 
     def __init__(self) -> None:
@@ -303,7 +303,7 @@ class Table:
             return Response(key, entry.requests, f"{key[1]}: process set {key[0]} no longer exists")
         missing = set(ranks) - set(entry.requests)
         kinds = {request.kind for request in entry.requests.values()}
-        if missing and (Kind.JOIN in kinds or not missing <= self.joined):
+        if missing and (OperationKind.JOIN in kinds or not missing <= self.joined):
             return None
         error = disagreement(entry.requests, ranks)
         if missing and not error and not kinds <= set(WITH_JOINED):

@@ -6,7 +6,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from busbw.horovod.torch import context, requests
 from busbw.horovod.torch.autograd import Collective
 from busbw.horovod.torch.calls import Call
-from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.requests import OperationKind
 
 
 class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
@@ -55,7 +55,7 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
 
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:
-    return Collective.apply(Call(Kind.ALLREDUCE, op=requests.Sum), tensor.contiguous())
+    return Collective.apply(Call(OperationKind.ALLREDUCE, op=requests.Sum), tensor.contiguous())
 
 
 def _reshape(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -61,7 +61,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     global _at_exit
     if context.is_initialized():
         return
-    options = environment.options(os.environ)
+    options = environment.read_options(os.environ)
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
@@ -69,7 +69,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"'
         )
     assigned: World | None = None
-    if worker.elastic():
+    if worker.is_elastic():
         current, assigned = _join_elastic(options)
     else:
         current = _join(options, comm)
@@ -113,7 +113,7 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
         )
     failures = 0
     while True:
-        assigned = worker.join()
+        assigned = worker.join_world()
         try:
             form_s = min(options.timeout_s, FORM_S * 2**failures)
             return _join(options, None, assigned, form_s), assigned
@@ -183,7 +183,7 @@ def _init_torch(info: RankInfo, timeout: timedelta, assigned: World | None) -> N
     backend = "gloo"
     if torch.cuda.is_available() and dist.is_nccl_available():
         backend = "cpu:gloo,cuda:nccl"
-    store = rendezvous.store(info, timeout, assigned)
+    store = rendezvous.connect_store(info, timeout, assigned)
     dist.init_process_group(
         backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
     )
@@ -246,7 +246,7 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
     if settings and worker:
         note = f"; {worker.mesh.note}" if worker.mesh.note else ""
         lines.append(f"gradients are exchanged by {settings.describe()}{note}")
-    unsupported = environment.unsupported(os.environ)
+    unsupported = environment.unsupported_variables(os.environ)
     if unsupported:
         lines.append(f"variables without effect: {', '.join(unsupported)}")
     lines += [f"{name} is unknown" for name in lightcc_env.unknown(os.environ)]

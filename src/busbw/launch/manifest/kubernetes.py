@@ -23,6 +23,10 @@ _NODE_LABEL = re.compile(
     r"((?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)"
     r"=([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
 )
+# Layers that look the same from a pod as on the node: limits, shared memory and device files are
+# the pod's own.
+LAYERS = (Layer.GPU, Layer.NVLINK, Layer.PCIE, Layer.NIC, Layer.ROCE)
+CHECK = tuple(word for layer in LAYERS for word in ("--layer", layer.value))
 
 
 def metadata(name: str, namespace: str, longest: str = "") -> dict[str, Any]:
@@ -78,12 +82,6 @@ def _check_name(option: str, name: str, longest: str) -> None:
             f" {_LABEL_LENGTH}",
             "choose a shorter name",
         )
-
-
-# Layers that look the same from a pod as on the node: limits, shared memory and device files are
-# the pod's own.
-LAYERS = (Layer.GPU, Layer.NVLINK, Layer.PCIE, Layer.NIC, Layer.ROCE)
-CHECK = tuple(word for layer in LAYERS for word in ("--layer", layer.value))
 
 
 @dataclass(frozen=True, slots=True)

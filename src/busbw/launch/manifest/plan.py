@@ -24,6 +24,8 @@ _PLACEMENT = (
     "-n",
     "--ranks",
 )
+# Allowed in option values: no white space, comment or shell syntax.
+_VALUE = re.compile(r"[A-Za-z0-9_.,:@%/+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,6 @@ def plan(
 def flag_given(command: Sequence[str], name: str) -> bool:
     """Whether `--name` or `--name=value` is in the command."""
     return any(word.partition("=")[0] == name for word in command)
-
-
-# Allowed in option values: no white space, comment or shell syntax.
-_VALUE = re.compile(r"[A-Za-z0-9_.,:@%/+-]+")
 
 
 @dataclass(frozen=True, slots=True)

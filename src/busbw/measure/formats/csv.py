@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from busbw.core.cells import Figure, figures
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.stats.intervals import summary
 from busbw.ui.number_formats import known_count
 
@@ -120,7 +120,7 @@ def torch_header(result: Result) -> str:
     return TORCH_HEADER + "\n"
 
 
-def torch_row(result: Result, row: Row) -> str:
+def torch_row(result: Result, row: ResultRow) -> str:
     """The in-place values of one row as Python prints floats.
 
     A value is `N/A` where the row was not run in place, or no bound is known. The count is that of
@@ -154,7 +154,7 @@ def header(result: Result) -> str:
     return _record(name for name, _ in FIELDS)
 
 
-def row(result: Result, row: Row) -> str:
+def row(result: Result, row: ResultRow) -> str:
     """A line for each placement that was run; fields that are not known are empty."""
     lines = ""
     for figure in figures(row):

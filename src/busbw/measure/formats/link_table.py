@@ -9,7 +9,7 @@ from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.measure.link_traffic import Load, loads
 from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import known, time_text
+from busbw.ui.number_formats import text_or_unknown, time_text
 
 # Other columns are shown only if a line has a value.
 ALWAYS = ("size", "host", "links", "sent", "received")
@@ -25,17 +25,23 @@ def columns() -> list[Column]:
         Column(title="size", value=lambda load: format_size(load.row.size_bytes)),
         Column(title="host", value=lambda load: load.host, left=True),
         Column(title="links", value=_links, left=True),
-        Column(title="sent", value=lambda load: known(load.all.sent, bytes_text)),
+        Column(title="sent", value=lambda load: text_or_unknown(load.all.sent, bytes_text)),
         Column(title="of least", value=ratio),
-        Column(title="received", value=lambda load: known(load.all.received, bytes_text)),
-        Column(title="TCP resent", value=lambda load: known(load.resent, "{:,}".format)),
-        Column(title="lost", value=lambda load: known(load.all.lost, "{:,}".format)),
-        Column(title="drops", value=lambda load: known(load.all.dropped, "{:,}".format)),
-        Column(title="pause in", value=lambda load: known(load.all.pause_in_s, pause_text)),
-        Column(title="pause out", value=lambda load: known(load.all.pause_out_s, pause_text)),
-        Column(title="CNP in", value=lambda load: known(load.all.cnp_in, "{:,}".format)),
-        Column(title="CNP out", value=lambda load: known(load.all.cnp_out, "{:,}".format)),
-        Column(title="ECN", value=lambda load: known(load.all.ecn, "{:,}".format)),
+        Column(title="received", value=lambda load: text_or_unknown(load.all.received, bytes_text)),
+        Column(title="TCP resent", value=lambda load: text_or_unknown(load.resent, "{:,}".format)),
+        Column(title="lost", value=lambda load: text_or_unknown(load.all.lost, "{:,}".format)),
+        Column(title="drops", value=lambda load: text_or_unknown(load.all.dropped, "{:,}".format)),
+        Column(
+            title="pause in", value=lambda load: text_or_unknown(load.all.pause_in_s, pause_text)
+        ),
+        Column(
+            title="pause out", value=lambda load: text_or_unknown(load.all.pause_out_s, pause_text)
+        ),
+        Column(title="CNP in", value=lambda load: text_or_unknown(load.all.cnp_in, "{:,}".format)),
+        Column(
+            title="CNP out", value=lambda load: text_or_unknown(load.all.cnp_out, "{:,}".format)
+        ),
+        Column(title="ECN", value=lambda load: text_or_unknown(load.all.ecn, "{:,}".format)),
         Column(title="troubled", value=_troubled, left=True),
     ]
 

@@ -20,7 +20,7 @@ from busbw.core.finding import (
     Finding,
     Verdict,
 )
-from busbw.core.result import Cell, Device, Row
+from busbw.core.result import Cell, Device, ResultRow
 from busbw.core.sizes import counted
 from busbw.measure.formats.log_collective import (
     NO_RATIO,
@@ -30,7 +30,7 @@ from busbw.measure.formats.log_collective import (
     ratio_text,
 )
 
-LEAST_BYTES, LEAST_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
+MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
 OF_LOG = "read the JSON of the run (-J run.json) instead of its text"
 
 
@@ -42,7 +42,7 @@ def unread_rows(lines: Sequence[str]) -> list[Finding]:
     return [Finding(LOG_ROWS, Verdict.WARN, message, f"the first is: {lines[0]}", OF_LOG)]
 
 
-def average(rows: Sequence[Row], stated: str) -> list[Finding]:
+def average(rows: Sequence[ResultRow], stated: str) -> list[Finding]:
     """The finding that the average in the log is not the mean of busbw over all cells.
 
     nccl-tests prints that mean under the table, so another value means that rows are missing.
@@ -65,7 +65,7 @@ def average(rows: Sequence[Row], stated: str) -> list[Finding]:
     return [Finding(LOG_AVERAGE, Verdict.WARN, message, evidence, "use the whole log")]
 
 
-def _cells(rows: Sequence[Row]) -> list[tuple[Row, Cell]]:
+def _cells(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, Cell]]:
     """Each cell that was measured, with its row."""
     cells = []
     for row in rows:
@@ -103,7 +103,7 @@ def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool)
     return []
 
 
-def thousands(rows: Sequence[Row]) -> int:
+def thousands(rows: Sequence[ResultRow]) -> int:
     """The power of 1000 by which size / (time x algbw) is off.
 
     It is 0 in a table of microseconds, -1 in one of milliseconds read as microseconds.
@@ -113,12 +113,12 @@ def thousands(rows: Sequence[Row]) -> int:
         moved_bytes = cell.time_s * cell.algbw
         if cell.cpu_time_s is not None or cell.time_s <= 0 or not math.isfinite(moved_bytes):
             continue
-        if row.size_bytes >= LEAST_BYTES and cell.algbw >= LEAST_ALGBW:
+        if row.size_bytes >= MIN_BYTES and cell.algbw >= MIN_ALGBW:
             powers.append(math.log(row.size_bytes / moved_bytes, 1000))
     return round(statistics.median(powers)) if powers else 0
 
 
-def time_unit(rows: Sequence[Row]) -> list[Finding]:
+def time_unit(rows: Sequence[ResultRow]) -> list[Finding]:
     """The finding of times that do not agree with algbw."""
     off = thousands(rows)
     if not off:

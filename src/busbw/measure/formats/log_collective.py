@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.measure.formats import reading
 from busbw.measure.formats.nccl_tests_rows import MODERN, Columns, Read
 
 # Half of the last digit that is printed, in GB/s, by the size of the number.
 ROUNDINGS = ((1e3, 0.0051), (1e4, 0.051), (math.inf, 0.51))
-INFORMATIVE = 0.1  # a ratio that is known less well says nothing
-AGREEING = 0.9  # share of the cells that must show one ratio
+MAX_RATIO_WIDTH = 0.1  # a ratio that is known less well says nothing
+MIN_AGREEING_SHARE = 0.9  # share of the cells that must show one ratio
 NO_RATIO = (math.inf, -math.inf)  # of cells that contradict each other
 OLD_FACTOR_IN_ALGBW = ("all_gather", "reduce_scatter")
 
@@ -183,7 +183,7 @@ def _parts_fit(row: Collective, evidence: Evidence) -> str:
 
 def _whole_fits(row: Collective, evidence: Evidence) -> str:
     one_rank = evidence.ranks == 1 or (
-        evidence.ratio is not None and evidence.ratio[1] < INFORMATIVE
+        evidence.ratio is not None and evidence.ratio[1] < MAX_RATIO_WIDTH
     )
     if evidence.parts == 1 and row.algbw_multiple(3) > 1 and not evidence.first and not one_rank:
         return f"its size is its count in bytes, that of {row.name} is larger"
@@ -208,7 +208,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _parts(rows: Sequence[Row]) -> int | None:
+def _parts(rows: Sequence[ResultRow]) -> int | None:
     sizes = {row.name: row.itemsize for row in DTYPES}
     quotients = set()
     for row in rows:
@@ -219,7 +219,7 @@ def _parts(rows: Sequence[Row]) -> int | None:
     return int(parts) if parts >= 1 and parts == int(parts) else None
 
 
-def _ratio(rows: Sequence[Row]) -> tuple[float, float] | None:
+def _ratio(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
     """The ratios that all cells allow, from the narrowest bounds on; None where no cell has any."""
     bounds = []
     for row in rows:
@@ -233,7 +233,7 @@ def _ratio(rows: Sequence[Row]) -> tuple[float, float] | None:
         if cell_low <= high and low <= cell_high:
             low, high = max(low, cell_low), min(high, cell_high)
             agreeing += 1
-    return (low, high) if agreeing >= AGREEING * len(known) else NO_RATIO
+    return (low, high) if agreeing >= MIN_AGREEING_SHARE * len(known) else NO_RATIO
 
 
 def _bounds(cell: Cell) -> tuple[float, float] | None:
@@ -246,7 +246,7 @@ def _bounds(cell: Cell) -> tuple[float, float] | None:
         return None
     low = max(0.0, busbw - busbw_by) / (algbw + algbw_by)
     high = (busbw + busbw_by) / (algbw - algbw_by)
-    return (low, high) if high - low <= INFORMATIVE else None
+    return (low, high) if high - low <= MAX_RATIO_WIDTH else None
 
 
 def _rounding(value: float) -> float:

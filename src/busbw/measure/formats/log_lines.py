@@ -17,6 +17,24 @@ from busbw.core.errors import UsageError
 from busbw.measure.formats.nccl_tests_rows import columns
 
 HEAD = 1 << 16
+LOG = "give the output of nccl-tests, with its lines of titles and rows"
+CAPTURE = "record the job: busbw capture --help"
+CLOSING = {"{": "}", "[": "]"}
+# A string, which may be cut off, or what separates values.
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
+# NCCL's own messages, which may stand between rows and inside one.
+NCCL_LINE = re.compile(
+    r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL"
+    r" (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
+)
+MAX_LABELS, LONGEST_LABEL = 16, 300
+# Longer lines are left out: none of these programs prints any, and some patterns would take the
+# square of the characters.
+MAX_LINE_LENGTH = 4096
+_COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
+_LONGEST_TAG = 32
+_DIFFERS = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +46,6 @@ class Foreign:
     hint: str
 
 
-LOG = "give the output of nccl-tests, with its lines of titles and rows"
-CAPTURE = "record the job: busbw capture --help"
 KINDS: tuple[Foreign, ...] = (
     Foreign(
         re.compile(rb"SQLite format 3\0"),
@@ -83,11 +99,6 @@ def kind(data: bytes) -> Foreign | None:
     return next((foreign for foreign in KINDS if foreign.pattern.search(head)), None)
 
 
-CLOSING = {"{": "}", "[": "]"}
-# A string, which may be cut off, or what separates values.
-TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
-
-
 def loads(text: str) -> tuple[object, bool]:
     """The value of a JSON document, and whether the document was whole.
 
@@ -126,28 +137,13 @@ def closed(text: str) -> str:
     return text[:end] + brackets
 
 
-# NCCL's own messages, which may stand between rows and inside one.
-NCCL_LINE = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL"
-    r" (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
-)
-MAX_LABELS, LONGEST_LABEL = 16, 300
-# Longer lines are left out: none of these programs prints any, and some patterns would take the
-# square of the characters.
-LONGEST = 4096
-_COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
-_CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
-_LONGEST_TAG = 32
-_DIFFERS = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
-
-
 def own_lines(text: str) -> list[str]:
     """The lines without labels, colors and NCCL's messages.
 
     A row that a message cut is whole again.
     """
     colorless = _COLOR.sub("", text).splitlines(keepends=True)
-    lines = [_without_end(line) for line in colorless if len(line) <= LONGEST]
+    lines = [_without_end(line) for line in colorless if len(line) <= MAX_LINE_LENGTH]
     label = _label_pattern(lines)
     if label is not None:
         lines = [label.sub("", line, count=1) for line in lines]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import figures
 from busbw.core.finding import Finding
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.measure.formats import table
 from busbw.ui.columns import Column
 from busbw.ui.number_formats import bandwidth_text, library, machine, problems
@@ -39,7 +39,7 @@ def header(result: Result) -> str:
     return text + table_head(table.columns(result))
 
 
-def row(result: Result, row: Row) -> str:
+def row(result: Result, row: ResultRow) -> str:
     """One line of the table."""
     figure = figures(row)[0]
     return table_line(plain(column.text(result, figure)) for column in table.columns(result))

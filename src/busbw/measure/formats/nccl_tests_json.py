@@ -11,11 +11,23 @@ import math
 import msgspec
 
 from busbw.core.cells import figures
-from busbw.core.result import Cell, Device, Result, Row
+from busbw.core.result import Cell, Device, Result, ResultRow
 from busbw.stats.intervals import summary
 from busbw.ui.number_formats import local_time, minimum_gb_s, op_column, printed_time_s
 
 Number = float | str  # nan is written as a string
+CONFIG_NAMES = {
+    "min_bytes": "minimum_bytes",
+    "max_bytes": "maximum_bytes",
+    "iters": "iterations",
+    "agg_iters": "aggregated_iterations",
+    "check": "validation",
+    "cudagraph": "graph",
+    "blocking": "blocking_collectives",
+}
+VERSION = 3
+MAX_STRING = 2047
+ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
 class Entry(msgspec.Struct):
@@ -28,17 +40,6 @@ class Entry(msgspec.Struct):
     device: int = 0
     device_hex: str = ""
     device_info: str = ""
-
-
-CONFIG_NAMES = {
-    "min_bytes": "minimum_bytes",
-    "max_bytes": "maximum_bytes",
-    "iters": "iterations",
-    "agg_iters": "aggregated_iterations",
-    "check": "validation",
-    "cudagraph": "graph",
-    "blocking": "blocking_collectives",
-}
 
 
 class Config(msgspec.Struct, rename=CONFIG_NAMES):
@@ -116,11 +117,6 @@ class Document(msgspec.Struct):
     results: list[Line] | None = None
     out_of_bounds: OutOfBounds | None = None
     errors: list[str | None] | None = None
-
-
-VERSION = 3
-MAX_STRING = 2047
-ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
 def string(text: str) -> str:
@@ -208,7 +204,7 @@ def _device(device: Device) -> dict[str, object]:
     }
 
 
-def _row(result: Result, row: Row) -> dict[str, object]:
+def _row(result: Result, row: ResultRow) -> dict[str, object]:
     op = op_column(result.spec.row, row)
     document: dict[str, object] = {
         "size": row.size_bytes,

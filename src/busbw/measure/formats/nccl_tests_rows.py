@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Cell, Row
+from busbw.core.result import Cell, ResultRow
 from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
 
@@ -51,6 +51,23 @@ _FIRST = re.compile(r"#?[ \t]*\b(?:size|bytes)\b", re.IGNORECASE)
 _BUSBW = re.compile(r"bus_?bw", re.IGNORECASE)
 _WORD = re.compile(r"([^\s()]+)(?:\(([^()\s]*)\))?")
 _UNITS = re.compile(r"\(([^()\s]+)\)")
+WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
+WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
+FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
+SHAPES = {
+    "size": WHOLE,
+    "count": WHOLE,
+    "type": WORD,
+    "redop": WORD,
+    "root": NUMBER,
+    "#iters": WHOLE,
+    "timestamp": re.compile(r"\S+$"),
+}
+BEGINNING = re.compile(
+    rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
+)
+BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +157,6 @@ def units(line: str) -> list[str]:
     return bracketed if any(unit in RATES for unit in bracketed) else []
 
 
-WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
-NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
-WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
-FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
-SHAPES = {
-    "size": WHOLE,
-    "count": WHOLE,
-    "type": WORD,
-    "redop": WORD,
-    "root": NUMBER,
-    "#iters": WHOLE,
-    "timestamp": re.compile(r"\S+$"),
-}
-BEGINNING = re.compile(
-    rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
-)
-BLANK_SIDE = 30  # spaces in a row: one placement was not run
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
     """A row of the table, and for each placement whether its data was checked.
@@ -166,7 +164,7 @@ class Read:
     `Cell.wrong` does not say that where the table has deviations.
     """
 
-    row: Row
+    row: ResultRow
     checked: tuple[bool, ...]
     deviates: bool  # a deviation above 0, which only sums have
 
@@ -225,7 +223,7 @@ def _row(
     in_place = cells[-1] if sides == 2 or only_in_place else None
     # A redop column that the row leaves blank is '' like one that does not exist;
     # log_collective.evidence_of asks the titles.
-    row = Row(
+    row = ResultRow(
         _integer(facts["size"]),
         _integer(facts.get("count", "0")),
         facts.get("type", ""),
@@ -260,7 +258,7 @@ def _timestamp(line: str, titles: Columns) -> str:
     return " ".join(words[len(words) - len(after) - 2 : len(words) - len(after)])
 
 
-def finish(row: Row, collective: Collective, iters: int, ranks: int) -> Row:
+def finish(row: ResultRow, collective: Collective, iters: int, ranks: int) -> ResultRow:
     """The row in busbw's terms.
 
     Where the table shows the time of the CPU, the cells get the full time of an operation.

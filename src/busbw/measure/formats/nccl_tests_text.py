@@ -7,7 +7,7 @@ prints 0000:00:00.
 import re
 from itertools import groupby
 
-from busbw.core.result import Cell, Device, Result, Row
+from busbw.core.result import Cell, Device, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats.reading import program_collective
 from busbw.stats.intervals import summary
@@ -139,7 +139,7 @@ def _left_columns(texts: tuple[str, ...]) -> str:
     )
 
 
-def row(result: Result, row: Row) -> str:
+def row(result: Result, row: ResultRow) -> str:
     """One line of the table. A placement that was not run is left blank."""
     texts = (
         str(row.size_bytes),

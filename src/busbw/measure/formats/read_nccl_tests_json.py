@@ -15,7 +15,7 @@ from busbw.core.env import shown
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked, masked_words
 from busbw.core.options import OPTIONS
-from busbw.core.result import Cell, Device, Library, Result, Row, World
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import reading
@@ -107,7 +107,7 @@ def _options(args: list[str]) -> dict[str, str]:
     return {fields[name]: text for name, text in pairs}
 
 
-def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
+def _spec(run: Document, collective: Collective, rows: list[ResultRow]) -> SweepSpec:
     config: dict[str, Any] = msgspec.structs.asdict(run.config)
     del config["devices"]
     for name, value in config.items():
@@ -157,11 +157,11 @@ def _devices(entries: list[Entry], per_process: int) -> list[Device]:
     return all_devices
 
 
-def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:
+def _row(line: Line, collective: Collective, iters: int, ranks: int) -> ResultRow:
     actual = iters if line.actual_iterations is None else line.actual_iterations
     dtype, op = reading.element_type(line.type), op_of_column(collective, line.redop)
     try:
-        row = Row(line.size, line.count, dtype, op, int(line.root), None, None, actual)
+        row = ResultRow(line.size, line.count, dtype, op, int(line.root), None, None, actual)
         row.out_of_place = _cell(
             line.out_of_place, line.out_of_place_per_iter, row, collective, ranks
         )
@@ -172,7 +172,11 @@ def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:
 
 
 def _cell(
-    figures: Figures | None, spread: Spread | None, row: Row, collective: Collective, ranks: int
+    figures: Figures | None,
+    spread: Spread | None,
+    row: ResultRow,
+    collective: Collective,
+    ranks: int,
 ) -> Cell | None:
     if figures is None:
         return None

@@ -16,7 +16,7 @@ import msgspec
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.result import Cell, Result, Row
+from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
@@ -101,13 +101,15 @@ def _csv(text: str) -> Iterator[Any]:
         }
 
 
-def _rows(records: list[Record], collective: Collective) -> Iterator[Row]:
-    rows: dict[tuple[object, ...], Row] = {}
+def _rows(records: list[Record], collective: Collective) -> Iterator[ResultRow]:
+    rows: dict[tuple[object, ...], ResultRow] = {}
     for record in records:
         key = (record.numCycle, record.size, record.type, record.redop)
         if key not in rows:
             dtype, op = reading.element_type(record.type), op_of_column(collective, record.redop)
-            rows[key] = Row(record.size, _count(record, collective), dtype, op, -1, None, None, 0)
+            rows[key] = ResultRow(
+                record.size, _count(record, collective), dtype, op, -1, None, None, 0
+            )
         wrong_text = str(record.wrong)
         wrong = int(wrong_text) if wrong_text.isdecimal() and len(wrong_text) < 19 else None
         cell = Cell(record.time / 1e6, record.algBw * 1e9, record.busBw * 1e9, wrong)

@@ -13,7 +13,7 @@ from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.collectives import collective as collective_row
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.result import Row
+from busbw.core.result import ResultRow
 
 FORMATS = (
     "busbw reads its own JSON (busbw.result/1), the JSON of nccl-tests (-J run.json) and rccl-tests"
@@ -72,7 +72,7 @@ def element_type(text: str) -> str:
     return row.name if row else text
 
 
-def series(rows: Sequence[Row]) -> dict[str, str]:
+def series(rows: Sequence[ResultRow]) -> dict[str, str]:
     """SweepSpec's datatype, op and root as the rows show them.
 
     Each is the value that the rows share, or `all`. It is left out if rows have none.
@@ -91,7 +91,7 @@ def series(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def full_time_s(
-    collective: Collective, row: Row, ranks: int, algbw: float, otherwise: float
+    collective: Collective, row: ResultRow, ranks: int, algbw: float, otherwise: float
 ) -> float:
     """The seconds that follow from an algbw (bytes/s), for tables that show another time.
 

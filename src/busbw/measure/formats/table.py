@@ -3,13 +3,13 @@
 The footer has the busbw of all sizes as bars, and the findings.
 
 Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the
-only one; `in-place` is its busbw. A narrow terminal shows fewer columns: DROP_ORDER says which go
-first. Without a width (output to a pipe), all columns are shown.
+only one; `in-place` is its busbw. A narrow width shows fewer columns: DROP_ORDER says which go
+first. Without a width, all columns are shown.
 """
 
 from busbw.core.cells import IN_PLACE, Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import link_table
@@ -19,7 +19,6 @@ from busbw.ui.number_formats import (
     busbw_text,
     finding_text,
     half_width_text,
-    known,
     known_count,
     library,
     local_time,
@@ -31,6 +30,7 @@ from busbw.ui.number_formats import (
     percent_text,
     problems,
     sparkline,
+    text_or_unknown,
     time_text,
 )
 
@@ -98,7 +98,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
     Column(
         title="count",
-        value=lambda result, figure: known(known_count(figure.row), str),
+        value=lambda result, figure: text_or_unknown(known_count(figure.row), str),
         width=11,
         shown=lambda result: not _precise(result),
     ),
@@ -123,7 +123,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="time", value=lambda result, figure: time_text(figure.time_s), width=8),
     Column(
         title="cputime",
-        value=lambda result, figure: known(figure.cell.cpu_time_s, time_text),
+        value=lambda result, figure: text_or_unknown(figure.cell.cpu_time_s, time_text),
         width=8,
         shown=lambda result: bool(result.spec.report_cputime),
     ),
@@ -138,14 +138,14 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         title="skew",
         unit="us",
-        value=lambda result, figure: known(figure.cell.skew_s, micro_text),
+        value=lambda result, figure: text_or_unknown(figure.cell.skew_s, micro_text),
         width=6,
         shown=_precise,
     ),
     Column(
         title="launch",
         unit="us",
-        value=lambda result, figure: known(figure.cell.launch_s, micro_text),
+        value=lambda result, figure: text_or_unknown(figure.cell.launch_s, micro_text),
         width=6,
         shown=_precise,
     ),
@@ -254,7 +254,7 @@ def header(result: Result, width: int | None = None) -> str:
     return f"{wrapped(text, width)}\n{titles}{units}"
 
 
-def row(result: Result, row: Row, width: int | None = None) -> str:
+def row(result: Result, row: ResultRow, width: int | None = None) -> str:
     """The line of a row."""
     shown, figure = columns(result, width), figures(row)[0]
     return line(shown, [column.text(result, figure) for column in shown])

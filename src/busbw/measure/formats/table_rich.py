@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from busbw.core.cells import figures
-from busbw.core.result import Result, Row
+from busbw.core.result import Result, ResultRow
 from busbw.core.unseen import StyledText, escape_invisible
 from busbw.measure.formats import table
 from busbw.ui.number_formats import BARS
@@ -26,7 +26,7 @@ def header(result: Result, width: int | None = None) -> Text:
     return Text(escape_invisible(table.header(result, width)), style="dim")
 
 
-def row(result: Result, row: Row, width: int | None = None) -> Text:
+def row(result: Result, row: ResultRow, width: int | None = None) -> Text:
     """The plain line, red if the row has wrong data."""
     wrong = any(figure.cell.wrong for figure in figures(row))
     return Text(escape_invisible(table.row(result, row, width)), style="red" if wrong else "")

@@ -43,6 +43,8 @@ from busbw.model.nccl.graphs import Graph
 US, GB = 1e-6, 1e9
 ROOTED = ("broadcast", "reduce")
 PARTS = ("all_gather", "reduce_scatter")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+SM_WITH_LL128 = (70, 80, 90)  # before NCCL 2.23
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +269,6 @@ def _ring_latency(
         if collective == "all_reduce":
             crossings = 2 * (hosts - 1) + model.release.inter_steps_extra
     return (steps - crossings) * intra + crossings * inter
-
-
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
-SM_WITH_LL128 = (70, 80, 90)  # before NCCL 2.23
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,87 @@ MODELLED = (TREE, RING, NVLS, NVLS_TREE, PAT)
 Triple = tuple[float, float, float]
 NVLINK, PCI, NET = "NVLink", "PCI", "network"
 VOLTA, AMPERE, HOPPER, BLACKWELL = "Volta", "Ampere", "Hopper", "Blackwell"
+_BASE: dict[str, Triple] = {
+    TREE: (6.8, 14.0, 8.4),
+    RING: (6.6, 14.0, 8.4),
+    NVLS: (0, 0, 0),
+    NVLS_TREE: (0, 0, 0),
+    PAT: (8.0, 8.0, 8.0),
+}
+_HOPS: dict[str, dict[str, Triple]] = {
+    NVLINK: {
+        TREE: (0.6, 1.25, 4.0),
+        RING: (0.6, 1.9, 3.4),
+        NVLS: (0, 0, 25.0),
+        NVLS_TREE: (0, 0, 25.0),
+        PAT: (0, 0, 4.0),
+    },
+    PCI: {
+        TREE: (1.0, 1.9, 4.0),
+        RING: (1.0, 2.5, 5.7),
+        NVLS: (0, 0, 0),
+        NVLS_TREE: (0, 0, 0),
+        PAT: (0, 0, 4.0),
+    },
+    NET: {
+        TREE: (5.0, 8.5, 14.0),
+        RING: (2.7, 4.0, 14.0),
+        NVLS: (0, 0, 18.0),
+        NVLS_TREE: (0, 0, 14.0),
+        PAT: (0, 0, 14.0),
+    },
+}
+# On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's
+# for Intel, Ampere's for AMD.
+_LL_MAX: dict[str, Triple] = {
+    VOLTA: (39.0, 39.0, 20.4),
+    AMPERE: (87.7, 22.5, 19.0),
+    HOPPER: (141.0, 45.0, 35.0),
+    BLACKWELL: (282.0, 90.0, 70.0),
+}
+_RING_LL128: dict[str, Triple] = {
+    VOLTA: (20.0,) * 3,
+    AMPERE: (20.0,) * 3,
+    HOPPER: (36.7,) * 3,
+    BLACKWELL: (73.4,) * 3,
+}
+_TREE: dict[str, Triple] = {
+    VOLTA: (26.5, 18.5, 10.0),
+    AMPERE: (24.0, 23.6, 17.8),
+    HOPPER: (38.7, 41.4, 36.0),
+    BLACKWELL: (77.4, 82.8, 72.0),
+}
+_TREE_LL128: dict[str, Triple] = {
+    VOLTA: (20.0,) * 3,
+    AMPERE: (20.0,) * 3,
+    HOPPER: (36.7, 36.7, 29.0),
+    BLACKWELL: (73.4, 73.4, 58.0),
+}
+_SLOW_TREE = {"nvlink": {TREE: 28.0}, "pci": {TREE: 28.0}, "net": {TREE: 28.0}}
+# Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor
+# of 2.30.7. Earlier releases lack the last value. Tree has none from 512 MiB on in any release.
+# fmt: off
+TREE_SHARES: dict[str, tuple[float, ...]] = {
+    LL: (
+        1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
+        0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1,
+    ),
+    LL128: (
+        1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6,
+        0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1,
+    ),
+    SIMPLE: (
+        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5,
+        0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9,
+    ),
+}
+# fmt: on
+TREE_SIZES = 23  # how many of these values Tree uses
+# NCCL's getNetOverhead; Simple has three times as much.
+NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
+# Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
+RING_PLATEAU = {True: 1.4, False: 1.9}
+PAT_RANK_US, PAT_LOG = 2.8, 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +133,6 @@ class Release:
         return f"{self.first[0]}.{self.first[1]}"
 
 
-_BASE: dict[str, Triple] = {
-    TREE: (6.8, 14.0, 8.4),
-    RING: (6.6, 14.0, 8.4),
-    NVLS: (0, 0, 0),
-    NVLS_TREE: (0, 0, 0),
-    PAT: (8.0, 8.0, 8.0),
-}
-_HOPS: dict[str, dict[str, Triple]] = {
-    NVLINK: {
-        TREE: (0.6, 1.25, 4.0),
-        RING: (0.6, 1.9, 3.4),
-        NVLS: (0, 0, 25.0),
-        NVLS_TREE: (0, 0, 25.0),
-        PAT: (0, 0, 4.0),
-    },
-    PCI: {
-        TREE: (1.0, 1.9, 4.0),
-        RING: (1.0, 2.5, 5.7),
-        NVLS: (0, 0, 0),
-        NVLS_TREE: (0, 0, 0),
-        PAT: (0, 0, 4.0),
-    },
-    NET: {
-        TREE: (5.0, 8.5, 14.0),
-        RING: (2.7, 4.0, 14.0),
-        NVLS: (0, 0, 18.0),
-        NVLS_TREE: (0, 0, 14.0),
-        PAT: (0, 0, 14.0),
-    },
-}
-
-
 def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
     """The table of hops with other values for Simple: {algorithm: microseconds} for each of nvlink,
     pci and net.
@@ -98,34 +147,6 @@ def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
     return hops
 
 
-# On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's
-# for Intel, Ampere's for AMD.
-_LL_MAX: dict[str, Triple] = {
-    VOLTA: (39.0, 39.0, 20.4),
-    AMPERE: (87.7, 22.5, 19.0),
-    HOPPER: (141.0, 45.0, 35.0),
-    BLACKWELL: (282.0, 90.0, 70.0),
-}
-_RING_LL128: dict[str, Triple] = {
-    VOLTA: (20.0,) * 3,
-    AMPERE: (20.0,) * 3,
-    HOPPER: (36.7,) * 3,
-    BLACKWELL: (73.4,) * 3,
-}
-_TREE: dict[str, Triple] = {
-    VOLTA: (26.5, 18.5, 10.0),
-    AMPERE: (24.0, 23.6, 17.8),
-    HOPPER: (38.7, 41.4, 36.0),
-    BLACKWELL: (77.4, 82.8, 72.0),
-}
-_TREE_LL128: dict[str, Triple] = {
-    VOLTA: (20.0,) * 3,
-    AMPERE: (20.0,) * 3,
-    HOPPER: (36.7, 36.7, 29.0),
-    BLACKWELL: (73.4, 73.4, 58.0),
-}
-
-_SLOW_TREE = {"nvlink": {TREE: 28.0}, "pci": {TREE: 28.0}, "net": {TREE: 28.0}}
 _2_23 = Release(
     (2, 23),
     "src/graph/tuning.cc of 2.26 or 2.27, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23 to 2.25"
@@ -192,31 +213,6 @@ _2_29 = replace(
 
 RELEASES: tuple[Release, ...] = (_2_18, _2_21, _2_23, _2_28, _2_29)
 LATEST = RELEASES[-1]
-
-# Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor
-# of 2.30.7. Earlier releases lack the last value. Tree has none from 512 MiB on in any release.
-# fmt: off
-TREE_SHARES: dict[str, tuple[float, ...]] = {
-    LL: (
-        1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
-        0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1,
-    ),
-    LL128: (
-        1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6,
-        0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1,
-    ),
-    SIMPLE: (
-        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5,
-        0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9,
-    ),
-}
-# fmt: on
-TREE_SIZES = 23  # how many of these values Tree uses
-# NCCL's getNetOverhead; Simple has three times as much.
-NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
-# Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
-RING_PLATEAU = {True: 1.4, False: 1.9}
-PAT_RANK_US, PAT_LOG = 2.8, 3.5
 
 
 def release(version: str) -> Release:

@@ -33,6 +33,8 @@ LAYER = (
     (4, 0, 1 / 3),
     (0, 1, 1 / 3),  # down
 )
+STEPS = 4  # simulated; the last counts
+SLOT = 2  # bytes of an element of a gradient or weight on its way
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,6 @@ def pieces(count: int) -> Iterator[int]:
     """The elements of each piece of a parameter."""
     for first in range(0, count, PIECE):
         yield min(PIECE, count - first)
-
-
-STEPS = 4  # simulated; the last counts
-SLOT = 2  # bytes of an element of a gradient or weight on its way
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ BF16, FP32 = 2, 4
 # For each score of one sample in the backward of the loss: log-softmax, its gradient, and that of
 # the scores.
 SCORES_BYTES = 3 * FP32
+EQUAL_STEP_SHARE = 0.01  # of equal steps the one with fewer states on the GPU is taken
+GPU_SHARES = tuple(percent / 100 for percent in range(0, 101, 5))
+GPU_RESERVE = 1 << 30  # bytes for the CUDA context and cuBLAS
+FRAGMENTS = 0.03  # of the allocator's memory, lost between blocks
 
 
 def on_gpu(training: Training) -> Memory:
@@ -123,12 +127,6 @@ def _table(training: Training) -> int:
     return BF16 * training.shape.vocabulary * training.shape.width
 
 
-ALIKE = 0.01  # of equal steps the one with fewer states on the GPU is taken
-SHARES = tuple(percent / 100 for percent in range(0, 101, 5))
-GPU_RESERVE = 1 << 30  # bytes for the CUDA context and cuBLAS
-FRAGMENTS = 0.03  # of the allocator's memory, lost between blocks
-
-
 def compute_of(training: Training, flops: float) -> Compute:
     """Seconds from a rate of matrix products: 2 operations for each parameter and token in
     forward, and the products of attention.
@@ -189,7 +187,7 @@ def _offload(training: Training, machine: Machine, *, stream: bool) -> Way:
     fitting = [way for way in ways if not way.lacks]
     if not fitting:
         return min(ways, key=lambda way: _excess(way.memory, machine))
-    limit_s = (1 + ALIKE) * min(way.step_s for way in fitting)
+    limit_s = (1 + EQUAL_STEP_SHARE) * min(way.step_s for way in fitting)
     fast = [way for way in fitting if way.step_s <= limit_s]
     return min(fast, key=lambda way: way.gpu_share)
 
@@ -198,7 +196,7 @@ def _shares(training: Training, machine: Machine) -> list[float]:
     """The shares to try: steps of 5 %, and the least with which the host's memory is enough."""
     least = 1 - machine.host_memory / (HOST_BYTES * training.parameters)
     needed = [round(least + 0.005, 2)] if 0 < least < 0.99 else []
-    return sorted({*SHARES, *needed})
+    return sorted({*GPU_SHARES, *needed})
 
 
 def _at_share(training: Training, machine: Machine, share: float, *, stream: bool) -> Way:

@@ -9,6 +9,10 @@ import msgspec
 from busbw.core.gpt_shape import GptShape
 from busbw.ui.columns import Column, aligned, wrapped
 
+GB, MS = 1e9, 1e3
+DROP_ORDER = ("scores GB", "layer GB", "gradients GB", "activations GB", "states GB", "weights GB")
+OPTIMIZER_CALL = "torch.optim.AdamW(model.parameters())"
+
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
     """The training to plan, on one GPU: `batch_size` samples of `sequence` tokens.
@@ -117,11 +121,6 @@ class StatesPlan(msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_fi
         return next(way for way in fitting if way.step_s <= 1.01 * fastest)
 
 
-GB, MS = 1e9, 1e3
-DROP_ORDER = ("scores GB", "layer GB", "gradients GB", "activations GB", "states GB", "weights GB")
-OPTIMIZER = "torch.optim.AdamW(model.parameters())"
-
-
 def text(plan: StatesPlan, command: str, width: int | None = None) -> str:
     """The training, the machine, a line for each way, and what to run: `command` begins the
     line, without the methods; '' leaves it out.
@@ -136,7 +135,7 @@ def code(way: Way, max_norm: float | None) -> str:
         return ""
     share = f", gpu_share={way.gpu_share:g}" if way.gpu_share else ""
     streamed = ", stream_weights=True" if "stream_weights=1" in way.method else ""
-    arguments = f"model, {OPTIMIZER}, max_norm={max_norm}{share}{streamed}"
+    arguments = f"model, {OPTIMIZER_CALL}, max_norm={max_norm}{share}{streamed}"
     return f"optimizer = busbw.accel.offload({arguments})"
 
 

@@ -22,6 +22,29 @@ from busbw.pattern.source import Source
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Value = int | bytes
 _SIZES = {FIXED64: 8, FIXED32: 4}
+LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
+UNSIZED = (
+    "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one"
+    " rank's part"
+)
+_SEND, _RECV, _COLL = 5, 6, 7
+# CollectiveCommType, in its order
+_COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "alltoall",
+    "reduce_scatter",
+    "reduce_scatter",
+    "",
+)
+_TIMES_RANKS = ("all_gather", "gather")
+# Fields of AttributeProto: scalars of integer type, lists of them, text.
+_INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
+_SIGNED = (15, 17)  # zigzag
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -80,31 +103,6 @@ def integer(kind: int, value: Value) -> int | None:
     return int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0])
 
 
-LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
-UNSIZED = (
-    "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one"
-    " rank's part"
-)
-_SEND, _RECV, _COLL = 5, 6, 7
-# CollectiveCommType, in its order
-_COLLECTIVES = (
-    "all_reduce",
-    "reduce",
-    "all_gather",
-    "gather",
-    "scatter",
-    "broadcast",
-    "alltoall",
-    "reduce_scatter",
-    "reduce_scatter",
-    "",
-)
-_TIMES_RANKS = ("all_gather", "gather")
-# Fields of AttributeProto: scalars of integer type, lists of them, text.
-_INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
-_SIGNED = (15, 17)  # zigzag
-
-
 @dataclass(slots=True)
 class Node:
     """The parts of a node that are read.
@@ -142,7 +140,7 @@ def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
     data = source.read_all(collector)
     rank = source.rank if source.rank is not None else source.number
-    collector.process(rank, rank)
+    collector.add_process(rank, rank)
     collector.header.world = max(collector.header.world, source.files)
     for number, message in enumerate(_messages(source, collector, data)):
         if number == 0:
@@ -152,15 +150,15 @@ def read(source: Source, collector: Collector) -> None:
             if node.kind in (_SEND, _RECV, _COLL):
                 add(source, collector, rank, node)
         except json_recovery.UNEXPECTED as error:
-            collector.problem(f"{source.name}: node {number}: {error}")
+            collector.add_problem(f"{source.name}: node {number}: {error}")
     note_what_is_missing(collector)
 
 
 def note_what_is_missing(collector: Collector) -> None:
     """Note what the format does not state, and whether groups are of an unknown size."""
-    collector.note(LACKS)
+    collector.add_note(LACKS)
     if not all(group.ranks for group in collector.groups.values()):
-        collector.note(UNSIZED)
+        collector.add_note(UNSIZED)
 
 
 def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[bytes]:
@@ -171,7 +169,7 @@ def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[byt
             if start + size > len(data):
                 raise ValueError(f"{size} bytes announced, {len(data) - start} there")
         except ValueError as error:
-            collector.problem(f"{source.name}: message {number} at byte {at}: {error}")
+            collector.add_problem(f"{source.name}: message {number} at byte {at}: {error}")
             return
         yield data[start : start + size]
         at, number = start + size, number + 1
@@ -228,24 +226,24 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
     name = str(attributes.get("pg_name") or "")
     comm = (name, *members)
     rank_in_comm = members.index(rank) if rank in members else None
-    collector.comm(comm, ranks, name, members=members, process=rank, rank=rank_in_comm)
+    collector.add_comm(comm, ranks, name, members=members, process=rank, rank=rank_in_comm)
     if not isinstance(size, int) or size < 0:
         raise ValueError(f"comm_size is {size!r}")
     if node.kind == _COLL:
         function = _COLLECTIVES[attributes["comm_type"]]
         if not function:
-            collector.omit(rank, "barrier")
+            collector.count_omitted(rank, "barrier")
             return
         if function in _TIMES_RANKS:
             size *= ranks or 1
         call = Observed(comm, function, size)
     else:
         function, peer = ("send", "comm_dst") if node.kind == _SEND else ("recv", "comm_src")
-        collector.comm(comm, process=rank, rank=rank if not members else None)
+        collector.add_comm(comm, process=rank, rank=rank if not members else None)
         call = Observed(comm, function, size, peer=attributes.get(peer))
     if node.start_us:
         call.at_us = float(node.start_us)
     if node.duration_us:
         clock = "cpu_us" if attributes.get("is_cpu_op") else "gpu_us"
         setattr(call, clock, float(node.duration_us))
-    collector.call(rank, call)
+    collector.add_call(rank, call)

@@ -29,19 +29,21 @@ def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
     data = source.read_all(collector)
     rank = source.rank if source.rank is not None else source.number
-    collector.process(rank, rank)
+    collector.add_process(rank, rank)
     collector.header.world = max(collector.header.world, source.files)
     if _GRAPH.match(data):
         nodes = json_recovery.objects(data, "workload_graph")
     else:
-        nodes = json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}"))
+        nodes = json_recovery.documents(
+            data, lambda at: collector.add_problem(f"{source.name}: {at}")
+        )
     for number, fields in enumerate(nodes):
         try:
             node = _node(fields)
             if node.kind in _TYPES.values():
                 chakra.add(source, collector, rank, node)
         except json_recovery.UNEXPECTED as error:
-            collector.problem(f"{source.name}: node {number}: {error}")
+            collector.add_problem(f"{source.name}: node {number}: {error}")
     chakra.note_what_is_missing(collector)
 
 

@@ -27,6 +27,17 @@ from busbw.pattern.readers import json_recovery
 from busbw.pattern.source import Source
 
 _TOTAL_RECEIVED, _TOTAL_SENT = ("all_gather", "gather"), ("reduce_scatter", "scatter")
+CALL = "record_param_comms"
+_MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
+# C++ types in `Tensor(...)`, by torch's name; others have it already.
+_TYPES = {
+    "c10::bfloat16": "bfloat16",
+    "c10::half": "half",
+    "long int": "int64",
+    "unsigned char": "uint8",
+    "signed char": "int8",
+}
+_OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
 
 
 def elements(shapes: Iterable[Iterable[int]]) -> int:
@@ -65,19 +76,6 @@ def make_call(
     )
 
 
-CALL = "record_param_comms"
-_MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
-# C++ types in `Tensor(...)`, by torch's name; others have it already.
-_TYPES = {
-    "c10::bfloat16": "bfloat16",
-    "c10::half": "half",
-    "long int": "int64",
-    "unsigned char": "uint8",
-    "signed char": "int8",
-}
-_OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
-
-
 class _Node(msgspec.Struct):
     name: str = ""
     inputs: Any = None
@@ -100,7 +98,7 @@ def read(source: Source, collector: Collector) -> None:
     try:
         nodes = msgspec.json.decode(data, type=_Trace).nodes
     except json_recovery.BROKEN as error:
-        collector.problem(f"{source.name}: {error}")
+        collector.add_problem(f"{source.name}: {error}")
         nodes = list(_nodes(data))
     reader = _Reader(source, collector)
     for node in nodes:
@@ -108,7 +106,7 @@ def read(source: Source, collector: Collector) -> None:
             try:
                 reader.node(node)
             except json_recovery.UNEXPECTED as error:
-                collector.problem(f"{source.name}: {CALL}: {type(error).__name__}: {error}")
+                collector.add_problem(f"{source.name}: {CALL}: {type(error).__name__}: {error}")
     reader.end()
 
 
@@ -173,7 +171,7 @@ class _Reader:
                 members = range(first, first + stride * ranks, stride)
         key: Hashable = (name, *group)
         shown = description if description not in ("", "undefined") else name
-        self._collector.comm(key, len(members), shown, members=members)
+        self._collector.add_comm(key, len(members), shown, members=members)
         return key, len(members)
 
     def end(self) -> None:
@@ -182,13 +180,13 @@ class _Reader:
         """
         usual = self._callers.most_common(1)[0][0] if self._callers else self._source.number
         rank = self._source.rank if self._source.rank is not None else usual
-        self._collector.process(rank, rank)
+        self._collector.add_process(rank, rank)
         for name in self._omitted.elements():
-            self._collector.omit(rank, name)
+            self._collector.count_omitted(rank, name)
         for call, _ in self._calls:
-            self._collector.call(rank, call)
+            self._collector.add_call(rank, call)
         if any(ranks == 0 for _, ranks in self._calls):
-            self._collector.note(
+            self._collector.add_note(
                 "this execution trace does not say how many ranks its groups have: PyTorch 2.4 and"
                 " newer write it"
             )

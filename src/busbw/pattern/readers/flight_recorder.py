@@ -54,13 +54,13 @@ def read_dump(source: Source, collector: Collector) -> dict[str, Any] | None:
     try:
         dump = load(data) if data.startswith(b"\x80") else msgspec.json.decode(data)
     except Unreadable as error:
-        collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
+        collector.add_problem(f"{source.name}: not a complete pickle of plain containers: {error}")
         dump = {"entries": list(inside(error.values, _is_entry))}
     except json_recovery.BROKEN as error:
-        collector.problem(f"{source.name}: {error}")
+        collector.add_problem(f"{source.name}: {error}")
         dump = {"entries": list(json_recovery.objects(data, "entries"))}
     if not isinstance(dump, dict) or not isinstance(dump.get("entries", []), list):
-        collector.problem(f"{source.name}: no dictionary with a list of entries")
+        collector.add_problem(f"{source.name}: no dictionary with a list of entries")
         return None
     return dump
 
@@ -93,24 +93,24 @@ class _Reader:
     def run(self) -> None:
         """Read the entries in the order in which they were made."""
         collector = self._collector
-        collector.process(self._rank, self._rank)
+        collector.add_process(self._rank, self._rank)
         for number, entry in enumerate(self._entries):
             try:
                 self._entry(entry)
             except json_recovery.UNEXPECTED as error:
-                collector.problem(
+                collector.add_problem(
                     f"{self._source.name}: entry {number}: {type(error).__name__}: {error}"
                 )
         for _, call in self._calls:
-            collector.call(self._rank, call)
+            collector.add_call(self._rank, call)
         lost = self._lost_calls()
         if lost > 0:
-            collector.dropped("the ring buffer", self._rank, lost)
-            collector.note(
+            collector.add_lost("the ring buffer", self._rank, lost)
+            collector.add_note(
                 "the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE"
             )
         if self._running:
-            collector.note(
+            collector.add_note(
                 f"rank {self._rank}: {counted(self._running, 'call')} had not ended when the dump"
                 " was made"
             )
@@ -137,7 +137,7 @@ class _Reader:
         if function is None:
             if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
-            self._collector.omit(self._rank, name)
+            self._collector.count_omitted(self._rank, name)
             return
         sent = elements(entry.get("input_sizes") or [])
         received = elements(entry.get("output_sizes") or [])
@@ -147,7 +147,7 @@ class _Reader:
         if function in POINT_TO_POINT:
             call.peer = None if peer is None else int(peer)
             rank_in_comm = None if rank is None else int(rank)
-            self._collector.comm(comm, process=self._rank, rank=rank_in_comm)
+            self._collector.add_comm(comm, process=self._rank, rank=rank_in_comm)
         else:
             call.seq = seq if isinstance(seq, int) else None
         self._set_times(call, entry, backend or "")
@@ -183,5 +183,5 @@ class _Reader:
             ranks = self._source.files
         shown = description if description not in ("", "undefined") else name
         rank = listed.index(self._rank) if self._rank in listed else None
-        self._collector.comm(key, ranks, shown, members=listed, process=self._rank, rank=rank)
+        self._collector.add_comm(key, ranks, shown, members=listed, process=self._rank, rank=rank)
         return key, ranks

@@ -18,6 +18,8 @@ from busbw.pattern.readers import json_recovery
 from busbw.pattern.source import Source
 
 _TIMES_RANKS = ("all_gather", "reduce_scatter")  # its size is one rank's part
+_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
+_OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 
 
 class _Header(msgspec.Struct):
@@ -62,8 +64,6 @@ class _Line(msgspec.Struct):
     dump_stats: dict[str, int] | None = None
 
 
-_MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
-_OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 _DECODER = msgspec.json.Decoder(_Line)
 
 
@@ -85,12 +85,12 @@ def read(source: Source, collector: Collector) -> None:
         for number, text in source.lines(collector):
             if text.strip():
                 _read_line(collector, reader, text, f"{source.name}: line {number}")
-    collector.note(
+    collector.add_note(
         "the Inspector records neither element types, operators and roots nor, by default, messages"
         " below 8192 bytes"
     )
     if len(collector.groups) > 1 and not reader.started:
-        collector.note(
+        collector.add_note(
             "the order between communicators is unknown: the Inspector writes the calls of each"
             " together"
         )
@@ -100,13 +100,15 @@ def _read_line(collector: Collector, reader: "_Reader", text: bytes, where: str)
     try:
         reader.line(_DECODER.decode(text))
     except json_recovery.BROKEN as error:
-        collector.problem(f"{where}: {error}")
+        collector.add_problem(f"{where}: {error}")
 
 
 def _read_indented(source: Source, collector: Collector, reader: "_Reader") -> None:
     """Read objects that another program wrote over several lines, such as `jq .`."""
     data = source.read_all(collector)
-    objects = json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}"))
+    objects = json_recovery.documents(
+        data, lambda at: collector.add_problem(f"{source.name}: {at}")
+    )
     for number, document in enumerate(objects, 1):
         text = msgspec.json.encode(document)
         _read_line(collector, reader, text, f"{source.name}: object {number}")
@@ -129,7 +131,7 @@ class _Reader:
         if header is None:
             raise ValueError("a record without its header")
         process = self._process(header, metadata)
-        self._collector.comm(
+        self._collector.add_comm(
             header.id,
             header.n_ranks,
             "" if header.comm_name == "unknown" else header.comm_name,
@@ -137,10 +139,10 @@ class _Reader:
             process=process,
             rank=header.rank,
         )
-        self._collector.host(metadata.hostname)
+        self._collector.add_host(metadata.hostname)
         if stats is not None:
             lost = stats.get("coll_dropped_total", 0) + stats.get("p2p_dropped_total", 0)
-            self._collector.dropped(header.id, process, lost)
+            self._collector.add_lost(header.id, process, lost)
         if line.coll_perf:
             self._coll(process, header, line.coll_perf)
         if line.p2p_perf:
@@ -171,7 +173,7 @@ class _Reader:
             record.coll_exec_time_us,
             record.event_trace_ts.get("coll_start_ts"),
         )
-        self._collector.call(process, call)
+        self._collector.add_call(process, call)
 
     def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
         function = merge.function(record.p2p)
@@ -184,7 +186,7 @@ class _Reader:
             record.p2p_exec_time_us,
             record.event_trace_ts.get("p2p_start_ts"),
         )
-        self._collector.call(process, call)
+        self._collector.add_call(process, call)
 
     def _set_times(self, call: Observed, source: str, time_us: float, start: object) -> None:
         if source == "kernel_gpu":
@@ -192,7 +194,7 @@ class _Reader:
         else:
             call.cpu_us = time_us
             if not source:
-                self._collector.note(
+                self._collector.add_note(
                     "the file does not say which clock its times were taken by: they are given as"
                     " the CPU's"
                 )

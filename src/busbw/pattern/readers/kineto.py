@@ -52,7 +52,7 @@ def read(source: Source, collector: Collector) -> None:
     try:
         trace = msgspec.json.decode(data, type=_Trace)
     except json_recovery.BROKEN as error:
-        collector.problem(f"{source.name}: {error}")
+        collector.add_problem(f"{source.name}: {error}")
         trace = _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
     job, header = trace.distributedInfo, collector.header
     rank = job.get("rank", source.rank)
@@ -62,7 +62,7 @@ def read(source: Source, collector: Collector) -> None:
     if isinstance(world, int):
         header.world = max(header.world, world)
     header.nccl = header.nccl or str(job.get("nccl_version", ""))
-    collector.process(rank, rank)
+    collector.add_process(rank, rank)
     _Reader(source, collector, rank).run(trace)
 
 
@@ -99,7 +99,7 @@ class _Reader:
         ]
         by_id = self._calls(events or kernels, trace.baseTimeNanoseconds / 1e3, timed=not events)
         if self._nameless and not self._found:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and"
                 " older write them: profile again with a newer one"
             )
@@ -107,12 +107,12 @@ class _Reader:
             launches = self._launches(trace.traceEvents) if kernels else {}
             self._add_durations(kernels, launches, by_id)
         elif not kernels:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not"
                 " for Gloo on CPUs"
             )
         for call in sorted(self._found, key=lambda call: call.at_us or 0.0):
-            self._collector.call(self._rank, call)
+            self._collector.add_call(self._rank, call)
 
     def _calls(self, events: list[_Event], base_us: float, *, timed: bool) -> dict[int, Observed]:
         """Add the calls of these events to `self._found`, and return them by id.
@@ -132,7 +132,7 @@ class _Reader:
                     call.gpu_us = float(event.dur or 0)
                     call.stream = arguments.get("stream")
             except json_recovery.UNEXPECTED as error:
-                self._collector.problem(
+                self._collector.add_problem(
                     f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}"
                 )
         return by_id
@@ -169,7 +169,7 @@ class _Reader:
             except json_recovery.UNEXPECTED:
                 unmatched += 1
         if unmatched:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: {counted(unmatched, 'kernel')} of NCCL whose call is not in"
                 " the trace"
             )
@@ -183,7 +183,7 @@ class _Reader:
             if name and merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             if name not in ("", "wait", "init"):
-                self._collector.omit(self._rank, name)
+                self._collector.count_omitted(self._rank, name)
             return None
         comm, ranks = self._comm(arguments)
         sent, received = _number(arguments, "In msg nelems"), _number(arguments, "Out msg nelems")
@@ -210,7 +210,7 @@ class _Reader:
         key: Hashable = (name, tuple(members) or listed)
         shown = description if description not in ("", "undefined") else name
         rank = members.index(self._rank) if self._rank in members else None
-        self._collector.comm(key, ranks, shown, members=members, process=self._rank, rank=rank)
+        self._collector.add_comm(key, ranks, shown, members=members, process=self._rank, rank=rank)
         return key, ranks
 
 

@@ -26,12 +26,32 @@ from dataclasses import dataclass, field
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 from busbw.pattern import merge
-from busbw.pattern.collector import Choice, Collector
+from busbw.pattern.collector import AlgorithmChoice, Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.source import Source
 
 Process = tuple[bytes, bytes, bytes]  # host, process id, GPU
 _Name = tuple[bytes, bytes, bytes]  # host, process id, pointer
+MARK = b"NCCL INFO "
+_WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
+_GPU = re.compile(rb"\[(\d{1,4})\]$")
+_CALL = re.compile(
+    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
+    rb" datatype (\d{1,9}) op (\d{1,9}) "
+    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
+    rb" (\d{1,9}))?"
+)
+_CHOICE = re.compile(
+    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
+    rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
+)
+_INIT = re.compile(
+    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev"
+    rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
+)
+_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
+# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
+_WAITING = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +100,11 @@ class Comms:
         process = (*start.process[:2], start.device) if start.device else start.process
         if start.identity:
             self._known[name] = (start.identity, process)
-            self._collector.comm(
+            self._collector.add_comm(
                 start.identity, start.ranks, process=process, rank=start.rank, hosts=start.hosts
             )
         elif name in self._known:
-            self._collector.comm(self._known[name][0], hosts=start.hosts)
+            self._collector.add_comm(self._known[name][0], hosts=start.hosts)
         else:
             self._started[name] = start
 
@@ -131,39 +151,17 @@ class Comms:
         if len(joined.processes) == ranks:
             self._open.remove(joined)
         hosts = start.hosts if start else 0
-        self._collector.comm(joined.key, ranks, process=process, rank=rank, hosts=hosts)
+        self._collector.add_comm(joined.key, ranks, process=process, rank=rank, hosts=hosts)
         self._guessed = self._guessed or ranks > 1
         return joined.key
 
     def end(self) -> None:
         """Note that communicators were guessed, if so."""
         if self._guessed:
-            self._collector.note(
+            self._collector.add_note(
                 "the log does not name communicators: ranks were joined by their calls; add INIT to"
                 " NCCL_DEBUG_SUBSYS"
             )
-
-
-MARK = b"NCCL INFO "
-_WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
-_GPU = re.compile(rb"\[(\d{1,4})\]$")
-_CALL = re.compile(
-    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
-    rb" datatype (\d{1,9}) op (\d{1,9}) "
-    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
-    rb" (\d{1,9}))?"
-)
-_CHOICE = re.compile(
-    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
-    rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
-)
-_INIT = re.compile(
-    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev"
-    rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
-)
-_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
-_WAITING = 64
 
 
 def recognizes(head: bytes) -> bool:
@@ -214,7 +212,7 @@ class _Reader:
                 self._comms.init(_start(self._process(prefix), init))
 
     def _problem(self, number: int, kind: str, text: bytes) -> None:
-        self._collector.problem(
+        self._collector.add_problem(
             f"{self._source.name}: line {number}: {kind} that cannot be read: {_shorten(text)}"
         )
 
@@ -249,9 +247,9 @@ class _Reader:
                 call.root = int(root)
             self._waiting.setdefault(process[:2], deque(maxlen=_WAITING)).append(call)
         self._mark_group(process, call, op_count)
-        self._collector.process(process, None if world_rank is None else int(world_rank))
-        self._collector.host(process[0].decode(errors="replace"))
-        self._collector.call(process, call)
+        self._collector.add_process(process, None if world_rank is None else int(world_rank))
+        self._collector.add_host(process[0].decode(errors="replace"))
+        self._collector.add_call(process, call)
         return True
 
     def _mark_group(self, process: Hashable, call: Observed, op_count: bytes) -> None:
@@ -278,25 +276,25 @@ class _Reader:
             return False
         call = fitting[0]
         waiting.remove(call)
-        choice = Choice(
+        choice = AlgorithmChoice(
             merge.algorithm(algorithm.decode()),
             merge.protocol(protocol.decode()),
             None if low is None else int(high) - int(low) + 1,
             None if time is None else float(time),
         )
-        self._collector.chose(call, choice)
+        self._collector.add_choice(call, choice)
         return True
 
     def end(self) -> None:
         """Note what could not be joined."""
         self._comms.end()
         if self._nameless:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the"
                 " file is taken for one process"
             )
         if self._orphans:
-            self._collector.note(
+            self._collector.add_note(
                 f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are"
                 " not in the log: set NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING"
             )

@@ -37,9 +37,9 @@ def read(source: Source, collector: Collector) -> None:
                 values = [value.strip() for value in row]
                 _add(collector, dict(zip(titles, values, strict=True)))
         except (ValueError, KeyError, csv.Error) as error:
-            collector.problem(f"{source.name}: line {number}: {type(error).__name__}: {error}")
+            collector.add_problem(f"{source.name}: line {number}: {type(error).__name__}: {error}")
     if CALLS not in titles:
-        collector.note(
+        collector.add_note(
             "pattern.csv lists distinct calls: how often each was made is unknown, and counted as"
             " once"
         )
@@ -55,7 +55,7 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
     number = int(ranks or 0)
     if int(size or -1) < 0 or number < 0 or int(count or 0) < 0:
         raise ValueError("a negative or missing size")
-    collector.comm(number, number)
+    collector.add_comm(number, number)
     call = Observed(
         number,
         function,
@@ -66,7 +66,7 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
     call.algorithm = algorithm and _known(merge.algorithm(algorithm), algorithm)
     call.protocol = protocol and _known(merge.protocol(protocol), protocol)
     call.predicted_us = None if time is None else float(time)
-    collector.call("every rank", call, int(values.get(CALLS, "1")))
+    collector.add_call("every rank", call, int(values.get(CALLS, "1")))
 
 
 def _known(row: str | None, name: str) -> str:

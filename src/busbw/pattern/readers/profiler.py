@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import algbw_bytes
 from busbw.core.sizes import counted
 from busbw.measure import profiler_calls, profiler_file
-from busbw.measure.profiler_calls import Called
+from busbw.measure.profiler_calls import ProfiledCall
 from busbw.measure.profiler_file import MAGIC, ProcessFile
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import Observed
@@ -32,7 +32,7 @@ def read(source: Source, collector: Collector) -> None:
     try:
         process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:
-        collector.problem(str(error))
+        collector.add_problem(str(error))
         return
     add(process_file, source.name, collector)
 
@@ -46,25 +46,23 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     # A process that drives several GPUs is several ranks, which the launcher has not numbered.
     for comm in comms.values():
         comm.process = (name, comm.rank) if several else name
-        collector.process(comm.process, None if several else process_file.rank)
-    collector.host(process_file.facts.get("host", ""))
+        collector.add_process(comm.process, None if several else process_file.rank)
+    collector.add_host(process_file.facts.get("host", ""))
     header.world = max(header.world, process_file.world)
     nccl = process_file.nccl
     if nccl:
         header.nccl = f"{nccl // 10000}.{nccl // 100 % 100}.{nccl % 100}"
     for comm in comms.values():
-        collector.comm(
+        collector.add_comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
-    calls, unknown, shifted = profiler_calls.calls_of(process_file)
-    delays_ns = [
-        called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured
-    ]
+    calls, unknown, shifted = profiler_calls.read_calls(process_file)
+    delays_ns = [call.gpu_ns[0] - call.at_ns for call in calls if call.gpu_ns and not call.captured]
     ahead_ns = min(delays_ns, default=0)
-    for called in calls:
-        if called.comm in comms:
-            comm = comms[called.comm]
-            collector.call(comm.process, _call(called, comm, process_file, ahead_ns))
+    for call in calls:
+        if call.comm in comms:
+            comm = comms[call.comm]
+            collector.add_call(comm.process, _call(call, comm, process_file, ahead_ns))
         else:
             unknown += 1
     _add_remarks(collector, process_file, calls, unknown, shifted)
@@ -104,63 +102,67 @@ def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
     return comms
 
 
-def _call(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
+def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
     """The call as the collector takes it.
 
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
     """
-    dtype, function = called.dtype, called.function
+    dtype, function = call.dtype, call.function
     # Without a type, NCCL has counted bytes.
-    size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)
-    gpu_at_us = process_file.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
+    size = algbw_bytes(function, call.count, dtype or "uint8", comm.ranks or 1)
+    gpu_at_us = process_file.time_us(call.gpu_ns[0] - ahead_ns) if call.gpu_ns else None
     return Observed(
         comm.key,
         function,
         size,
-        called.count if dtype else None,
+        call.count if dtype else None,
         dtype,
-        root=called.root,
-        peer=called.peer,
-        algorithm=called.algorithm,
-        protocol=called.protocol,
-        channels=called.channels,
-        at_us=process_file.time_us(called.at_ns),
-        gpu_us=called.gpu_us,
+        root=call.root,
+        peer=call.peer,
+        algorithm=call.algorithm,
+        protocol=call.protocol,
+        channels=call.channels,
+        at_us=process_file.time_us(call.at_ns),
+        gpu_us=call.gpu_us,
         gpu_at_us=gpu_at_us,
-        stream=called.stream,
-        group=called.group,
+        stream=call.stream,
+        group=call.group,
     )
 
 
 def _add_remarks(
-    collector: Collector, process_file: ProcessFile, calls: list[Called], unknown: int, shifted: int
+    collector: Collector,
+    process_file: ProcessFile,
+    calls: list[ProfiledCall],
+    unknown: int,
+    shifted: int,
 ) -> None:
     who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
     if unknown:
-        collector.problem(
+        collector.add_problem(
             f"{who}: {counted(unknown, 'call')} of an unknown function or communicator"
         )
     if process_file.broken:
-        collector.problem(f"{who}: the last {process_file.broken} bytes are no whole record")
+        collector.add_problem(f"{who}: the last {process_file.broken} bytes are no whole record")
     if process_file.dropped:
         collector.header.dropped += process_file.dropped
         why = f", because the disk gave error {process_file.errno}" if process_file.errno else ""
-        collector.note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
+        collector.add_note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
     if process_file.facts.get("mode") == CAPTURE.timed and process_file.untimed:
-        collector.note(
+        collector.add_note(
             f"{who}: {counted(process_file.untimed, 'call')} whose end the GPU reported too late or"
             " not at all"
         )
     if shifted:
-        collector.note(_SHIFTED)
+        collector.add_note(_SHIFTED)
     if process_file.interface == 2:
-        collector.note(
+        collector.add_note(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and"
             " reduce_scatter are those of one rank"
         )
     captured = sum(call.captured for call in calls)
     if captured:
-        collector.note(
+        collector.add_note(
             f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if"
             " they use a network"
         )

@@ -51,9 +51,9 @@ def read(source: Source, collector: Collector) -> None:
         if len(columns) >= 12:
             layers.append((number, columns))
         elif columns:
-            collector.problem(f"{source.name}: line {number}: {len(columns)} columns, not 12")
+            collector.add_problem(f"{source.name}: line {number}: {len(columns)} columns, not 12")
     if announced != str(len(layers)):
-        collector.problem(f"{source.name}: {announced} layers announced, {len(layers)} there")
+        collector.add_problem(f"{source.name}: {announced} layers announced, {len(layers)} there")
     steps = [(layer, _FORWARD) for layer in layers]
     steps += [(layer, column) for layer in reversed(layers) for column in (_INPUT, _WEIGHT)]
     for (number, columns), column in steps:
@@ -61,7 +61,7 @@ def read(source: Source, collector: Collector) -> None:
         try:
             _add(collector, sizes, kind, int(size), "DP" if column == _WEIGHT else "TP")
         except ValueError as error:
-            collector.problem(f"{source.name}: line {number}: {error}")
+            collector.add_problem(f"{source.name}: line {number}: {error}")
 
 
 def _group_sizes(title: str) -> dict[str, int]:
@@ -91,5 +91,5 @@ def _add(
     function = merge.function(name)
     if function is None:
         raise ValueError(f"unknown type {kind}")
-    collector.comm(group, sizes[group], group)
-    collector.call(_PROCESS, Observed(group, function, size))
+    collector.add_comm(group, sizes[group], group)
+    collector.add_call(_PROCESS, Observed(group, function, size))

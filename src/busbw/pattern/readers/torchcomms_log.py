@@ -38,7 +38,7 @@ def read(source: Source, collector: Collector) -> None:
         try:
             reader.line(text)
         except json_recovery.UNEXPECTED as error:
-            collector.problem(
+            collector.add_problem(
                 f"{source.name}: line {number}: {_shorten(text)} ({type(error).__name__})"
             )
 
@@ -63,7 +63,7 @@ class _Reader:
         elif first in ("new_comm", "split"):
             self._comm(first, _fields(fields))
         elif first == "WARN":
-            self._collector.note(f"clog: {'|'.join(fields)}")
+            self._collector.add_note(f"clog: {'|'.join(fields)}")
         elif fields[0] == "sig":
             self._signatures[first] = self._signature(fields[1], _fields(fields[2:]))
         else:
@@ -74,11 +74,11 @@ class _Reader:
             members = [int(rank) for rank in fields["ranks"].split(",")]
             key = self._keys[fields["child"]] = (fields["child"], *members)
             self._sizes[fields["child"]] = len(members)
-            self._collector.comm(key, len(members), fields["child"], members=members)
+            self._collector.add_comm(key, len(members), fields["child"], members=members)
             return
         name, ranks = fields["comm"], int(fields["world_size"])
         self._sizes[name] = ranks
-        self._collector.comm(
+        self._collector.add_comm(
             self._keys.setdefault(name, (name, ranks)),
             ranks,
             name,
@@ -92,7 +92,9 @@ class _Reader:
         if function is None:
             if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
-            self._collector.note(f"left out, because it moves no data of the application: {name}")
+            self._collector.add_note(
+                f"left out, because it moves no data of the application: {name}"
+            )
             return None
         if function == "alltoall" and (
             _is_uneven(fields.get("in_counts", "0")) or _is_uneven(fields.get("out_counts", "0"))
@@ -127,7 +129,7 @@ class _Reader:
         if kind == "Q" or (kind == "S" and replay):
             group = (graph, replay) if replay else None
             call = msgspec.structs.replace(signature, at_us=at_us, group=group)
-            self._collector.call(self._process, call)
+            self._collector.add_call(self._process, call)
             self._queued.setdefault(name, deque()).append(call)
         if kind == "S" and self._queued.get(name):
             self._running.setdefault(name, deque()).append((self._queued[name].popleft(), at_us))

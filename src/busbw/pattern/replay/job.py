@@ -26,9 +26,9 @@ from busbw.engines.registry import engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
-from busbw.measure.kernel_times import SINCE, Kernel, KernelTimes
+from busbw.measure.kernel_times import KERNEL_TIMES_SINCE, Kernel, KernelTimes
 from busbw.measure.process_groups import Party, facts, join_groups
-from busbw.measure.profiler_calls import SELF_COUNTED
+from busbw.measure.profiler_calls import SELF_SENDS_COUNTED_SINCE
 from busbw.model.usable_hardware import ideals
 from busbw.pattern.registry import load
 from busbw.pattern.replay.kind import Played, ReplayJob, ReplayResult
@@ -150,10 +150,10 @@ def _play(
 
 def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
     """Whether this release of NCCL reports the kernels of all operations of the plan."""
-    if result.library.nccl < SINCE:
+    if result.library.nccl < KERNEL_TIMES_SINCE:
         return False
     to_self = any(operation.to_self for operation in plan.operations)
-    return not to_self or result.library.nccl >= SELF_COUNTED
+    return not to_self or result.library.nccl >= SELF_SENDS_COUNTED_SINCE
 
 
 def _add_notes(job: ReplayJob, replay: Replay) -> None:

@@ -2,7 +2,7 @@
 
 from busbw.core.result import Outcome
 from busbw.measure.events import Event
-from busbw.measure.job import Job, Kind
+from busbw.measure.job import Job, RunKind
 from busbw.pattern.replay.types import Replay, ReplaySpec
 
 
@@ -35,4 +35,4 @@ class Played(Event, tag="played"):
         return True
 
 
-REPLAY = Kind(ReplayJob, ReplayResult, ("busbw.pattern.replay.job", "replay"), (Played,))
+REPLAY = RunKind(ReplayJob, ReplayResult, ("busbw.pattern.replay.job", "replay"), (Played,))

@@ -14,11 +14,11 @@ from busbw.pattern.replay.types import Replay, Replayed
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
-    known,
     library,
     machine,
     peers_text,
     percent_text,
+    text_or_unknown,
     time_text,
 )
 
@@ -101,19 +101,19 @@ def _columns(replay: Replay, total_s: float) -> list[Column]:
         Column(title="ranks", value=lambda row: row.ranks),
         Column(title="calls", value=lambda row: row.row.calls),
         Column(title="ran", value=_ran, left=True),
-        Column(title="time", value=lambda row: known(row.time_s, time_text)),
+        Column(title="time", value=lambda row: text_or_unknown(row.time_s, time_text)),
         Column(
             title="predicted" if clock == "predicted_us" else "recorded",
-            value=lambda row: known(_recorded_s(row.row, clock), time_text),
+            value=lambda row: text_or_unknown(_recorded_s(row.row, clock), time_text),
         ),
-        Column(title="algbw", value=lambda row: known(row.algbw, bandwidth_text)),
-        Column(title="busbw", value=lambda row: known(row.busbw, bandwidth_text)),
-        Column(title="ideal", value=lambda row: known(row.ideal, bandwidth_text)),
+        Column(title="algbw", value=lambda row: text_or_unknown(row.algbw, bandwidth_text)),
+        Column(title="busbw", value=lambda row: text_or_unknown(row.busbw, bandwidth_text)),
+        Column(title="ideal", value=lambda row: text_or_unknown(row.ideal, bandwidth_text)),
         Column(
             title="of ideal",
             value=lambda row: percent_text(row.busbw or 0.0, row.ideal if row.busbw else None),
         ),
-        Column(title="total", value=lambda row: known(row.total_s, time_text)),
+        Column(title="total", value=lambda row: text_or_unknown(row.total_s, time_text)),
         Column(
             title="share",
             value=lambda row: percent_text(row.total_s or 0.0, total_s if row.times else None),

@@ -17,7 +17,7 @@ from busbw.accel.offloading.optimizer import StepTimes
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
-from busbw.train.loop import timed
+from busbw.train.loop import time_steps
 from busbw.train.states.methods import parse
 from busbw.train.states.trainers import Trainer, make_trainer
 from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
@@ -73,13 +73,13 @@ class StatesBench:
             self._synchronize()
             start_s = time.perf_counter() - begun
             enter_phase("warm-up", self.method.name)
-            timed(lambda: self._step(trainer), self.device, spec.warmup)
+            time_steps(lambda: self._step(trainer), self.device, spec.warmup)
             self._synchronize()
             self.control.barrier()
             before, steps = trainer.times(), []
             for iteration in range(spec.iters):
                 enter_phase("training", f"{self.method.name}, iteration {iteration}")
-                steps += timed(lambda: self._step(trainer), self.device, spec.steps)
+                steps += time_steps(lambda: self._step(trainer), self.device, spec.steps)
             self._synchronize()
             return self._result(trainer, steps, start_s, before)
 

@@ -24,7 +24,7 @@ def _norm(word: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StateMethodRow:
     """One way to keep states.
 
     `settings` has the function that reads the text of each setting. `exact`: its steps are those of
@@ -38,16 +38,16 @@ class Row:
 
 
 ROWS = (
-    Row(
+    StateMethodRow(
         COMPUTE,
         "forward and backward alone; gradients are dropped and nothing is updated",
         exact=False,
     ),
-    Row(
+    StateMethodRow(
         ADAMW,
         "torch's fused AdamW, all states on the GPU: bf16 weights, fp32 master weights and moments",
     ),
-    Row(
+    StateMethodRow(
         OFFLOAD,
         "busbw.accel.offload: states in host memory",
         settings={
@@ -58,19 +58,21 @@ ROWS = (
             "skip_nonfinite": _switch,
         },
     ),
-    Row("fsdp2", "torch's fully_shard on fp32 weights, with bf16 for computation, and fused AdamW"),
-    Row(
+    StateMethodRow(
+        "fsdp2", "torch's fully_shard on fp32 weights, with bf16 for computation, and fused AdamW"
+    ),
+    StateMethodRow(
         "fsdp2-offload",
         "the same with CPUOffloadPolicy: weights, gradients and states in pinned host memory, AdamW"
         " on the CPU",
     ),
-    Row(
+    StateMethodRow(
         "torchao",
         "torchao's CPUOffloadOptimizer; states and updates in bf16, so not exact",
         exact=False,
         settings={"offload_gradients": _switch},
     ),
-    Row(
+    StateMethodRow(
         "deepspeed",
         "DeepSpeed's ZeRO with the optimizer on the CPU; stage 2, or 3 with stage=3",
         settings={"stage": int},
@@ -84,7 +86,7 @@ class StateMethod:
     """One way to keep states, with its settings."""
 
     name: str
-    row: Row
+    row: StateMethodRow
     values: Values
 
     def offload_settings(self) -> Values:

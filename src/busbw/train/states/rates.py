@@ -18,7 +18,7 @@ from busbw.accel.offloading.placement import Offloaded, Unit
 from busbw.core.errors import NoMeasurement
 from busbw.core.gpt_shape import PIECE
 from busbw.model.states.types import Compute, Machine, Training
-from busbw.train.loop import timed
+from busbw.train.loop import time_steps
 from busbw.train.models import Block, Gpt
 from busbw.train.states.bench import memory_bytes
 
@@ -108,8 +108,8 @@ def _time_passes(
 
 def _time(step: Callable[[], object], device: torch.device) -> float:
     """The median seconds of a step."""
-    timed(step, device, WARM_UP)
-    return median(timed(step, device, REPEATS))
+    time_steps(step, device, WARM_UP)
+    return median(time_steps(step, device, REPEATS))
 
 
 def copy_rates(device: torch.device) -> tuple[float, float]:

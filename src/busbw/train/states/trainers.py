@@ -22,7 +22,8 @@ from busbw.train.states.methods import ADAMW, OFFLOAD, StateMethod
 from busbw.train.types import COMPUTE, TrainSpec
 
 SEED = 7
-SPREAD = 0.02  # standard deviation of matrices, as GPT-2's
+WEIGHT_DEVIATION = 0.02  # standard deviation of matrices, as GPT-2's
+LEARNING_RATE = 1e-4  # learning rate
 
 
 def build_without_memory(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
@@ -67,7 +68,7 @@ def fill(net: nn.Module, device: torch.device) -> None:
     for name, parameter in net.named_parameters():
         drawn = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
         if parameter.dim() > 1:
-            drawn.normal_(0, SPREAD, generator=generator)
+            drawn.normal_(0, WEIGHT_DEVIATION, generator=generator)
         else:
             # Norms begin as the identity, and biases at 0.
             drawn.fill_(float(name.endswith("weight")))
@@ -78,9 +79,6 @@ def fill(net: nn.Module, device: torch.device) -> None:
             parameter.to_local().copy_(sharded.to_local())
         else:
             parameter.copy_(drawn)
-
-
-RATE = 1e-4  # learning rate
 
 
 class Trainer:
@@ -132,7 +130,7 @@ class OnGpu(Trainer):
         self._groups = [(list(map(_local, group)), group) for group in groups]
         self._masters = [_copy_to_fp32(locals_) for locals_, _ in self._groups]
         self._optimizers = [
-            torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters
+            torch.optim.AdamW(group, lr=LEARNING_RATE, fused=True) for group in self._masters
         ]
 
     @torch.no_grad()
@@ -153,7 +151,7 @@ class Offloading(Trainer):
 
     def __init__(self, net: nn.Module, **settings: Any) -> None:
         super().__init__(net)
-        adamw = torch.optim.AdamW(net.parameters(), lr=RATE)
+        adamw = torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE)
         self.optimizer: OffloadedAdamW = offload(net, adamw, **settings)
 
     def update(self) -> None:
@@ -238,7 +236,7 @@ def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages
     net.to_empty(device="cpu" if offloads else device)
     fill(net, device)
     yield None
-    yield Plain(net, torch.optim.AdamW(net.parameters(), lr=RATE, fused=True))
+    yield Plain(net, torch.optim.AdamW(net.parameters(), lr=LEARNING_RATE, fused=True))
 
 
 def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
@@ -251,7 +249,7 @@ def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stag
     net = build(spec, device)
     yield None
     optimizer = CPUOffloadOptimizer(
-        net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values
+        net.parameters(), torch.optim.AdamW, fused=True, lr=LEARNING_RATE, **method.values
     )
     yield Plain(net, optimizer)
 
@@ -271,7 +269,7 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> St
         "train_micro_batch_size_per_gpu": spec.batch_size,
         "bf16": {"enabled": True},
         "gradient_clipping": 0.0,  # its default is 1.0, and the other ways do not clip
-        "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": 0.01}},
+        "optimizer": {"type": "AdamW", "params": {"lr": LEARNING_RATE, "weight_decay": 0.01}},
         "zero_optimization": {
             "stage": method.values.get("stage", 2),
             "offload_optimizer": {"device": "cpu", "pin_memory": True},

@@ -17,6 +17,8 @@ Child = Element | str | None
 # What HTML forbids or browsers do not show: invisible characters, halves of surrogates,
 # noncharacters.
 _UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+# so that markup from a file cannot run
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Element:
@@ -58,10 +60,6 @@ def document(root: Element) -> bytes:
     The content of style is written as it is, so it must not come from a result.
     """
     return b"<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html").encode() + b"\n"
-
-
-# so that markup from a file cannot run
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def framed(title: str, main: Element, style: str = "") -> bytes:

@@ -11,9 +11,14 @@ from xml.etree.ElementTree import Element
 from busbw.core.sizes import format_size
 from busbw.ui.html.element import add, tag
 
-LEAST_RATIO = 5.0  # of an axis' ends, so that a run of one size gets two ticks
+MIN_RATIO = 5.0  # of an axis' ends, so that a run of one size gets two ticks
 TICK_FACTORS = ((1, 2, 5), (1, 3), (1,))  # of a power of ten
 SIZE_STEPS = (1, 2, 3, 5, 10, 20)  # powers of two from one tick to the next
+SIZE_LABEL_WIDTH = 62  # pixels
+GUIDE_LABEL_WIDTH = 128  # pixels
+CAP_HALF_WIDTH = 3.0  # half the width of an interval's ends
+MAX_TICKS = 8
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 28, 44  # margins
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +54,9 @@ def ends(values: Iterable[float], below: float, above: float) -> tuple[float, fl
     """
     values = list(values)
     low, high = min(values, default=1.0), max(values, default=1.0)
-    if high < low * LEAST_RATIO:
+    if high < low * MIN_RATIO:
         center = math.sqrt(low * high)
-        low, high = center / math.sqrt(LEAST_RATIO), center * math.sqrt(LEAST_RATIO)
+        low, high = center / math.sqrt(MIN_RATIO), center * math.sqrt(MIN_RATIO)
     ratio = high / low
     return low / ratio**below, high * ratio**above
 
@@ -76,12 +81,6 @@ def size_ticks(low: float, high: float, limit: int) -> list[int]:
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = next((step for step in SIZE_STEPS if (last - first) // step < limit), SIZE_STEPS[-1])
     return [1 << power for power in range(max(first, 0), last + 1, step)]
-
-
-SIZE_LABEL_WIDTH = 62  # pixels
-GUIDE_LABEL_WIDTH = 128  # pixels
-CAP = 3.0  # half the width of an interval's ends
-MAX_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,6 @@ class Format:
 
 WIDE = Format("wide", 720, 430, notes=True)
 NARROW = Format("narrow", 380, 350, notes=False)
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 28, 44  # margins
 
 
 def draw(plot: Plot, form: Format) -> Element:
@@ -230,7 +228,7 @@ def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
 
 def _interval(x: float, low: float, high: float) -> str:
     line = f"M{_number(x)} {_number(low)}V{_number(high)}"
-    left, cap = _number(x - CAP), f"h{_number(2 * CAP)}"
+    left, cap = _number(x - CAP_HALF_WIDTH), f"h{_number(2 * CAP_HALF_WIDTH)}"
     return f"{line}M{left} {_number(low)}{cap}M{left} {_number(high)}{cap}"
 
 

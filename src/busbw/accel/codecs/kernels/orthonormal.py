@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from busbw.accel.codecs.kernels.tables import Factors
-from busbw.accel.codecs.powersgd_math import LEAST, TINY
+from busbw.accel.codecs.powersgd_math import DIAGONAL_SHARE, MIN_FACTOR_SIZE
 
 CELLS = 4096  # products of two columns' elements at a time
 
@@ -127,7 +127,9 @@ def turns_of(factors: torch.Tensor, tables: Factors) -> torch.Tensor:
         _gram[(len(tables.spans),)](
             factors, grams, tables.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
         )
-        _turns[(count,)](grams, turns, tables.owned, LEAST, TINY, RANK=rank, NARROW=width)
+        _turns[(count,)](
+            grams, turns, tables.owned, DIAGONAL_SHARE, MIN_FACTOR_SIZE, RANK=rank, NARROW=width
+        )
     return turns
 
 

@@ -15,7 +15,7 @@ from busbw.accel.embedding.kernels import place as placing
 from busbw.accel.embedding.kernels import promote as promoting
 from busbw.accel.embedding.kernels import update as reading
 from busbw.accel.embedding.kernels import update as updating
-from busbw.accel.embedding.optimizers import Step, key_of
+from busbw.accel.embedding.optimizers import UpdateStep, key_of
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS
 from busbw.accel.embedding.store import Store, Tier
 from busbw.accel.embedding.torch_steps import MOST_SIGHTINGS, Parts
@@ -223,7 +223,7 @@ def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | No
     return out
 
 
-def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
+def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep) -> None:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(batch.ids)
     columns = triton.next_power_of_2(form.dim)
     listed = _list_positions(batch, deterministic=settings.deterministic)

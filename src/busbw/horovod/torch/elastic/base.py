@@ -9,7 +9,7 @@ from busbw.horovod.elastic import processes
 from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.errors import HostsUpdatedInterrupt
-from busbw.horovod.torch.requests import Kind
+from busbw.horovod.torch.requests import OperationKind
 
 
 class State:
@@ -65,10 +65,10 @@ class State:
         Raises:
             HostsUpdatedInterrupt: some do. Raised on all ranks; `run` handles it.
         """
-        if not processes.elastic():
+        if not processes.is_elastic():
             return
-        flag = torch.tensor([int(processes.changed())])
-        call = Call(Kind.BROADCAST, in_place=True, name="elastic.changed", root=0)
+        flag = torch.tensor([int(processes.has_new_world())])
+        call = Call(OperationKind.BROADCAST, in_place=True, name="elastic.changed", root=0)
         context.handles.synchronize(calls.begin(call, [flag]))
         if flag.item():
             raise HostsUpdatedInterrupt

@@ -37,7 +37,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             except HorovodInternalError:
                 # Others may have left already, to join again, which ends the job here without a
                 # failure.
-                if context.current().controller.lost and not processes.elastic():
+                if context.current().controller.lost and not processes.is_elastic():
                     raise
                 state.restore()
                 skip_sync = False

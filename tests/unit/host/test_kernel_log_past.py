@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host import dmesg
-from busbw.host.dmesg import MOST_LINES, NO_RECORDS, Line, PastLog, parse, read_past
+from busbw.host import kernel_log_past
+from busbw.host.kernel_log_past import MAX_LINES, NO_RECORDS, Line, PastLog, parse, read_past
 from busbw.host.snapshot import Recording, parse_archive
 from busbw.host.source import Live
 
@@ -44,8 +44,8 @@ def test_fields_below_a_record_are_left_out() -> None:
 
 
 def test_the_newest_lines_of_a_flood_are_kept() -> None:
-    log = parse([record(number, XID) for number in range(MOST_LINES + 5)], 1e6)
-    assert (len(log.lines), log.lines[0].at_s, log.begins_s) == (MOST_LINES, 5.0, 0.0)
+    log = parse([record(number, XID) for number in range(MAX_LINES + 5)], 1e6)
+    assert (len(log.lines), log.lines[0].at_s, log.begins_s) == (MAX_LINES, 5.0, 0.0)
 
 
 def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
@@ -57,12 +57,12 @@ def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
     texts = [
         XID,
         disk,
-        *[flood, storm] * (2 * MOST_LINES),
+        *[flood, storm] * (2 * MAX_LINES),
         "EXT4-fs (sda1): Remounting filesystem read-only",
     ]
     log = parse([record(number, text) for number, text in enumerate(texts)], 1e6)
     assert [line.text for line in log.lines[:2]] == [XID, disk] and log.lines[-1].text == texts[-1]
-    assert len(log.lines) == 3 + 2 * MOST_LINES
+    assert len(log.lines) == 3 + 2 * MAX_LINES
     assert [line.at_s for line in log.lines] == sorted(line.at_s for line in log.lines)
 
 
@@ -106,18 +106,20 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 ) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
     monkeypatch.setattr(
-        dmesg, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
+        kernel_log_past, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
     )
     recording = Recording(Live())
     log = read_past(recording)
     archive = recording.archive()
     assert "hunter2" not in archive and [line.at_s for line in log.lines] == [1.0, 2.0]
-    again = read_past(parse_archive(archive))
-    assert [line.at_s for line in again.lines] == [1.0, 2.0] and again.lines[1] == log.lines[1]
+    log_again = read_past(parse_archive(archive))
+    assert [line.at_s for line in log_again.lines] == [1.0, 2.0] and log_again.lines[
+        1
+    ] == log.lines[1]
 
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dmesg, "KMSG", "/dev/null")
+    monkeypatch.setattr(kernel_log_past, "KMSG", "/dev/null")
     log = read_past(Live())
     assert log.lines == () and NO_RECORDS in log.reason
 

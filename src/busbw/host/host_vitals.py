@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.counters import Owner, at
+from busbw.core.counters import Owner, counters_of
 from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, Reading, XidEvent
-from busbw.host.counters import Ports, Tcp
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import KernelLog
 from busbw.host.nvml import ask, field_value, start
+from busbw.host.port_counters import Ports, Tcp
 from busbw.host.source import Live, Source, Unavailable
 
 _EVENTS = 64  # of one reading
@@ -55,7 +55,8 @@ class Session:
             for bus in buses
         ]
         fields = (
-            (counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU)
+            (counter.name, getattr(self._nvml, counter.source, None))
+            for counter in counters_of(Owner.GPU)
         )
         self._fields = [(name, field) for name, field in fields if field is not None]
         self._max_clocks = {

@@ -1,11 +1,14 @@
-"""How busy a host's CPUs are, and its free memory, to be read often."""
+"""How busy a host's CPUs are, and its free memory, to be read often.
+
+`cpu` has what does not change: their number, NUMA nodes and limits.
+"""
 
 import time
 from contextlib import ExitStack
 
 from busbw.core.link_samples import Group
-from busbw.host.counters import follow
 from busbw.host.cpu import meminfo
+from busbw.host.port_counters import follow
 from busbw.host.source import Source
 
 # columns of /proc/stat after the name; guest time is part of user time (fs/proc/stat.c)

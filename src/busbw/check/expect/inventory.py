@@ -1,4 +1,4 @@
-"""What a node has, for learning and comparing. A value that cannot be read is None."""
+"""The inventory of a node, for learning and comparing. A value that cannot be read is None."""
 
 import re
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from busbw.host.settings import cpu_set, named_counts
 
 # GT/s by PCIe generation, for GPUs whose link only NVML shows.
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
-BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
-NVME = "0x0108"  # PCI class of NVMe controllers
+BUSY_PERCENT = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
+NVME_CLASS = "0x0108"  # PCI class of NVMe controllers
 CPU, NODE = "/sys/devices/system/cpu", "/sys/devices/system/node"
 OS_RELEASE = "/etc/os-release"
 _GBIT = 1e9 / 8
@@ -100,7 +100,7 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
             if gpu.index == index:
                 return GT_S.get(gpu.pcie_gen_max or 0), gpu.pcie_width
         return None, None
-    busy = load(machine).get(bdf, 0) >= BUSY
+    busy = load(machine).get(bdf, 0) >= BUSY_PERCENT
     return link.speed if busy else _possible(machine, bdf, link), link.width
 
 
@@ -178,7 +178,7 @@ def nvme(machine: Machine) -> list[str] | None:
     devices = read_devices(machine)
     if not devices:
         return None
-    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
+    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME_CLASS)]
 
 
 def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:

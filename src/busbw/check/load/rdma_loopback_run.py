@@ -1,4 +1,4 @@
-"""`python -m busbw.check.loopback_run SECONDS` measures GPUDirect RDMA on each port.
+"""`python -m busbw.check.load.rdma_loopback_run SECONDS` measures GPUDirect RDMA on each port.
 
 It prints a Loopback as JSON. Ports run one at a time, and listen only on the loopback address where
 perftest can.
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from busbw.check.machine import Machine, Part, Port, gpus, rdma_nics
-from busbw.check.measuring import (
+from busbw.check.load.rdma_loopback import (
     END_S,
     LISTEN_S,
-    MOST_PORTS,
+    MAX_PORTS,
     NOT_INSTALLED,
     WITHOUT_CUDA,
-    Loop,
     Loopback,
+    PortLoopback,
 )
+from busbw.check.machine import Machine, Part, Port, gpus, rdma_nics
 from busbw.check.nic.links import own_ports
 from busbw.check.pcie.upstream import nearest
 from busbw.core.errors import NoMeasurement
@@ -27,11 +27,11 @@ from busbw.host.nvml_health import read_health
 from busbw.host.source import Live
 from busbw.link import perftest
 
-HERE = "127.0.0.1"
-SIZE = 1 << 20
+LOOPBACK_ADDRESS = "127.0.0.1"
+MESSAGE_BYTES = 1 << 20
 
 
-def loops(machine: Machine, seconds: float) -> Loopback:
+def measure_ports(machine: Machine, seconds: float) -> Loopback:
     """The rate of each port next to a GPU, one after the other."""
     pairs = list(_pairs(machine))
     if not pairs:
@@ -39,7 +39,7 @@ def loops(machine: Machine, seconds: float) -> Loopback:
     program = perftest.detect()
     if program is None or not program.gpu:
         return Loopback(reason=WITHOUT_CUDA if program else NOT_INSTALLED)
-    return Loopback(tuple(_loop(machine, port, gpu, seconds) for port, gpu in pairs[:MOST_PORTS]))
+    return Loopback(tuple(_loop(machine, port, gpu, seconds) for port, gpu in pairs[:MAX_PORTS]))
 
 
 def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
@@ -55,7 +55,7 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
             yield port, numbers[cards[port.device].device.bdf]
 
 
-def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
+def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> PortLoopback:
     gids = []
     if port.roce:
         of_port = read_gids(machine, port.path)
@@ -65,24 +65,26 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
         device=port.device,
         device_port=int(port.number),
         gid_index=gids[0] if gids else None,
-        size=SIZE,
+        size=MESSAGE_BYTES,
         seconds=seconds,
         gpu=gpu,
-        address=HERE,
+        address=LOOPBACK_ADDRESS,
     )
     try:
         server, number = perftest.serve(test, LISTEN_S)
         try:
-            output = perftest.client(test, HERE, number, seconds + END_S)
+            output = perftest.client(test, LOOPBACK_ADDRESS, number, seconds + END_S)
         finally:
             server.end()
-        result = perftest.bandwidth(output, SIZE)
+        result = perftest.bandwidth(output, MESSAGE_BYTES)
         if result is None:
             raise perftest.unreadable(output)
-        return Loop(port=port.name, gpu=gpu, bytes_per_s=result.rate)
+        return PortLoopback(port=port.name, gpu=gpu, bytes_per_s=result.rate)
     except NoMeasurement as error:
-        return Loop(port=port.name, gpu=gpu, error=str(error))
+        return PortLoopback(port=port.name, gpu=gpu, error=str(error))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(loops(Machine(Live()), float(sys.argv[1]))).decode())
+    sys.stdout.write(
+        msgspec.json.encode(measure_ports(Machine(Live()), float(sys.argv[1]))).decode()
+    )

@@ -1,4 +1,4 @@
-"""Error counts of links in snapshots over time: how they grew, and which link differs."""
+"""Error counts of links, how they grew between snapshots, and the report on all hosts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check.error_growth_types import Growth, OutlierLink, TrendReport, find_outliers
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie.errors import aer_counts
-from busbw.check.rates import BOOT, TIME
+from busbw.check.rates import BOOT_ID_FILE, TIME_CALL
 from busbw.check.registry import HOSTNAME
+from busbw.check.trend.outliers import find_outliers
+from busbw.check.trend.types import Growth, OutlierLink, TrendReport
 from busbw.core.counters import Counter as Row
-from busbw.core.counters import Kind, Owner
+from busbw.core.counters import CounterKind, Owner
 from busbw.core.errors import UsageError
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME
@@ -38,7 +39,7 @@ STATISTICS = "rx_crc_errors_phy|rx_symbol_err_phy|rx_pcs_symbol_err_phy|link_dow
 Key = tuple[str, str, str]  # kind, link, counter
 
 
-class Taken(msgspec.Struct, frozen=True):
+class SnapshotCounts(msgspec.Struct, frozen=True):
     """The error counts of one snapshot."""
 
     host: str
@@ -79,34 +80,34 @@ def _slots(machine: Machine) -> Iterator[tuple[Key, int]]:
             yield (PCIE, device.bdf, f"AER {kind}"), device.total
 
 
-def take(file: str) -> Taken:
+def read_counts(file: str) -> SnapshotCounts:
     """The counts of a snapshot; UsageError if it has no time."""
     machine = Machine(recorded(Path(file)))
     try:
-        at = datetime.fromisoformat(machine.call(TIME, str).text or "")
+        at = datetime.fromisoformat(machine.call(TIME_CALL, str).text or "")
     except ValueError as error:
         raise UsageError(
             f"{file}: the snapshot has no time", "busbw check --save FILE writes one with the time"
         ) from error
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return Taken(
-        machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine)
+    return SnapshotCounts(
+        machine.text(HOSTNAME) or file, at, machine.text(BOOT_ID_FILE) or "", error_counts(machine)
     )
 
 
 def trend(files: Sequence[str]) -> TrendReport:
     """The report on all snapshots. UsageError if no host has two of different times."""
-    by_host: dict[str, list[Taken]] = defaultdict(list)
+    by_host: dict[str, list[SnapshotCounts]] = defaultdict(list)
     for file in files:
-        taken = take(file)
-        by_host[taken.host].append(taken)
+        snapshot = read_counts(file)
+        by_host[snapshot.host].append(snapshot)
     reasons: dict[str, str] = {}
-    compared: dict[str, list[Taken]] = {}
+    compared: dict[str, list[SnapshotCounts]] = {}
     for host, snapshots in by_host.items():
-        if len({taken.at for taken in snapshots}) < 2:
+        if len({snapshot.at for snapshot in snapshots}) < 2:
             reasons[host] = "only one snapshot"
         else:
-            compared[host] = sorted(snapshots, key=lambda taken: taken.at)
+            compared[host] = sorted(snapshots, key=lambda snapshot: snapshot.at)
     if not compared:
         raise UsageError(
             f"no host has two snapshots of different times among {len(files)} files",
@@ -124,7 +125,7 @@ def trend(files: Sequence[str]) -> TrendReport:
     links = {(growth.kind, growth.host, growth.link) for growth in growths}
     return TrendReport(
         hosts=sorted(compared),
-        hours=max((_hours(taken) for taken in compared.values()), default=0.0),
+        hours=max((_hours(snapshots) for snapshots in compared.values()), default=0.0),
         links=dict(Counter(kind for kind, _, _ in links)),
         odd=sorted(odd, key=_chance),
         grown=sorted((growth for growth in growths if growth.by), key=lambda growth: -growth.by),
@@ -136,34 +137,38 @@ def _chance(odd: OutlierLink) -> float:
     return odd.chance
 
 
-def _hours(taken: Sequence[Taken]) -> float:
-    return (taken[-1].at - taken[0].at).total_seconds() / 3600
+def _hours(snapshots: Sequence[SnapshotCounts]) -> float:
+    return (snapshots[-1].at - snapshots[0].at).total_seconds() / 3600
 
 
-def _growths_of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
+def _growths_of_host(host: str, snapshots: Sequence[SnapshotCounts]) -> Iterator[Growth]:
     """The growth of every counter that is in all snapshots."""
-    everywhere = set.intersection(*(set(snapshot.counts) for snapshot in taken))
+    everywhere = set.intersection(*(set(snapshot.counts) for snapshot in snapshots))
     for key in sorted(everywhere):
-        steps = [_growth_between(key[2], before, after, key) for before, after in pairwise(taken)]
+        steps = [
+            _growth_between(key[2], before, after, key) for before, after in pairwise(snapshots)
+        ]
         yield Growth(
             host=host,
             kind=key[0],
             link=key[1],
             counter=key[2],
             by=sum(by for by, _ in steps),
-            hours=_hours(taken),
+            hours=_hours(snapshots),
             grown=sum(by > 0 for by, _ in steps),
             periods=len(steps),
             at_least=any(more for _, more in steps),
         )
 
 
-def _growth_between(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:
+def _growth_between(
+    name: str, before: SnapshotCounts, after: SnapshotCounts, key: Key
+) -> tuple[int, bool]:
     """How much a counter grew, and whether it may be more.
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", Kind.LOSS, "")
+    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", CounterKind.LOSS, "")
     was, now = before.counts[key], after.counts[key]
     if before.boot != after.boot:
         return now, True

@@ -1,5 +1,7 @@
 """The kernel log from its oldest record: what drivers said before busbw was started.
 
+`kernel_log` follows it from then on.
+
 Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a
 snapshot holds nothing else. A flood of one message takes no place from others.
 
@@ -25,7 +27,7 @@ CALL = "kmsg"
 NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
 
 # Kept of each Xid of each device, and of each other kind: the newest.
-MOST_LINES = 1000
+MAX_LINES = 1000
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _DEVICES = re.compile(
     r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe",
@@ -44,7 +46,17 @@ _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 
 # the kernel's form of bytes that are not printable ASCII
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
-OTHER, JUDGED, FOUND = "other", "judged", "found"
+OTHER_LINE, JUDGED_LINE, MATCHED_LINE = "other", "judged", "found"
+_BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+# "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)
+_GPU = re.compile(rf"\bpci {_BDF}: \[10de:[0-9a-f]{{4}}\] type 00 class 0x03|\bnvidia {_BDF}: ")
+_CARD = re.compile(rf"\bpci {_BDF}: \[15b3:([0-9a-f]{{4}})\] type 00 class 0x02")
+# "mlx5_core 0000:1c:00.0: 252.048 Gb/s available PCIe bandwidth (...)": mlx5 prints it for physical
+# functions only.
+_PHYSICAL = re.compile(rf"\bmlx5_core {_BDF}: .*available PCIe bandwidth")
+# Virtual functions are removed on purpose. Linux drivers/net/ethernet/mellanox/mlx5/core/main.c
+# marks these as such.
+_VIRTUAL_CARDS = frozenset({"1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -85,7 +97,7 @@ def parse(logged: list[bytes], now_s: float) -> PastLog:
     texts = (data.decode("utf-8", "replace") for data in logged)
     parsed = [match for match in map(_RECORD.match, texts) if match]
     # Only the newest lines of each kind are kept, each with its place in the log.
-    kept: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MOST_LINES))
+    kept: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MAX_LINES))
     for place, record in enumerate(parsed):
         text = _unescape(record[3])
         kind = _kind(text)
@@ -104,10 +116,10 @@ def _kind(text: str) -> str:
     if xids:
         return f"{xids[0].bus} {xids[0].number}"
     if _RESET.search(text) or concerned().search(text):
-        return JUDGED
+        return JUDGED_LINE
     if _FOUND.search(text):
-        return FOUND
-    return OTHER if _DEVICES.search(text) else ""
+        return MATCHED_LINE
+    return OTHER_LINE if _DEVICES.search(text) else ""
 
 
 def _unescape(text: str) -> str:
@@ -140,21 +152,6 @@ def _past_log_json() -> str:
     if not read:
         raise Unavailable(f"{KMSG}: {NO_RECORDS}, as in a container that hides it")
     return msgspec.json.encode(parse(read, time.monotonic())).decode()
-
-
-_BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-
-# "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)
-_GPU = re.compile(rf"\bpci {_BDF}: \[10de:[0-9a-f]{{4}}\] type 00 class 0x03|\bnvidia {_BDF}: ")
-_CARD = re.compile(rf"\bpci {_BDF}: \[15b3:([0-9a-f]{{4}})\] type 00 class 0x02")
-
-# "mlx5_core 0000:1c:00.0: 252.048 Gb/s available PCIe bandwidth (...)": mlx5 prints it for physical
-# functions only.
-_PHYSICAL = re.compile(rf"\bmlx5_core {_BDF}: .*available PCIe bandwidth")
-
-# Virtual functions are removed on purpose. Linux drivers/net/ethernet/mellanox/mlx5/core/main.c
-# marks these as such.
-_VIRTUAL_CARDS = frozenset({"1012", "1014", "1016", "1018", "101a", "101c", "101e", "a2d3"})
 
 
 def gpus_seen(log: PastLog) -> dict[str, Line]:

@@ -1,13 +1,14 @@
 """Counters of network ports and of TCP.
 
-Files stay open, so that a reading costs one system call per file.
+Files stay open, so that a reading costs one system call per file. `link_counters` joins them with
+those of GPUs into samples of all links.
 """
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from busbw.core.counters import Owner, at
+from busbw.core.counters import Owner, counters_of
 from busbw.core.telemetry import TCP
 from busbw.host.interfaces import NET, NOT_A_PORT, number
 from busbw.host.nic import RDMA
@@ -110,7 +111,7 @@ def _rdma(source: Source, base: str, opened: ExitStack) -> list[tuple[str, Follo
     """The counters of the RDMA port at `base` that its driver has."""
     files = (
         (counter.name, follow(source, f"{base}/{counter.source}", opened))
-        for counter in at(Owner.RDMA)
+        for counter in counters_of(Owner.RDMA)
     )
     return [(key, file) for key, file in files if file is not None]
 
@@ -139,7 +140,7 @@ class Tcp:
     """TCP's counters of this process's network namespace; `reason` says why some cannot be read."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
-        files = dict.fromkeys(counter.source for counter in at(Owner.TCP))
+        files = dict.fromkeys(counter.source for counter in counters_of(Owner.TCP))
         followed = [follow(source, path, opened) for path in files]
         self._files = [file for file in followed if file is not None]
         self.reason = ""
@@ -153,7 +154,7 @@ class Tcp:
             values |= snmp(file() or b"")
         return {
             counter.name: values[counter.name]
-            for counter in at(Owner.TCP)
+            for counter in counters_of(Owner.TCP)
             if counter.name in values
         }
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from busbw.check.measuring import measured
+from busbw.check.load.measurement import run_measurement
 from busbw.host.limited import within
 from busbw.host.source import Live, Reading, Source
 
@@ -28,7 +28,7 @@ while True:
 
 
 class GivenUp(Exception):
-    """What makes the parent give its child up."""
+    """The reason for the parent to abandon its child."""
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def measure(source: Source) -> Reading:
 
 
 def run() -> str:
-    return str(measured("stubborn", 1, 600, int, what="it"))
+    return str(run_measurement("stubborn", 1, 600, int, what="it"))
 
 
 def give_up(_number: int, _frame: object) -> NoReturn:
     raise GivenUp
 
 
-def after_the_start(alive: int, then: Callable[[], None]) -> None:
-    """Call `then` when the program and its child run."""
+def after_the_start(alive: int, action: Callable[[], None]) -> None:
+    """Call `action` when the program and its child run."""
 
     def wait() -> None:
         select.select([alive], [], [], 60)
-        then()
+        action()
 
     Thread(target=wait, daemon=True).start()
 
@@ -72,7 +72,7 @@ def ended(alive: int) -> bool:
     return bool(select.select([alive], [], [], 5)[0]) and os.read(alive, 1) == b""
 
 
-def test_nothing_is_left_of_a_measurement_that_is_given_up(
+def test_nothing_is_left_of_an_abandoned_measurement(
     alive: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.signal(signal.SIGALRM, give_up)
@@ -90,25 +90,30 @@ def test_nothing_is_left_of_a_measurement_whose_parent_crashes(alive: int) -> No
         after_the_start(alive, lambda: os.kill(os.getpid(), signal.SIGKILL))
         return run()
 
-    said = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
-    assert said == "load: the process that read it ended with SIGKILL"
+    reason = within(lambda source: source.call("load", crash), Live(), limit_s=600).reason
+    assert reason == "load: the process that read it ended with SIGKILL"
     assert ended(alive)
 
 
 def test_a_measurement_that_does_not_end_is_killed_at_its_limit(alive: int) -> None:
-    assert measured("stubborn", 1, 0.0, int, what="the test") == "the test did not end within 0 s"
+    assert (
+        run_measurement("stubborn", 1, 0.0, int, what="the test")
+        == "the test did not end within 0 s"
+    )
     os.set_blocking(alive, True)
     assert os.read(alive, 100) in (b"", b"started"), "whether or not it had started"
     assert os.read(alive, 1) == b""
 
 
-def test_a_measurement_that_fails_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_measurement_reports_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "failing.py").write_text(
         "import sys; print('7' if sys.argv[1] == '1.5' else 'no answer'); sys.exit('\\nno GPU\\n')"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert measured("failing", 1.5, 60, int, what="the test") == 7
+    assert run_measurement("failing", 1.5, 60, int, what="the test") == 7
     assert (
-        measured("failing", 2, 60, int, what="the test")
+        run_measurement("failing", 2, 60, int, what="the test")
         == "the test ended with exit code 1: no GPU"
     )

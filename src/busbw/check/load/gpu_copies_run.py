@@ -1,4 +1,6 @@
-"""`python -m busbw.check.load_run SECONDS` prints what each GPU does under load, as JSON of a Load.
+"""What each GPU does under load.
+
+`python -m busbw.check.load.gpu_copies_run SECONDS` prints a Load as JSON.
 
 GPUs run one at a time: GPUs under one PCIe switch share its uplink, and GPUs of a socket share its
 memory. With all at once, the shared link would hide a slow one.
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check.load import Copies, GpuLoad, Load
+from busbw.check.load.gpu_copies import Copies, GpuLoad, Load
 from busbw.core.errors import BusbwError
 from busbw.engines.cuda_kernels import HostCopies
 from busbw.engines.cuda_runtime import Gpu, device_count
@@ -21,10 +23,11 @@ from busbw.host.settings import cpu_set
 from busbw.host.source import Unavailable
 
 WARM_UP_S = 0.5  # until an idle link and clock speed up
+ALLOWED_CPUS = os.sched_getaffinity(0)
 DIRECTIONS = {"to the GPU": True, "from the GPU": False}
 
 
-def load(seconds: float) -> Load:
+def measure_gpus(seconds: float) -> Load:
     """Half of `seconds` in each direction for each GPU that this process may use."""
     try:
         return Load(tuple(_gpu(Gpu(index), seconds / 2) for index in range(device_count())))
@@ -33,7 +36,7 @@ def load(seconds: float) -> Load:
 
 
 def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
-    _near(f"{gpu.bus}.0")
+    _run_near(f"{gpu.bus}.0")
     with closing(HostCopies(gpu)) as copies, closing(Sampler(gpu.bus)) as sampler:
         done = []
         for direction, to_device in DIRECTIONS.items():
@@ -54,14 +57,12 @@ def _gpu(gpu: Gpu, seconds: float) -> GpuLoad:
         )
 
 
-def _near(bus_id: str) -> None:
+def _run_near(bus_id: str) -> None:
     """Run on the CPUs near the GPU, if allowed, so that the pinned memory is there too."""
     with suppress(OSError):
-        local = cpu_set(Path(f"{at(bus_id)}/local_cpulist").read_text().strip()) & ALLOWED
-        os.sched_setaffinity(0, local or ALLOWED)
+        local = cpu_set(Path(f"{at(bus_id)}/local_cpulist").read_text().strip()) & ALLOWED_CPUS
+        os.sched_setaffinity(0, local or ALLOWED_CPUS)
 
-
-ALLOWED = os.sched_getaffinity(0)
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(load(float(sys.argv[1]))).decode())
+    sys.stdout.write(msgspec.json.encode(measure_gpus(float(sys.argv[1]))).decode())

@@ -1,0 +1,1 @@
+"""`busbw check trend`: how the error counts of links grew between snapshots."""

@@ -1,0 +1,72 @@
+"""The report of `busbw check trend` as text."""
+
+from busbw.check.trend.outliers import FALSE_ALARM_CHANCE
+from busbw.check.trend.types import Growth, OutlierLink, TrendReport
+from busbw.core.sizes import counted
+from busbw.ui.columns import Column, aligned, wrapped
+
+MAX_COUNTER_LINES = 20  # lines of other counters
+HOURS_A_DAY = 24
+
+
+def _growth_text(growth: Growth) -> str:
+    return f"{'at least ' if growth.at_least else ''}{growth.by:,}"
+
+
+COLUMNS = (
+    Column(title="host", value=lambda growth: growth.host, left=True),
+    Column(title="link", value=lambda growth: growth.link, left=True),
+    Column(title="counter", value=lambda growth: growth.counter, left=True),
+    Column(title="grew by", value=_growth_text),
+    Column(title="periods", value=lambda growth: f"{growth.grown} of {growth.periods}"),
+)
+
+
+def text(report: TrendReport, width: int | None = None) -> str:
+    """The links that differ, then the other counters that grew."""
+    links = ", ".join(counted(count, kind) for kind, count in sorted(report.links.items()))
+    hosts = counted(len(report.hosts), "host")
+    head = f"{hosts}, {_span_text(report.hours)}: {links or 'no link'}\n"
+    odd = "".join(map(_warning, report.odd)) or _text_without_odd(report)
+    named = {_place(odd_link.growth) for odd_link in report.odd}
+    others = [growth for growth in report.grown if _place(growth) not in named]
+    table, more = "", ""
+    if others:
+        table = f"\nother counters that grew\n{aligned(COLUMNS, others[:MAX_COUNTER_LINES], width)}"
+    if len(others) > MAX_COUNTER_LINES:
+        more = f"... {len(others) - MAX_COUNTER_LINES} more: --format json has them all\n"
+    reasons = "".join(f"UNKNOWN {host}: {reason}\n" for host, reason in report.reasons.items())
+    return wrapped(head + odd, width) + table + more + wrapped(reasons, width)
+
+
+def _place(growth: Growth) -> tuple[str, str, str]:
+    return growth.host, growth.link, growth.counter
+
+
+def _text_without_odd(report: TrendReport) -> str:
+    if not report.links:
+        return "UNKNOWN no error counter of a link could be compared\n"
+    if report.grown:
+        return "PASS    no link differs from the others\n"
+    return "PASS    no error counter of a link grew\n"
+
+
+def _warning(odd: OutlierLink) -> str:
+    growth = odd.growth
+    others = f"none of the {odd.others} others did"
+    if odd.others_by:
+        others = f"the {odd.others} others by {odd.others_by:,} in all, {odd.others_most:,} at most"
+    chance = "below 1e-12" if odd.chance < 1e-12 else f"at most {odd.chance:.1e}"
+    grew = f"{growth.counter} grew by {_growth_text(growth)} in {growth.hours:.1f} h"
+    periods = f"{growth.grown} of {counted(growth.periods, 'period')}"
+    limit = f"limit {FALSE_ALARM_CHANCE:g}"
+    return (
+        f"WARN    {growth.host} {growth.link} differs from the others: {grew}, {others}\n"
+        f"        seen: in {periods}; chance if all links were alike {chance}, {limit}\n"
+        f"        fix: drain the host, reseat or reset this link,"
+        " and take another snapshot; a single burst may not recur\n"
+    )
+
+
+def _span_text(hours: float) -> str:
+    return f"{hours / HOURS_A_DAY:.1f} days" if hours >= 2 * HOURS_A_DAY else f"{hours:.1f} hours"

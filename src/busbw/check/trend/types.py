@@ -1,0 +1,51 @@
+"""Types of the report on how error counts grew between snapshots."""
+
+import msgspec
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one error counter of one link grew between a host's first and last snapshot.
+
+    These are `hours` apart. It grew by `by` in all, in `grown` of the `periods` between two
+    snapshots. `at_least` says that the counter was reset or is saturated, so it may be more.
+    """
+
+    host: str
+    kind: str  # NVLink, port or PCIe
+    link: str
+    counter: str
+    by: int
+    hours: float
+    grown: int = 0
+    periods: int = 1
+    at_least: bool = False
+
+
+class OutlierLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that differs from the `others` of its kind.
+
+    Their counters grew by `others_by` in all, and the one that grew most by `others_most`. `chance`
+    is an upper bound for the chance that a link like the others grows as much, times the number of
+    links.
+    """
+
+    growth: Growth
+    others: int
+    others_by: int
+    others_most: int
+    chance: float
+
+
+class TrendReport(msgspec.Struct, tag="busbw.trend/1", tag_field="schema", kw_only=True):
+    """The report on all hosts.
+
+    `links` is the number of links compared, by kind. `grown` are the counters that grew. `reasons`
+    say by host why it could not be compared.
+    """
+
+    hosts: list[str]
+    hours: float
+    links: dict[str, int]
+    odd: list[OutlierLink]
+    grown: list[Growth]
+    reasons: dict[str, str] = {}
