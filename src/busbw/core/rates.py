@@ -11,10 +11,9 @@ from busbw.core.errors import UsageError
 FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BITS_A_BYTE = 8
 BUSBW_EXAMPLE, LINK_EXAMPLE = "450GB/s", "400Gbit/s"
-_RATE = re.compile(
-    r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?)(?:(bit)(?:/s)?|(b)/s)\s*", re.ASCII | re.IGNORECASE
-)
-_NUMBER = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
+# Not compiled here, but where they are used: every start imports this module.
+_NUMBER = r"\d+\.?\d*|\.\d+"
+_RATE = rf"\s*({_NUMBER})\s*([kmgt]?)(?:(bit)(?:/s)?|(b)/s)\s*"
 
 
 def parse_rate(text: str, option: str, example: str = BUSBW_EXAMPLE) -> float:
@@ -23,7 +22,7 @@ def parse_rate(text: str, option: str, example: str = BUSBW_EXAMPLE) -> float:
     UsageError for other text, for a number without a unit, for `Gb/s`, which may mean either unit,
     and for 0. Its hint shows `example`.
     """
-    match = _RATE.fullmatch(text)
+    match = re.fullmatch(_RATE, text, re.ASCII | re.IGNORECASE)
     if match is None:
         raise _no_rate(text, option, example)
     number, prefix, is_bits, byte = match.groups()
@@ -43,7 +42,7 @@ def parse_rate(text: str, option: str, example: str = BUSBW_EXAMPLE) -> float:
 
 def _no_rate(text: str, option: str, example: str) -> UsageError:
     number = text.strip()
-    if _NUMBER.fullmatch(number):
+    if re.fullmatch(_NUMBER, number, re.ASCII):
         unit = example.lstrip("0123456789.")
         return UsageError(
             f"{option} {text}: a rate needs its unit", f"write it like {option} {number}{unit}"

@@ -5,9 +5,9 @@ that of `busbw check config` and of the reference page.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 CONFIG_VARIABLE = "BUSBW_CONFIG"  # names a file in place of those that are looked for
 FILE_NAME = "busbw.toml"
@@ -25,8 +25,7 @@ class Kind(Enum):
     SECONDS = "a number of seconds"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting. It is the default of the parameter `parameter` of the `commands`, where that
     parameter is the option `option`; of none if `commands` is empty.
     """

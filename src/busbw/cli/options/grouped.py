@@ -10,7 +10,7 @@ from busbw.cli.options.groups import Groups
 
 PLAIN, OTHERS = "Options", "Other options"
 NAMES_WIDTH = 30  # longer names stand on a line of their own
-_UNDERSCORE = re.compile(r", --\w*_\w+")  # nccl-tests' spelling, which the manual page has
+_UNDERSCORE = r", --\w*_\w+"  # nccl-tests' spelling, which the manual page has
 _RANGE = " RANGE"  # click's word after the type of a number with bounds, which the help states
 
 Record = tuple[str, str]  # the names of an option, and its help
@@ -28,7 +28,7 @@ class GroupedCommand(click.Command):
         of a group.
         """
         found = [
-            (heading, [(_UNDERSCORE.sub("", names), text) for names, text in records])
+            (heading, [(re.sub(_UNDERSCORE, "", names), text) for names, text in records])
             for heading, records in sections(self, ctx)
         ]
         lengths = [len(names) for _, records in found for names, _ in records]
