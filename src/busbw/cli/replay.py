@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.options import groups
-from busbw.cli.options import shared as shared
+from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
