@@ -23,12 +23,12 @@ SIM = "sim"
 WHERE = ("hosts", "hostfile")
 # Parameters that describe another place or purpose than hosts do: where one is given, the hosts of
 # a setting are not meant.
-_NOT_ON_HOSTS = ("slurm", "files", "load_s", "since", "learn", "save", "result")
+_NOT_WITH_HOSTS = ("slurm", "files", "load_s", "since", "learn", "save")
 # Formats of `busbw check` that hosts have; the others are of one machine.
 _FORMATS_OF_HOSTS = ("table", "json")
 _INSTEAD = {
-    "hosts": _NOT_ON_HOSTS,
-    "hostfile": _NOT_ON_HOSTS,
+    "hosts": _NOT_WITH_HOSTS,
+    "hostfile": _NOT_WITH_HOSTS,
     "system": ("topo",),
     "nics": ("topo",),
 }
