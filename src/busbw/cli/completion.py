@@ -164,7 +164,6 @@ FILES = (
     "directory",
     "folder",
     "db",
-    "result",
     "html",
     "key",
     "token_file",
