@@ -15,6 +15,7 @@ HOW_TO = {
     "Several hosts": [
         "several-hosts",
         "settings",
+        "deploy-to-many-nodes",
         "slurm",
         "kubernetes",
         "lab",

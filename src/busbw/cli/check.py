@@ -18,7 +18,6 @@ from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
     chosen_checks,
-    given_hosts,
     known,
     matching_files,
     refuse_before_subcommand,
@@ -36,6 +35,7 @@ from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
+from busbw.launch.hostfile import given_hosts
 
 LAYERS = [layer.value for layer in Layer]
 
@@ -76,10 +76,14 @@ LAYERS = [layer.value for layer in Layer]
     default="",
     callback=not_empty,
     metavar="HOSTS",
-    help="check these hosts over ssh and compare them: h1,h2",
+    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
 )
 @click.option(
-    "--hostfile", default="", callback=not_empty, metavar="FILE", help="file with one host per line"
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    metavar="FILE",
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
 )
 @click.option(
     "--limit",

@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
 
 _STARTS_RANKS = ("run", "train", "plan", "tune", "replay")
-_NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job")
+_NAMES_HOSTS = (*_STARTS_RANKS, "link", "check", "check launch", "check job", "deploy")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(

@@ -39,10 +39,13 @@ start_options = options(
         default="",
         callback=not_empty,
         metavar="HOSTS",
-        help="hosts and ranks on each: h1:8,h2:8",
+        help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
     ),
     click.option(
-        "--hostfile", type=File(), metavar="FILE", help="file with one host per line: `h1 slots=8`"
+        "--hostfile",
+        type=File(),
+        metavar="FILE",
+        help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
     ),
     click.option(
         "--ifname",
