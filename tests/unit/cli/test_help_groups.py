@@ -23,6 +23,14 @@ def commands() -> Iterator[tuple[str, click.Command]]:
             yield from ((f"{name} {part}", one) for part, one in command.commands.items())
 
 
+def context_of(name: str) -> click.Context:
+    """The context of a command in a terminal of 80 columns."""
+    command = ALL[name]
+    return click.Context(
+        command, info_name=f"busbw {name}", terminal_width=COLUMNS, **command.context_settings
+    )
+
+
 ALL = dict(commands())
 GROUPED = {name: one for name, one in ALL.items() if isinstance(one, GroupedCommand)}
 
@@ -41,14 +49,13 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     names = {one.name for one in options}
     assert listed.keys() <= names
     assert names - listed.keys() <= OF_EVERY_COMMAND
-    *_, (heading, others) = sections(command, click.Context(command))
+    *_, (heading, others) = sections(command, context_of(name))
     assert heading == OTHERS
-    assert others[-1][0].endswith("--help")
+    assert others[-1][0] == "-h, --help"
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_help_fits_a_terminal(name: str) -> None:
-    context = click.Context(ALL[name], info_name=f"busbw {name}", terminal_width=COLUMNS)
-    help_text = ALL[name].get_help(context)
+    help_text = ALL[name].get_help(context_of(name))
     assert [line for line in help_text.splitlines() if len(line) > COLUMNS] == []
     assert "Examples:" in help_text
