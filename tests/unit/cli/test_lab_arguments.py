@@ -108,7 +108,8 @@ def test_a_made_lab_is_printed_with_the_commands_that_use_it():
         "lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
         "reach each other by ssh: h1, h2",
         "",
-        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -b 1K -e 16M -f 4",
+        "link   busbw lab exec h1 -- busbw link --hosts h1,h2",
         "end    busbw lab down",
     ]
 
