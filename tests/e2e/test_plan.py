@@ -9,7 +9,7 @@ from busbw.cli.main import guarded
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
-SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "1", "--rounds", "1")
+SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "--rounds", "1")
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         " BUSBW_PLUGIN=/none.so: no such file" in done.err
     )
     assert "note: busbw could not be measured: " in done.err
-    assert guarded(["show", str(tmp_path / "p.json")]) == 0
+    assert guarded(["show", str(tmp_path / "p.json"), "--wide"]) == 0
     assert capsys.readouterr().out == done.out
 
 

@@ -50,7 +50,7 @@ def described(result: TrainResult) -> str:
         f"# batch {spec.batch_size} x {spec.sequence} ="
         f" {spec.batch_size * spec.sequence:,} tokens a step and rank, bf16,"
         f" {activations}{sharded}{capped};"
-        f" {spec.iters * spec.batches} steps after {spec.warmup} of warm-up\n"
+        f" {spec.iters * spec.steps} steps after {spec.warmup} of warm-up\n"
     )
 
 
