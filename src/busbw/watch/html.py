@@ -250,10 +250,10 @@ def _figure(
 
 
 def _tick(value: float) -> str:
-    """`0.00006`, `12.5`, `2e+06`: at most eight characters."""
-    if value >= 1e5:
+    """`0.00006`, `12.5`, `2e+06`: short enough for the margin."""
+    if value >= 1e5 or 0 < value < 1e-5:
         return f"{value:.3g}"
-    return f"{value:.6f}".rstrip("0").rstrip(".")
+    return f"{value:.5f}".rstrip("0").rstrip(".")
 
 
 def _marks(marked: Sequence[Event]) -> list[Mark]:
