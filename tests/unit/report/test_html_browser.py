@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nodes_and_watches import node_snapshots, watched_lines
 
+from busbw.check.types import CheckReport, ClusterReport
 from busbw.cli.main import guarded
+from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.report.page import page
 from busbw.report.read import read
@@ -142,10 +145,15 @@ def test_pages_of_other_files_fit_their_windows(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes"
     nodes.mkdir()
     node_snapshots(nodes, 9)
+    checked = tmp_path / "check.json"
+    long = CheckReport(host="h" * 200, verdict=Verdict.FAIL, source="s" * 200)
+    cluster = ClusterReport(differences=[], nodes=[long, long], silent={"x" * 200: "y" * 200})
+    checked.write_bytes(msgspec.json.encode(cluster))
     benchmarks = BENCHMARK.parent
     files = [
         watch,
         nodes,
+        checked,
         benchmarks / "plan_2xh200_202611/gpt2.json",
         benchmarks / "offload_1xh100_202611/plan_8b.json",
         benchmarks / "offload_1xh100_202611/train_3b.json",
