@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from busbw.check.alike import Said, merged_text, pattern
+from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.types import MISSING, ClusterReport, Difference
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -74,7 +74,7 @@ def _difference_line(difference: Difference) -> str:
 def odd_text(difference: Difference) -> str:
     """Each value with its hosts; the range of the values if nearly each host has its own."""
     hosts = [host for named in difference.odd.values() for host in named]
-    values = [Said("", value) for value in difference.odd]
+    values = [HostText("", value) for value in difference.odd]
     own = len(values) > _MAX_VALUES and 2 * len(values) > len(hosts)
     if own and len(set(map(pattern, values))) == 1:
         return f"{merged_text(values)} ({len(values)} values) on {fold(hosts)}"

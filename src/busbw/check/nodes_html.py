@@ -152,14 +152,14 @@ def node_parts(report: CheckReport, unlike: Unlike) -> Iterator[Element | None]:
 
 
 def _finding_line(finding: Checked) -> list[str | Element]:
-    seen = [
+    evidence_texts = [
         f"{evidence.where}: {evidence.seen}"
         + (f", expected {evidence.expected}" if evidence.expected else "")
         for evidence in finding.evidence[:MAX_EVIDENCE]
     ]
     verdict = tag("span", grade(finding), class_=f"v-{finding.verdict.value}")
     check = f"{finding.id} {finding.name}"
-    return [check, verdict, headline(finding), "; ".join(seen), finding.fix]
+    return [check, verdict, headline(finding), "; ".join(evidence_texts), finding.fix]
 
 
 def _others(report: CheckReport) -> Iterator[Element]:

@@ -82,15 +82,15 @@ def parts(intervals: Sequence[WatchInterval], prefix: str) -> list[Element]:
 
 def _host_parts(host: HostWatch, prefix: str, level: str) -> Iterator[Element]:
     yield tag("p", _span(host), class_="note")
-    found, rises = host.indications, host.errors
-    if found:
+    indications, rises = host.indications, host.errors
+    if indications:
         yield section(
-            "Findings", column_table(_finding_columns(host), found, "Findings"), level=level
+            "Findings", column_table(_finding_columns(host), indications, "Findings"), level=level
         )
     if rises:
         table = column_table(_error_columns(host), rises, "Counters of errors that rose")
         yield section("Counters of errors that rose", table, level=level)
-    elif not found:
+    elif not indications:
         yield tag("p", "No counter of errors rose.")
     if len(host.intervals) > 1:
         figures = list(_figures(host, prefix))

@@ -96,36 +96,36 @@ class HostWatch:
     @cached_property
     def errors(self) -> list[Error]:
         """Every counter of loss, faults or congestion that rose, faults first."""
-        found: dict[tuple[str, str], Error] = {}
+        by_key: dict[tuple[str, str], Error] = {}
         for watched, at_s in zip(self.intervals, self.times, strict=True):
             for subject, counters in _counters(watched):
                 for name, per_s in counters.items():
                     counter = BY_NAME.get(name)
                     if counter is None or counter.kind not in ERRORS or not 0 < per_s < LARGEST:
                         continue
-                    error = found.setdefault((subject, name), Error(subject, counter, at_s, at_s))
+                    error = by_key.setdefault((subject, name), Error(subject, counter, at_s, at_s))
                     error.last_s = at_s
                     error.increase += per_s * watched.seconds
                     error.most = max(error.most, per_s)
-        return sorted(found.values(), key=lambda error: ERRORS.index(error.counter.kind))
+        return sorted(by_key.values(), key=lambda error: ERRORS.index(error.counter.kind))
 
     @cached_property
     def indications(self) -> list[Indication]:
         """Each pattern of counters that was found, failures first."""
-        found: dict[tuple[str, str], Indication] = {}
+        by_key: dict[tuple[str, str], Indication] = {}
         for watched, at_s in zip(self.intervals, self.times, strict=True):
             for finding in watched.said:
                 key = (finding.link, finding.pattern)
-                one = found.setdefault(key, Indication(finding, at_s, at_s))
-                one.last_s = at_s
-                one.intervals += 1
-        return sorted(found.values(), key=lambda one: one.finding.verdict is not Verdict.FAIL)
+                indication = by_key.setdefault(key, Indication(finding, at_s, at_s))
+                indication.last_s = at_s
+                indication.intervals += 1
+        return sorted(by_key.values(), key=lambda shown: shown.finding.verdict is not Verdict.FAIL)
 
     @cached_property
     def idle(self) -> list[str]:
         """The links without a value above 0 and without an error."""
         failed = {error.subject for error in self.errors}
-        failed |= {one.finding.link for one in self.indications}
+        failed |= {indication.finding.link for indication in self.indications}
         return [
             link
             for link, flows in self.flows.items()
@@ -196,15 +196,15 @@ def events(host: HostWatch, links: Sequence[str]) -> list[Event]:
     """The findings on these links; where there is none, their counters of faults and losses that
     rose.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for at, (watched, at_s) in enumerate(zip(host.intervals, host.times, strict=True)):
         texts: dict[str, list[str]] = {}
         for finding in watched.said:
             texts.setdefault(finding.link, []).append(f"{finding.pattern}, {finding.seen}")
         for link in links:
             shown = texts.get(link) or _risen(host.flows[link][at])
-            found += [(at_s, f"{link}: {text}") for text in shown]
-    return found
+            events += [(at_s, f"{link}: {text}") for text in shown]
+    return events
 
 
 def _risen(flow: Flow | None) -> Iterator[str]:
