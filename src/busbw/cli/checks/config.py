@@ -120,6 +120,6 @@ def _misspelt(environment: Iterable[str]) -> list[str]:
     for name in sorted(environment):
         if name.startswith("BUSBW_") and name not in known:
             close = get_close_matches(name, known, n=1, cutoff=CLOSE)
-            for known_name in close:
-                notes.append(f"note: busbw does not read {name}; did you mean {known_name}?")
+            if close:
+                notes.append(f"note: busbw does not read {name}; did you mean {close[0]}?")
     return notes
