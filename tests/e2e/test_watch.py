@@ -115,7 +115,7 @@ def test_metrics_are_served_while_it_watches():
     ]
     assert samples[1] > samples[0]
     names = {family.name for family in parser.text_string_to_metric_families(pages[1])}
-    assert "node_network_receive_bytes" in names
+    assert "busbw_network_receive_bytes" in names
 
 
 @contextlib.contextmanager
@@ -182,11 +182,11 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
         (["--interval", "soon"], "--interval soon: must be"),
         (["--port", "not-there"], "--port not-there: no such port here"),
         (
-            ["--listen", "0.0.0.0:9400"],
-            "--listen 0.0.0.0:9400: other hosts could read the counters",
+            ["--listen", "0.0.0.0:28729"],
+            "--listen 0.0.0.0:28729: other hosts could read the counters",
         ),
         (
-            ["--listen", "9400", "--token-file", "none"],
+            ["--listen", "28729", "--token-file", "none"],
             "--token-file none: No such file or directory",
         ),
     ],

@@ -1,44 +1,75 @@
 """What `busbw check` prints for one machine or several, and its exit code."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from busbw.check import rdma_qos_check
+from busbw.check import metrics, rdma_qos_check
 from busbw.check import text as view
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.measure.record import check_writable, save
 
-FORMATS = ("table", "json", "rdma_qos_check")
+TABLE, JSON, QOS, PROMETHEUS = "table", "json", "rdma_qos_check", "prometheus"
+FORMATS = (TABLE, JSON, QOS, PROMETHEUS)
 NAGIOS_WORST_LAST = (0, 1, 3, 2)
+
+
+def check_output(file: str, *, other: bool) -> None:
+    """UsageError if --output FILE could not be written, or if the command line asks for `other`
+    output, which goes to stdout.
+    """
+    if file and other:
+        raise UsageError(
+            f"--output {file}: --list and --learn print to stdout",
+            "redirect it: busbw check --learn > node.toml",
+        )
+    if file:
+        check_writable(Path(file), what=f"--output {file}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """How to print. If `fail_on` is WARN, a warning counts as a failure."""
+    """How to print. If `fail_on` is WARN, a warning counts as a failure.
+
+    `file` is the file that has the output instead of stdout; '' for stdout.
+    """
 
     format_name: str
     everything: bool
     brief: bool
     fail_on: Verdict
+    file: str = ""
 
     def print_one(self, report: CheckReport) -> int:
         """Print the report of a machine; returns the exit code."""
         report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
             code, line = view.brief(report, self.fail_on)
-            answer(line)
+            self._print(line)
             return code
-        if self.format_name == "json":
-            _print_json(report)
-        elif self.format_name == "rdma_qos_check":
-            answer(rdma_qos_check.text(report))
-        else:
-            answer(view.text(report, width(), everything=self.everything))
+        self._print(self._text_of_one(report))
         return int(exit_code(report.verdict))
+
+    def _text_of_one(self, report: CheckReport) -> str:
+        if self.format_name == JSON:
+            return _json(report)
+        if self.format_name == QOS:
+            return rdma_qos_check.text(report)
+        if self.format_name == PROMETHEUS:
+            return metrics.machine_text(report)
+        return view.text(report, width(), everything=self.everything)
+
+    def _print(self, text: str) -> None:
+        """Print the text, or replace the file with it at once; others can read the file."""
+        if self.file:
+            save(text.encode(), Path(self.file), "name a file that you can write", shared=True)
+        else:
+            answer(text)
 
     def print_several(self, cluster: ClusterReport) -> int:
         """Print the reports of several machines, and what differs between them; returns the exit
@@ -48,16 +79,20 @@ class Output:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
             return self._print_lines(cluster)
-        if self.format_name == "rdma_qos_check":
+        self._print(self._text_of_several(cluster))
+        return int(exit_code(_verdict(cluster)))
+
+    def _text_of_several(self, cluster: ClusterReport) -> str:
+        if self.format_name == QOS:
             raise UsageError(
                 "--format rdma_qos_check is for one machine",
                 "use it without --hosts and with one --from",
             )
-        if self.format_name == "json":
-            _print_json(cluster)
-        else:
-            answer(view.cluster_text(cluster, width(), everything=self.everything))
-        return int(exit_code(_verdict(cluster)))
+        if self.format_name == JSON:
+            return _json(cluster)
+        if self.format_name == PROMETHEUS:
+            return metrics.cluster_text(cluster)
+        return view.cluster_text(cluster, width(), everything=self.everything)
 
     def _print_lines(self, cluster: ClusterReport) -> int:
         """Print a line for each machine; returns the exit code of the worst."""
@@ -66,12 +101,12 @@ class Output:
             lines.append(view.brief_without(host, reason, Verdict.FAIL))
         for file, reason in cluster.unreadable.items():
             lines.append(view.brief_without(file, reason, Verdict.UNKNOWN))
-        answer("".join(line for _, line in lines))
+        self._print("".join(line for _, line in lines))
         return max((code for code, _ in lines), key=NAGIOS_WORST_LAST.index, default=3)
 
 
-def _print_json(report: CheckReport | ClusterReport) -> None:
-    answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+def _json(report: CheckReport | ClusterReport) -> str:
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
 def _verdict(cluster: ClusterReport) -> Verdict:
