@@ -28,6 +28,7 @@ HOW_TO = {
         "check-a-cluster",
         "test-links",
         "watch-a-network",
+        "monitor-with-prometheus",
         "how-fast-should-my-cluster-be",
     ],
     "training": [

@@ -51,7 +51,9 @@ def cluster_text(cluster: ClusterReport) -> str:
             different.update(hosts)
     for host, report in zip(_distinct_names(cluster.nodes), cluster.nodes, strict=True):
         _add_report(page, host, report)
-        _add(page, DIFFERENT, different[report.host], host)
+        # Of hosts of one name, a difference names the snapshot.
+        count = different[report.host] + different[report.source]
+        _add(page, DIFFERENT, count, host)
     for host in (*cluster.silent, *cluster.unreadable):
         _add(page, ANSWERED, 0, host)
     return page.text()
