@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from busbw.check.types import GRADES, Checked, CheckReport, ClusterReport, grade
+from busbw.check.types import GRADES, Checked, CheckReport, ClusterReport, grade, node_names
 from busbw.core.finding import Verdict
 from busbw.ui.metric_text import GAUGE, Labels, MetricText
 
@@ -51,23 +51,19 @@ def cluster_text(cluster: ClusterReport) -> str:
             different.update(hosts)
     for host, report in zip(_distinct_names(cluster.nodes), cluster.nodes, strict=True):
         _add_report(page, host, report)
-        # Of hosts of one name, a difference names the snapshot.
-        count = different[report.host] + different[report.source]
-        _add(page, DIFFERENT, count, host)
+        _add(page, DIFFERENT, different[host], host)
     for host in (*cluster.silent, *cluster.unreadable):
         _add(page, ANSWERED, 0, host)
     return page.text()
 
 
 def _distinct_names(reports: Sequence[CheckReport]) -> list[str]:
-    """The hosts' names; hosts of one name are told apart by the snapshot, or by a number."""
-    total = Counter(report.host for report in reports)
-    before: Counter[str] = Counter()
+    """What to call each node; a number follows the name of a second host of one name."""
+    count: Counter[str] = Counter()
     names = []
-    for report in reports:
-        before[report.host] += 1
-        other = report.source or str(before[report.host])
-        names.append(report.host if total[report.host] == 1 else f"{report.host} ({other})")
+    for name in node_names(reports):
+        count[name] += 1
+        names.append(name if count[name] == 1 else f"{name} ({count[name]})")
     return names
 
 

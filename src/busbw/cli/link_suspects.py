@@ -11,7 +11,7 @@ from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
-from busbw.link.suspects import SLOW_SHARE as SLOW
+from busbw.link.suspects import SLOW_SHARE
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 
@@ -92,7 +92,7 @@ class Search:
             if outcome.spread is not None:
                 reason = f"runs over the same hosts differ by {100 * outcome.spread:.0f} %"
             doubts.append(
-                f"{reason}: a host at {100 * SLOW:.0f} % of the usual rate would not be seen"
+                f"{reason}: a host at {100 * SLOW_SHARE:.0f} % of the usual rate would not be seen"
             )
         return doubts
 

@@ -30,7 +30,7 @@ from busbw.train import plan_text
 from busbw.train import transports as transport_table
 from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
-from busbw.train.names import require_model as known
+from busbw.train.names import require_model
 from busbw.train.plan_rounds import Planner, defaults
 from busbw.train.plan_types import PlanSpec
 from busbw.train.types import TrainSpec
@@ -162,7 +162,7 @@ def command(
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
     recommends one. Measures this machine's GPU, or takes its rates from options.
     """
-    states = take_states(known(model_name), fields)
+    states = take_states(require_model(model_name), fields)
     memory = plan_states.take_memory(fields, states)
     if states is not None and memory is not None:
         table = format_name == "table" and json_name != "-"
@@ -181,7 +181,7 @@ def command(
         engine="torch",
         program="busbw plan",
         argv=argv(),
-        training=TrainSpec(model=known(model_name), methods=names, iters=1, **fields),
+        training=TrainSpec(model=require_model(model_name), methods=names, iters=1, **fields),
         plan=PlanSpec(replays=replays, target=target),
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,

@@ -14,7 +14,7 @@ from promtool import promtool
 
 from busbw.check import metrics
 from busbw.check.snapshot import snapshot
-from busbw.check.types import Checked, CheckReport
+from busbw.check.types import Checked, CheckReport, ClusterReport
 from busbw.cli.main import guarded
 from busbw.core.finding import Verdict
 
@@ -79,15 +79,16 @@ def test_hosts_of_one_name_and_files_that_are_no_snapshot_are_told_apart(files, 
     _, text = checked_metrics(files, ["good", "again", "lost", "text"], capsys)
     samples = parsed(text)
     answered = {labels["host"]: value for labels, value in samples[metrics.ANSWERED]}
-    assert answered == {
-        f"gpu-1 ({files['good']})": 1,
-        f"gpu-1 ({files['again']})": 1,
-        "gpu-2": 1,
-        files["text"]: 0,
-    }
+    assert answered == {files["good"]: 1, files["again"]: 1, "gpu-2": 1, files["text"]: 0}
     different = {labels["host"]: value for labels, value in samples[metrics.DIFFERENT]}
     assert different["gpu-2"] > 0
-    assert different[f"gpu-1 ({files['good']})"] == 0
+    assert different[files["good"]] == 0
+
+
+def test_two_hosts_of_one_name_have_series_of_their_own():
+    reports = [CheckReport(host="gpu-1", at="2026-11-27T14:00:00+00:00") for _ in range(2)]
+    samples = parsed(metrics.cluster_text(ClusterReport(differences=[], nodes=reports)))
+    assert [labels["host"] for labels, _ in samples[metrics.TIME]] == ["gpu-1", "gpu-1 (2)"]
 
 
 @given(host=st.text(max_size=8), subject=st.text(max_size=8), at=st.text(max_size=8))

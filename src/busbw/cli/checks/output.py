@@ -6,17 +6,19 @@ from pathlib import Path
 import msgspec
 
 from busbw.check import metrics, rdma_qos_check
-from busbw.check import text as view
+from busbw.check.brief import brief, brief_cluster
+from busbw.check.cluster_text import cluster_text
+from busbw.check.groups import faults
+from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
 from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.measure.record import check_writable, save
 
 TABLE, JSON, QOS, PROMETHEUS = "table", "json", "rdma_qos_check", "prometheus"
 FORMATS = (TABLE, JSON, QOS, PROMETHEUS)
-NAGIOS_WORST_LAST = (0, 1, 3, 2)
 
 
 def check_output(file: str, *, other: bool) -> None:
@@ -49,7 +51,7 @@ class Output:
         """Print the report of a machine; returns the exit code."""
         report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
-            code, line = view.brief(report, self.fail_on)
+            code, line = brief(report, self.fail_on)
             self._print(line)
             return code
         self._print(self._text_of_one(report))
@@ -62,14 +64,7 @@ class Output:
             return rdma_qos_check.text(report)
         if self.format_name == PROMETHEUS:
             return metrics.machine_text(report)
-        return view.text(report, width(), everything=self.everything)
-
-    def _print(self, text: str) -> None:
-        """Print the text, or replace the file with it at once; others can read the file."""
-        if self.file:
-            save(text.encode(), Path(self.file), "name a file that you can write", shared=True)
-        else:
-            answer(text)
+        return text(report, width(), everything=self.everything)
 
     def print_several(self, cluster: ClusterReport) -> int:
         """Print the reports of several machines, and what differs between them; returns the exit
@@ -78,7 +73,9 @@ class Output:
         for report in cluster.nodes:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
-            return self._print_lines(cluster)
+            code, line = brief_cluster(cluster, _verdict(cluster), self.fail_on)
+            self._print(line)
+            return code
         self._print(self._text_of_several(cluster))
         return int(exit_code(_verdict(cluster)))
 
@@ -89,20 +86,19 @@ class Output:
                 "use it without --hosts and with one --from",
             )
         if self.format_name == JSON:
+            cluster.faults = faults(cluster.nodes)
             return _json(cluster)
         if self.format_name == PROMETHEUS:
             return metrics.cluster_text(cluster)
-        return view.cluster_text(cluster, width(), everything=self.everything)
+        lines = None if self.file else height()
+        return cluster_text(cluster, width(), lines, everything=self.everything)
 
-    def _print_lines(self, cluster: ClusterReport) -> int:
-        """Print a line for each machine; returns the exit code of the worst."""
-        lines = [view.brief(report, self.fail_on) for report in cluster.nodes]
-        for host, reason in cluster.silent.items():
-            lines.append(view.brief_without(host, reason, Verdict.FAIL))
-        for file, reason in cluster.unreadable.items():
-            lines.append(view.brief_without(file, reason, Verdict.UNKNOWN))
-        self._print("".join(line for _, line in lines))
-        return max((code for code, _ in lines), key=NAGIOS_WORST_LAST.index, default=3)
+    def _print(self, printed: str) -> None:
+        """Print the text, or replace the file with it at once; others can read the file."""
+        if self.file:
+            save(printed.encode(), Path(self.file), "name a file that you can write", shared=True)
+        else:
+            answer(printed)
 
 
 def _json(report: CheckReport | ClusterReport) -> str:

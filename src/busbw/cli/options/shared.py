@@ -9,8 +9,7 @@ import click
 from busbw.cli.options.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.launch.slurm import JobStep as Step
-from busbw.launch.slurm import split
+from busbw.launch.slurm import JobStep, split
 from busbw.pattern.replay.types import SCALES
 from busbw.train.types import PRECISIONS
 
@@ -174,7 +173,7 @@ def take_where(fields: dict[str, Any]) -> dict[str, Any]:
             "--slurm and --hosts both start the ranks",
             "leave out --hosts and --hostfile: Slurm chooses the nodes",
         )
-    step = Step(
+    step = JobStep(
         taken["ranks"],
         numbers["nodes"],
         numbers["ntasks_per_node"],

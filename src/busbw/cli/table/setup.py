@@ -142,7 +142,7 @@ ROWS = (
                 (
                     "a ConfigMap of Kubernetes",
                     "busbw manifest prometheus-rules"
-                    " | kubectl create configmap busbw --from-file=r.yml=/dev/stdin",
+                    " | kubectl create configmap rules --from-file=r.yml=/dev/stdin",
                 ),
             ),
             "prolog": (
