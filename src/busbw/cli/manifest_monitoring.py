@@ -1,5 +1,6 @@
 """`busbw manifest` for monitoring: systemd units, Prometheus' alert rules, Grafana's dashboard."""
 
+import contextlib
 import os
 import shlex
 import stat
@@ -15,6 +16,7 @@ from busbw.launch.manifest.systemd import Service
 from busbw.measure.record import check_writable, save
 from busbw.watch.exporter import DEFAULT_ADDRESS, address
 
+_LINE_BYTES = 4096
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -140,14 +142,26 @@ def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
 
 
 def _warn_if_private(program: Path) -> None:
-    """Say so if the user of busbw-watch.service could not start the program."""
-    for folder in program.parents:
-        if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
-            talk(
-                f"note: {program}: busbw-watch.service runs as a user that cannot enter {folder};"
-                " install busbw elsewhere, as in /opt/busbw, and give --program"
-            )
-            return
+    """Say so if the user of busbw-watch.service could not start the program, or the Python in its
+    first line.
+    """
+    for path in (program, _interpreter(program)):
+        for folder in path.resolve().parents:
+            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
+                talk(
+                    f"note: {path}: busbw-watch.service runs as a user that cannot enter {folder};"
+                    " install busbw and its Python elsewhere, and give --program"
+                )
+                return
+
+
+def _interpreter(program: Path) -> Path:
+    """The program in the first line of a script; the program itself if it is none."""
+    with contextlib.suppress(OSError), program.open("rb") as file:
+        first = file.readline(_LINE_BYTES).split()
+        if first and first[0].startswith(b"#!/"):
+            return Path(os.fsdecode(first[0][2:]))
+    return program
 
 
 COMMANDS = (rules_command, dashboard_command, systemd_command)

@@ -102,6 +102,11 @@ def test_a_program_that_the_service_could_not_start_is_named(tmp_path, capsys):
     private.mkdir(mode=0o700)
     assert guarded(["manifest", "systemd", "--program", f"{private}/bin/busbw"]) == 0
     assert f"runs as a user that cannot enter {private}" in capsys.readouterr().err
+    script = tmp_path / "busbw"
+    (private / "python").write_text("")
+    script.write_text(f"#!{private}/python\n")
+    assert guarded(["manifest", "systemd", "--program", str(script)]) == 0
+    assert f"{private}/python: busbw-watch.service runs as" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check", "--layr GPU"]])
