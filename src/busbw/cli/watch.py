@@ -93,8 +93,8 @@ class Interval(click.ParamType[float]):
     flag_value=DEFAULT_ADDRESS,
     metavar="[HOST:PORT]",
     help=(
-        "serve metrics to Prometheus, and print nothing unless --format is given  [HOST:PORT if it"
-        f" has no value: {DEFAULT_ADDRESS}]"
+        "serve metrics to Prometheus, and print nothing unless --format is given  [without a"
+        f" value: {DEFAULT_ADDRESS}]"
     ),
 )
 @click.option(
