@@ -18,7 +18,6 @@ from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
     chosen_checks,
-    given_hosts,
     known,
     matching_files,
     refuse_before_subcommand,
@@ -35,6 +34,7 @@ from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
+from busbw.launch.hostfile import given_hosts
 
 
 @click.group(
@@ -71,9 +71,14 @@ from busbw.host.source import Live, Source
     "--hosts",
     default="",
     callback=not_empty,
-    help="check these hosts over ssh and compare them: h1,h2",
+    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
+)
 @click.option(
     "--limit",
     "limit_s",

@@ -6,6 +6,7 @@ from busbw.cli.options.parameters import argv
 from busbw.cli.streams import talk
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.version import __version__
 from busbw.launch.hosts import Host
@@ -118,6 +119,6 @@ class Search:
         names = [host.name for host in chosen]
         self.report.runs.append(Run(names, rate, error))
         outcome = error if rate is None else bits_text(rate)
-        talk(f"run {len(self.report.runs)}: {', '.join(names)}: {outcome}")
+        talk(f"run {len(self.report.runs)}: {listed(names)}: {outcome}")
         self._save(self.report)
         return rate

@@ -35,9 +35,16 @@ start_options = options(
         help="number of ranks  [default: all GPUs, or 2 on CPUs]",
     ),
     click.option(
-        "--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"
+        "--hosts",
+        default="",
+        callback=not_empty,
+        help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
     ),
-    click.option("--hostfile", type=File(), help="file with one host per line: `h1 slots=8`"),
+    click.option(
+        "--hostfile",
+        type=File(),
+        help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
+    ),
     click.option(
         "--ifname",
         default="",
