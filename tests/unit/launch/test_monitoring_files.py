@@ -3,6 +3,7 @@
 import shlex
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -97,16 +98,18 @@ def test_units_that_exist_are_kept(tmp_path, capsys):
     assert "systemctl enable --now" in capsys.readouterr().err
 
 
-def test_a_program_that_the_service_could_not_start_is_named(tmp_path, capsys):
-    private = tmp_path / "home"
-    private.mkdir(mode=0o700)
-    assert guarded(["manifest", "systemd", "--program", f"{private}/bin/busbw"]) == 0
-    assert f"runs as a user that cannot enter {private}" in capsys.readouterr().err
-    script = tmp_path / "busbw"
-    (private / "python").write_text("")
-    script.write_text(f"#!{private}/python\n")
-    assert guarded(["manifest", "systemd", "--program", str(script)]) == 0
-    assert f"{private}/python: busbw-watch.service runs as" in capsys.readouterr().err
+def test_a_program_or_python_that_the_service_could_not_start_is_named(capsys):
+    with tempfile.TemporaryDirectory() as name:  # those of pytest are private
+        folder, private = Path(name), Path(name) / "home"
+        folder.chmod(0o755)
+        private.mkdir(mode=0o700)
+        (private / "python").touch()
+        (folder / "busbw").write_text(f"#!{private}/python\n")
+        for program in (private / "busbw", folder / "busbw", Path("/bin/true")):
+            assert guarded(["manifest", "systemd", "--program", str(program)]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{private}/busbw: busbw-watch.service runs as a user that cannot enter" in first
+    assert f"{private}/python: busbw-watch.service runs as a user that cannot enter" in second
 
 
 @pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check", "--layr GPU"]])
