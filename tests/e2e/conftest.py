@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with 
 sys.path.append(str(Path(__file__).parents[1] / "hosts"))  # trees of machines, expositions
 SOURCE = str(Path(__file__).parents[2] / "src")
 LIMIT_S = 60
+WIDE = "1000"  # columns, so that sentences are not broken
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ Busbw = Callable[..., Done]
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", **extra}
+    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", "COLUMNS": WIDE, **extra}
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -79,7 +79,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         " BUSBW_PLUGIN=/none.so: no such file" in done.err
     )
     assert "note: busbw could not be measured: " in done.err
-    assert guarded(["show", str(tmp_path / "p.json")]) == 0
+    assert guarded(["show", str(tmp_path / "p.json"), "--wide"]) == 0
     assert capsys.readouterr().out == done.out
 
 

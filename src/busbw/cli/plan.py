@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from busbw.cli import plan_states
+from busbw.cli.keep import keep
 from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.options.shared import (
     format_option,
+    no_history_option,
     result_file,
     result_options,
     start_options,
@@ -132,6 +134,7 @@ class PlanOutput(Output):
 @start_options
 @format_option
 @result_options
+@no_history_option
 def command(
     model_name: str,
     compare: str,
@@ -142,6 +145,7 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     limit_s: float,
     launch_limit_s: float,
     **fields: Any,
@@ -197,6 +201,7 @@ def command(
 
     result = Planner(job, where, file, sink).run(rounds, check)
     answer(plan_text.footer(result, width()) if table else encoded(result).decode())
+    keep(result, wanted=history)
     if file is not None:
         save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)

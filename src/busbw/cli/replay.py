@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.keep import keep
 from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
@@ -95,6 +96,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     help="output on stdout",
 )
 @shared.result_options
+@shared.no_history_option
 def command(
     file: str,
     engine: str,
@@ -108,6 +110,7 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     dry_run: bool,
     **fields: Any,
 ) -> int:
@@ -136,6 +139,7 @@ def command(
     if isinstance(output, ReplayOutput):
         output.rows = rows
     result = run(job, where, output)
+    keep(result, wanted=history)
     if not isinstance(result, ReplayResult):
         return exit_code(result)
     if not isinstance(output, ReplayOutput):

@@ -1,15 +1,18 @@
 """`busbw run`: measure one collective."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from busbw.cli.keep import keep
 from busbw.cli.min_busbw import minimum_options, parse_minimum
 from busbw.cli.options.parameters import Seconds, Share, argv, given, not_empty
 from busbw.cli.options.shared import (
     dry_run_option,
     net_option,
+    no_history_option,
     options,
     result_file,
     result_options,
@@ -18,6 +21,7 @@ from busbw.cli.options.shared import (
 )
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.print_env import print_env, print_env_option
+from busbw.cli.run_page import page_target, write_page
 from busbw.cli.streams import talk
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
@@ -223,6 +227,14 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.option("--brief", is_flag=True, help="the same as --format brief")
 @minimum_options
 @result_options
+@click.option(
+    "--html",
+    "html_name",
+    default="",
+    callback=not_empty,
+    help="write the finished run to this file as one HTML page, as busbw report does",
+)
+@no_history_option
 @dry_run_option
 @print_env_option
 @click.option(
@@ -255,6 +267,8 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    html_name: str,
+    history: bool,
     dry_run: bool,
     env_format: str | None,
     brief: bool,
@@ -309,8 +323,12 @@ def command(
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
     record = Record(result_file(json_name), overwrite=force)
+    page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
+    keep(result, wanted=history)
+    if page_file is not None and result.complete:
+        write_page(result, page_file, Path(json_name).name if record.file else "this run")
     code, reason = minimum.judge(result)
     if reason:
         talk(f"error: {reason}")

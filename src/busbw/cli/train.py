@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.keep import keep
 from busbw.cli.options import shared as shared
 from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
@@ -65,6 +66,7 @@ from busbw.train.types import TrainSpec
 @shared.dry_run_option
 @shared.format_option
 @shared.result_options
+@shared.no_history_option
 def command(
     model_name: str,
     accel: str,
@@ -75,6 +77,7 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     dry_run: bool,
     limit_s: float,
     launch_limit_s: float,
@@ -126,9 +129,10 @@ def command(
     file = shared.result_file(json_name)
     table = json_name != "-" and format_name == "table"
     if states is not None:
-        return train(job, where, file, largest=largest, force=force, table=table)
+        return train(job, where, file, largest=largest, force=force, table=table, history=history)
     output = TrainOutput if table else JsonOutput
     result = run(job, where, output(Record(file, overwrite=force)))
+    keep(result, wanted=history)
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
         talk(contradiction.strip())

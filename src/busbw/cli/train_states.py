@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.keep import keep
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.output import Output
@@ -99,7 +100,14 @@ class Table:
 
 
 def train(
-    job: TrainJob, where: Placement, file: Path | None, *, largest: bool, force: bool, table: bool
+    job: TrainJob,
+    where: Placement,
+    file: Path | None,
+    *,
+    largest: bool,
+    force: bool,
+    table: bool,
+    history: bool,
 ) -> int:
     """Run the comparison and print it."""
     if environment.detect(os.environ) is not None:
@@ -113,6 +121,7 @@ def train(
     comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
+    keep(result, wanted=history)
     return 0
 
 

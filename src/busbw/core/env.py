@@ -110,6 +110,11 @@ VARIABLES: tuple[Variable, ...] = (
         "busbw",
     ),
     Variable(
+        "BUSBW_HISTORY",
+        "the history's file, in which finished runs are kept; `false` keeps none",
+        "busbw",
+    ),
+    Variable(
         "BUSBW_IFNAME",
         "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname",
         "busbw",

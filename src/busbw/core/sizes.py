@@ -93,10 +93,13 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
 def format_size(size_bytes: int) -> str:
     """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024 with at most two decimals."""
     value, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
+    for larger in list(UNITS)[1:]:
         if value < 1024:
             break
         value, unit = value / 1024, larger

@@ -130,7 +130,14 @@ result_options = options(
         callback=not_empty,
         help="write the result to this file, updated after every row; - = stdout at the end",
     ),
-    click.option("--force", is_flag=True, help="let --json replace an existing file"),
+    click.option("--force", is_flag=True, help="replace existing files"),
+)
+no_history_option = click.option(
+    "--no-history",
+    "history",
+    flag_value=False,
+    default=True,
+    help="do not keep the finished run in the history (busbw history)",
 )
 format_option = click.option(
     "--format",
