@@ -26,8 +26,9 @@ class Done:
 Busbw = Callable[..., Done]
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", "COLUMNS": WIDE, **extra}
+def _environment(program: str, extra: dict[str, str]) -> dict[str, str]:
+    compat = {} if program == "busbw" else {"BUSBW_ENGINE": "sim"}
+    return {**os.environ, "PYTHONPATH": SOURCE, "COLUMNS": WIDE, **compat, **extra}
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -64,7 +65,7 @@ def run(tmp_path: Path) -> Busbw:
         done = subprocess.run(
             [*before, str(link), *words],
             cwd=tmp_path,
-            env=_environment(variables),
+            env=_environment(program, variables),
             capture_output=True,
             text=True,
             timeout=limit_s,

@@ -9,7 +9,7 @@ from busbw.cli.main import guarded
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
-SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "1", "--rounds", "1")
+SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "--rounds", "1")
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):

@@ -313,9 +313,10 @@ def test_the_chosen_network_reaches_every_rank(run):
     assert '"net":"socket"' in done.out
 
 
-def test_inside_mpirun_each_process_is_a_rank(run):
+def test_inside_mpirun_each_process_is_a_rank_whatever_settings_say(run, tmp_path):
     from busbw.launch import mpirun
 
+    (tmp_path / "busbw.toml").write_text('hosts = "not-there:2"\nengine = "sim"\nlimit = 50\n')
     outer = mpirun.command(mpirun.find(), [], 2)
     done = run(
         "busbw",

@@ -174,6 +174,7 @@ FILES = (
     "command_line",
     "args",
     "expect",
+    "config",
 )
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {

@@ -1,7 +1,6 @@
 """Keeps finished runs in the history."""
 
 import logging
-import os
 
 from busbw.cli.streams import talk
 from busbw.core.errors import BusbwError
@@ -26,12 +25,13 @@ def keep(result: Outcome | None, *, wanted: bool) -> None:
 
 def _store(result: Outcome) -> None:
     # SQLite takes 10 ms to import, which `busbw run --help` need not pay
+    from busbw.cli.config.history import history_environment
     from busbw.history.place import kept_in
     from busbw.history.store import opened
     from busbw.report.registry import kind
     from busbw.report.results import AnyResult
 
-    file = kept_in(os.environ)
+    file = kept_in(history_environment())
     if file is None or not isinstance(result, AnyResult):
         return
     with opened(file, create=True, wait_s=WAIT_S) as history:

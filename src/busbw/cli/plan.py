@@ -8,6 +8,8 @@ import click
 
 from busbw.cli import plan_states
 from busbw.cli.keep import keep
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.options.shared import (
     format_option,
@@ -70,7 +72,12 @@ class PlanOutput(Output):
             answer(survey + plan_text.rows(result, result.plan, width()))
 
 
-@click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "plan",
+    cls=GroupedCommand,
+    groups=groups.PLAN,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("model_name", metavar="MODEL")
 @training_options
 @click.option(
@@ -107,22 +114,21 @@ class PlanOutput(Output):
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="uncounted steps before each measurement",
+    help="untimed steps before each measurement",
 )
 @click.option(
     "--steps",
-    "batches",
     type=COUNT,
     default=5,
     show_default=True,
-    help="steps of each measurement and check in a round",
+    help="training steps of each measurement and check in a round",
 )
 @click.option(
-    "--replays",
+    "--iters",
     type=COUNT,
     default=2,
     show_default=True,
-    help="timed repetitions of each exchange in a round",
+    help="timed iterations of each exchange in a round",
 )
 @click.option(
     "--check",
@@ -140,7 +146,7 @@ def command(
     compare: str,
     transports: str,
     target: float,
-    replays: int,
+    iters: int,
     check: str,
     format_name: str,
     json_name: str,
@@ -186,7 +192,7 @@ def command(
         program="busbw plan",
         argv=argv(),
         training=TrainSpec(model=require_model(model_name), methods=names, iters=1, **fields),
-        plan=PlanSpec(replays=replays, target=target),
+        plan=PlanSpec(iters=iters, target=target),
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
     )

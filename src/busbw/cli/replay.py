@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from busbw.cli.keep import keep
-from busbw.cli.options import shared
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.streams import answer, talk
@@ -49,7 +50,12 @@ class CsvOutput(Output):
 OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 
 
-@click.command("replay", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "replay",
+    cls=GroupedCommand,
+    groups=groups.REPLAY,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("file")
 @click.option(
     "--engine",

@@ -2,7 +2,6 @@
 `run:12` the one with id 12.
 """
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -70,10 +69,11 @@ def content(name: str) -> bytes:
 @contextmanager
 def _history() -> Iterator["History"]:
     # SQLite takes 10 ms to import
+    from busbw.cli.config.history import history_environment
     from busbw.history.place import history_file
     from busbw.history.store import opened
 
     context = click.get_current_context(silent=True)
     db = context.params.get("db") if context else None
-    with opened(db or history_file(os.environ), create=False) as history:
+    with opened(db or history_file(history_environment()), create=False) as history:
         yield history

@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from busbw.cli.keep import keep
-from busbw.cli.options import shared as shared
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.streams import talk
@@ -22,7 +23,12 @@ from busbw.train.names import require_model as known
 from busbw.train.types import TrainSpec
 
 
-@click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "train",
+    cls=GroupedCommand,
+    groups=groups.TRAIN,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("model_name", metavar="MODEL")
 @shared.training_options
 @click.option("--accel", default="", callback=not_empty, help="one method, instead of plain DDP")
@@ -44,16 +50,18 @@ from busbw.train.types import TrainSpec
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="uncounted steps before each method in a round",
+    help="untimed steps before each method in a round",
 )
 @click.option(
     "--iters",
     type=COUNT,
     default=4,
     show_default=True,
-    help="iterations in a round; each gives a rate",
+    help="timed iterations in a round; each gives a rate",
 )
-@click.option("--batches", type=COUNT, default=5, show_default=True, help="steps per iteration")
+@click.option(
+    "--steps", type=COUNT, default=5, show_default=True, help="training steps per iteration"
+)
 @click.option(
     "--rounds",
     type=COUNT,

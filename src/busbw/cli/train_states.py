@@ -27,7 +27,7 @@ from busbw.train.states.methods import DEFAULT, parse_all
 from busbw.train.types import StatesSpec
 
 # A step of a gpt takes seconds.
-DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}
+DEFAULT_STEPS = {"warmup": 3, "iters": 10, "steps": 1, "rounds": 1}
 states_options = options(
     click.option(
         "--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"

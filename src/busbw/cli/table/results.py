@@ -32,7 +32,7 @@ ROWS = (
             ("two directories of repeated runs", "busbw compare before/ after/ --tolerance 3%"),
             (
                 "measure both in turn, and compare",
-                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G",
+                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M",
             ),
         ),
     ),
