@@ -122,7 +122,7 @@ def test_output_replaces_the_file_at_once_and_others_can_read_it(files, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--output", "/nonexistent/x"], "--output /nonexistent/x: No such file or directory"),
+        (["--output", "/dev/null/x"], "--output /dev/null/x: Not a directory"),
         (["--output", "x", "--list"], "--output x: --list and --learn print to stdout"),
         (["--output", "/dev/null"], "--output /dev/null: is a device or a pipe"),
     ],

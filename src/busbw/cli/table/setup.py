@@ -155,11 +155,7 @@ ROWS = (
                     "check them",
                     "busbw manifest prometheus-rules > r.yml && promtool check rules r.yml",
                 ),
-                (
-                    "a ConfigMap of Kubernetes",
-                    "busbw manifest prometheus-rules"
-                    " | kubectl create configmap rules --from-file=r.yml=/dev/stdin",
-                ),
+                ("list their expressions", "busbw manifest prometheus-rules | grep expr:"),
             ),
             "prolog": (
                 ("drain nodes that fail a check", "busbw manifest prolog > busbw-prolog.sh"),
