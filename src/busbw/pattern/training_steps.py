@@ -8,13 +8,13 @@ import msgspec
 from busbw.core.pattern import TrainingSteps
 
 SUFFIX = ".ddp"
-SCHEMA = "busbw.ddp/1"
+VERSION = 1
 
 
 class RankSteps(msgspec.Struct):
     """The file of one rank, `rank_N.ddp`; the fields are those of TrainingSteps."""
 
-    schema: str
+    version: int
     rank: int
     world: int
     host: str
@@ -34,7 +34,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
         except (OSError, ValueError) as error:
             notes.append(f"{path.name}: {error}")
             continue
-        if steps.schema == SCHEMA:
+        if steps.version == VERSION:
             ranks.append(steps)
     ranks.sort(key=lambda steps: steps.rank)
     return (_joined(ranks) if ranks else None), notes

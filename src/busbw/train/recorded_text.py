@@ -86,8 +86,7 @@ def _notes(result: PlanResult, recorded: RecordedStep) -> list[str]:
         )
     if not recorded.has_shapes:
         notes.append(
-            "the shapes of parameters are unknown: powersgd is measured on matrices of 1024"
-            " columns, and buckets smaller than the recorded ones are not"
+            "the shapes of parameters are unknown: powersgd is measured on matrices of 1024 columns"
         )
     return notes
 

@@ -144,7 +144,7 @@ def test_larger_buckets_have_the_same_gradients(sizes, bucket_mb):
 
 def test_a_broken_file_of_a_rank_is_named(tmp_path):
     good = {
-        "schema": "busbw.ddp/1",
+        "version": 1,
         "rank": 0,
         "world": 2,
         "host": "h1",

@@ -81,7 +81,7 @@ class DdpSteps:
         """What the file has."""
         shapes = [list(parameter.shape) for parameter in self._parameters()]
         return {
-            "schema": "busbw.ddp/1",
+            "version": 1,
             "rank": self.rank,
             "world": self._world,
             "host": platform.node(),
