@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import dist_checks
+import dist_file
 import dist_sbom
 import versions
 from dist_checks import output
@@ -19,6 +20,7 @@ ROOT = versions.ROOT
 VERSION = versions.found()[versions.SOURCE]
 WORK = ROOT / "build" / "dist"
 FILES = WORK / "files"  # become dist/ once all are checked
+WHEELS = WORK / "wheels"  # of which the single file is made
 SOURCES = WORK / f"busbw_native-{VERSION}"  # the unpacked sdist
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 PLATFORM = "manylinux_2_28"
@@ -107,9 +109,26 @@ def native(targets: list[str]) -> None:
         )
 
 
+def single_file() -> str:
+    """Builds the single file with its SBOM; what it lacks, as a note, empty if nothing."""
+    [wheel] = FILES.glob("busbw-*.whl")
+    missing = dist_file.fetch(wheel, WHEELS)
+    if missing == list(dist_file.PYTHONS):
+        sys.exit(
+            "error: pip fetched no wheels for the single file\n\nhint: see pip's message above"
+        )
+    path = FILES / dist_file.name(VERSION)
+    dist_file.write(path, VERSION, WHEELS)
+    dist_sbom.single_file(path, VERSION, WHEELS)
+    if not missing:
+        return ""
+    return f"the single file does not run with Python {', '.join(missing)}: pip fetched no wheels"
+
+
 def check() -> None:
     """Checks all files, and writes the SBOM of busbw, which needs it installed."""
     dist_checks.check(FILES, PLATFORM)
+    dist_checks.single_file(FILES / dist_file.name(VERSION), VERSION, WORK / "cache")
     dist_sbom.python(
         FILES / f"busbw-{VERSION}.cdx.json",
         VERSION,
@@ -149,6 +168,10 @@ def main() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     run("build", "--no-isolation", "--outdir", FILES)
     native([target for target in TARGETS if installed(target)])
+    if lacking := single_file():
+        omitted = "\n\n".join(filter(None, (omitted, lacking)))
+        if os.environ.get("CI"):
+            sys.exit(f"error: {lacking}")
     check()
     sums = "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"

@@ -4,12 +4,14 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
 
+import dist_file
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from elftools.elf.elffile import ELFFile
@@ -101,6 +103,46 @@ def sbom(path: Path) -> None:
     anonymous(path.name, text.encode())
 
 
+def single_file(path: Path, version: str, cache: Path) -> None:
+    """The single file starts with each of its Pythons that is on PATH, and without any other
+    package.
+    """
+    anonymous(path.name, path.read_bytes())
+    if platform.machine() != dist_file.MACHINE:
+        return
+    clean = _clean_environment() | {"XDG_CACHE_HOME": str(cache)}
+    for interpreter in _pythons():
+        done = subprocess.run(
+            [interpreter, "-I", path, "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean,
+        )
+        right = not done.returncode and done.stdout.split()[-1:] == [version]
+        require(right, f"{interpreter} {path.name} --version: {done.stdout}{done.stderr}")
+
+
+def _pythons() -> list[str]:
+    """This Python, and those on PATH that the single file is built for, if they run."""
+    found = [shutil.which(f"python{each}") for each in dist_file.PYTHONS]
+    able = [
+        path
+        for path in filter(None, found)
+        if not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    ]
+    return [sys.executable, *able]
+
+
+def _clean_environment() -> dict[str, str]:
+    """The environment without settings of busbw, NCCL and Python."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))
+    }
+
+
 def install(folder: Path, version: str, home: Path) -> Path:
     """Installs the wheels for this machine into a new environment at `home`, runs both, and removes
     busbw-native.
@@ -112,12 +154,9 @@ def install(folder: Path, version: str, home: Path) -> Path:
     pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
     natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
     tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
-    clean = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))
-    }
-    for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
+    clean = _clean_environment()
+    lines = [["--version"], *([["run", "--net", "busbw", "--print-env"]] if natives else [])]
+    for words in lines:
         done = subprocess.run(
             [home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean
         )

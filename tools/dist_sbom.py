@@ -6,24 +6,36 @@ import re
 import tempfile
 import tomllib
 import uuid
+import zipfile
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from email import message_from_bytes
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import ziglang
-from cyclonedx.model import AttachedText, HashAlgorithm, HashType
+from cyclonedx.model import (
+    AttachedText,
+    ExternalReference,
+    ExternalReferenceType,
+    HashAlgorithm,
+    HashType,
+    XsUri,
+)
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentEvidence, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
-from dist_checks import output, tool
+from dist_checks import output, require, tool
 from packageurl import PackageURL
 
 ROOT = Path(__file__).parents[1]
 MANIFEST = ROOT / "native" / "Cargo.toml"
 PLUGIN = "busbw-plugin"  # the crate that becomes the library
+# Of packages whose metadata has no license expression, from their license files.
+LICENSES = {"markdown-it-py": "MIT", "mdurl": "MIT", "nvidia-ml-py": "BSD-3-Clause", "rich": "MIT"}
 LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
 
 
@@ -51,6 +63,44 @@ def python(path: Path, version: str, interpreter: Path) -> None:
 def serial(path: Path) -> uuid.UUID:
     """The serial number of a list: the same for the same commit."""
     return uuid.uuid5(uuid.NAMESPACE_URL, f"{path.name}/{os.environ['SOURCE_DATE_EPOCH']}")
+
+
+def single_file(path: Path, version: str, wheels: Path) -> None:
+    """Writes that of the single file at `path`: the wheels that it was made of."""
+    sbom = path.with_name(f"{path.name}.cdx.json")
+    bom = Bom(serial_number=serial(sbom))
+    bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    root = component("busbw", version, "pypi", "Apache-2.0", hashes=[_sha256(path)])
+    bom.metadata.component = root
+    packages: dict[str, list[Path]] = {}
+    for wheel in sorted(wheels.glob("*.whl")):
+        packages.setdefault("-".join(wheel.name.split("-")[:2]), []).append(wheel)
+    parts = [_package(files) for name, files in packages.items() if not name.startswith("busbw-")]
+    bom.components.update(parts)
+    bom.register_dependency(root, parts)
+    sbom.write_text(JsonV1Dot6(bom).output_as_string(indent=2) + "\n", encoding="utf-8")
+
+
+def _package(wheels: list[Path]) -> Component:
+    """A package, from its wheels for one or more Pythons."""
+    with zipfile.ZipFile(wheels[0]) as archive:
+        [path] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        fields = message_from_bytes(archive.read(path))
+    expression = fields["License-Expression"] or LICENSES.get(fields["Name"])
+    require(expression is not None, f"LICENSES in {__file__} has no {fields['Name']}")
+    references = [
+        ExternalReference(
+            type=ExternalReferenceType.DISTRIBUTION, url=XsUri(wheel.name), hashes=[_sha256(wheel)]
+        )
+        for wheel in wheels
+    ]
+    return component(
+        fields["Name"], fields["Version"], "pypi", expression, external_references=references
+    )
+
+
+def _sha256(path: Path) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=sha256(path.read_bytes()).hexdigest())
 
 
 def native(path: Path, version: str, target: str) -> None:

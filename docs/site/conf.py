@@ -50,6 +50,7 @@ pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_extra_path = ["../llms.txt"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False

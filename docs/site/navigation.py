@@ -4,57 +4,13 @@ read; forges never see them.
 A page that is in none of them ends the build.
 """
 
+from contents import EXPLANATION, HOW_TO
 from sphinx.application import Sphinx
-
-HOW_TO = {
-    "measure": [
-        "replace-nccl-tests",
-        "pytorch-benchmark",
-        "use-from-python",
-        "tune-nccl",
-        "compare-runs",
-        "share-a-report",
-        "shell-completion",
-    ],
-    "several hosts": [
-        "several-hosts",
-        "slurm",
-        "kubernetes",
-        "lab",
-        "fix-a-launch",
-        "when-it-stops",
-    ],
-    "clusters": [
-        "check-a-cluster",
-        "test-links",
-        "watch-a-network",
-        "how-fast-should-my-cluster-be",
-    ],
-    "training": [
-        "what-does-my-training-send",
-        "train-over-slow-networks",
-        "nccl-over-ethernet",
-        "larger-models",
-        "large-embeddings",
-        "embedding-traffic",
-        "from-horovod",
-        "add-a-codec",
-    ],
-}
-EXPLANATION = [
-    "how-to-read-busbw",
-    "verification",
-    "the-model",
-    "machine-counters",
-    "net-plugin",
-    "compression",
-    "offloading",
-]
 
 # Of each page that has tables of contents: their captions, and patterns of the pages below.
 CONTENTS = {
     "README": {
-        "Tutorial": ["docs/tutorial"],
+        "Tutorial": ["docs/tutorial", "docs/README"],
         **{
             f"How-to: {group}": [f"docs/how-to/{name}" for name in names]
             for group, names in HOW_TO.items()

@@ -152,7 +152,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
         "--engine",
         "mpi",
         "--hosts",
-        "h1:1,h2:1",
+        "root@h[1-2]:1",
         *SMALL,
         "--json",
         str(file),
@@ -169,6 +169,8 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     result = json.loads(file.read_text())
     assert [device["host"] for device in result["world"]["devices"]] == ["h1", "h2"]
     assert result["rows"][0]["out_of_place"]["wrong"] == 0
+    assert result["ideal"]["busbw"] == RATE
+    assert result["ideal"]["link"] == "the lab's rate, 1 x 0.025 GB/s"
     assert "Accepted publickey" in Path(lab["folder"], "sshd_log.h2").read_text(), (
         "the second rank was started by ssh"
     )

@@ -14,7 +14,7 @@ from busbw.check.expect.file import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
-from busbw.check.types import ClusterReport, Difference, Node
+from busbw.check.types import MISSING, ClusterReport, Difference, Node
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.snapshot import MADE_BY, recorded
 from busbw.host.source import Source
@@ -22,7 +22,6 @@ from busbw.launch import remote
 
 ANSWER_S = 10.0  # of a host's time, to connect, and to judge what it read
 FILES_EACH = 8  # snapshots per process; starting a process takes as long as a few of them
-MISSING = "(none)"
 
 
 def here(

@@ -3,7 +3,8 @@
 Also the verdict on a whole machine with its exit code.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,7 +14,9 @@ from busbw.core.finding import Verdict
 SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
 NO_DATA = "no data"
 GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+SHOWN_GRADES = ("fail", "unknown", "warn", NO_DATA)  # what a report has without --all
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
+MISSING = "(none)"  # stands for a fact that a node does not have
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -107,15 +110,35 @@ class Node(msgspec.Struct, kw_only=True):
     facts: dict[str, str]
 
 
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings of one check on several nodes whose messages differ only in names and values.
+
+    `message` has these as ranges. `under` names the checks whose findings have the same cause, and
+    `same_in` those that have the same finding.
+    """
+
+    id: str
+    name: str
+    layer: str
+    verdict: Verdict
+    message: str
+    hosts: list[str]
+    optional: bool = False
+    under: list[str] = []
+    same_in: list[str] = []
+
+
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
     """Several nodes: the differences between them, and their reports.
 
+    `faults` are what fails, is unknown or warns on any node, the worst and most frequent first.
     `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine,
     each with the reason. An unreadable snapshot says nothing about its host.
     """
 
     differences: list[Difference]
     nodes: list[CheckReport]
+    faults: list[Fault] = []
     silent: dict[str, str] = {}
     unreadable: dict[str, str] = {}
 
@@ -192,3 +215,11 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 def exit_code(verdict: Verdict) -> Exit:
     """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
     return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
+
+
+def node_names(nodes: Sequence[CheckReport]) -> list[str]:
+    """What to call each node: its host name, or its snapshot if two nodes have one host name."""
+    count = Counter(report.host for report in nodes)
+    return [
+        report.host if count[report.host] == 1 else report.source or report.host for report in nodes
+    ]

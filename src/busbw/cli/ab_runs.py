@@ -4,7 +4,6 @@ machine.
 
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.parameters import shell_words
 from busbw.cli.streams import talk
+from busbw.core import program
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.stats.compare import Named
@@ -48,7 +48,7 @@ def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list
 
 def _run(arguments: Sequence[str], file: Path) -> Result:
     """The result of `busbw run` with these arguments, through a file."""
-    line = [sys.executable, "-m", "busbw", "run", *arguments, "--json", str(file)]
+    line = program.module_command("busbw", "run", *arguments, "--json", str(file))
     code = subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode
     command = f"busbw run {shlex.join(arguments)}"
     if code == Exit.USAGE:

@@ -10,7 +10,7 @@ from busbw.check import cluster, load
 from busbw.check import text as view
 from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
-from busbw.check.load import rdma_loopback as measuring
+from busbw.check.load import rdma_loopback
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, engines, explain, job, launch, rates, trend
@@ -18,7 +18,6 @@ from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
     chosen_checks,
-    given_hosts,
     known,
     matching_files,
     refuse_before_subcommand,
@@ -35,6 +34,7 @@ from busbw.core.finding import Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
+from busbw.launch.hostfile import given_hosts
 
 
 @click.group(
@@ -53,8 +53,9 @@ from busbw.host.source import Live, Source
 @click.option(
     "--layer",
     multiple=True,
+    metavar="LAYER",
     type=click.Choice([layer.value for layer in Layer], case_sensitive=False),
-    help="only this layer",
+    help=f"only this layer: {', '.join(layer.value for layer in Layer)}",
 )
 @click.option(
     "--from",
@@ -70,9 +71,14 @@ from busbw.host.source import Live, Source
     "--hosts",
     default="",
     callback=not_empty,
-    help="check these hosts over ssh and compare them: h1,h2",
+    help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
+)
 @click.option(
     "--limit",
     "limit_s",
@@ -243,7 +249,7 @@ def _check_here(
         before = rates.read_earlier(since, source) if since else earlier
         return judge(Machine(source, before), checks, "", expected)
 
-    longest_s = [load.longest_s(load_s), measuring.longest_s(load_s)] if load_s else [0.0]
+    longest_s = [load.longest_s(load_s), rdma_loopback.longest_s(load_s)] if load_s else [0.0]
     source = load.Loaded(load_s) if load_s else Live()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 

@@ -13,6 +13,7 @@ import click
 from busbw.cli.streams import answer
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import UsageError
+from busbw.core.program import single_file
 
 MARK = "Written by `busbw compat`"
 LONGEST_FIRST_LINE = 127  # bytes that every kernel reads of `#!`; newer ones read 255
@@ -20,11 +21,17 @@ _SCRIPT = """\
 {start}
 # {name} of nccl-tests, by busbw. {mark}, which replaces it.
 import sys
-
+{single_file}
 from busbw.cli.main import entry
 
 sys.argv[0] = "{name}"
 entry()
+"""
+_FROM_FILE = """
+sys.path.insert(0, {file!r})
+from busbw_file import prepare
+
+prepare({file!r})
 """
 _THROUGH_SHELL = """\
 #!/bin/sh
@@ -56,6 +63,7 @@ def command(directory: Path) -> int:
     answer(
         f"{len(names)} commands in {directory}; use them with: export"
         f' PATH="{directory.resolve()}:$PATH"\n'
+        f"over several hosts: mpirun -x PATH --host h1:8,h2:8 {names[0]}_mpi ...\n"
     )
     return 0
 
@@ -68,7 +76,9 @@ def script(python: str, name: str) -> str:
     has_space = any(character.isspace() for character in python)
     if has_space or len(start.encode()) > LONGEST_FIRST_LINE:
         start = _THROUGH_SHELL.format(python=shlex.quote(python))
-    return _SCRIPT.format(start=start, name=name, mark=MARK)
+    file = single_file()
+    lines = _FROM_FILE.format(file=file) if file else ""
+    return _SCRIPT.format(start=start, name=name, mark=MARK, single_file=lines)
 
 
 def _check_free(path: Path) -> None:

@@ -19,8 +19,7 @@ from busbw.model.explain import Measured, explain
 from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
-from busbw.model.systems import MAX_HOSTS as MOST_HOSTS
-from busbw.model.systems import System
+from busbw.model.systems import MAX_HOSTS, System
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"
@@ -31,7 +30,7 @@ MEASURE = "measure one: busbw run all_reduce --json run.json"
 @system_options("as recorded")
 @click.option(
     "--nodes",
-    type=click.IntRange(1, MOST_HOSTS),
+    type=click.IntRange(1, MAX_HOSTS),
     help="number of hosts, where the file does not say",
 )
 @click.option(

@@ -20,8 +20,7 @@ from busbw.history import text as view
 from busbw.history.store import baseline, opened
 from busbw.history.text import changes
 from busbw.report import results as result_json
-from busbw.stats.history import DEFAULT_TOLERANCE as TOLERANCE
-from busbw.stats.history import check
+from busbw.stats.history import DEFAULT_TOLERANCE, check
 
 MAX_TOLERATED = 1.5  # the largest ratio of times for which a hint proposes --tolerance
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
@@ -123,7 +122,7 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
 @click.option(
     "--tolerance",
     type=Share(0.0, 10.0),
-    default=f"{TOLERANCE:.0%}",
+    default=f"{DEFAULT_TOLERANCE:.0%}",
     show_default=True,
     help="with few runs: fine if no cell can be slower by more",
 )

@@ -20,7 +20,7 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict
 from busbw.core.sizes import parse_size
 from busbw.engines.registry import AUTO, BY_NAME
-from busbw.launch.hosts import Host, parse_hosts, read_hostfile
+from busbw.launch.hostfile import given_hosts
 from busbw.link import findings
 from busbw.link import html as link_html
 from busbw.link import text as view
@@ -46,8 +46,13 @@ OF_SUSPECT = {
 
 
 @click.command("link", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default="", callback=not_empty, help="hosts to measure between: h1,h2,h3")
-@click.option("--hostfile", type=File(), help="file with one host per line")
+@click.option(
+    "--hosts",
+    default="",
+    callback=not_empty,
+    help="hosts to measure between: h1,h2,h3 or gpu[01-16]",
+)
+@click.option("--hostfile", type=File(), help="file of hosts: `h1 slots=8`, or `gpu[01-16]`")
 @click.option(
     "--test",
     "method",
@@ -177,7 +182,9 @@ def command(
                 f"{option} {file}: the file exists", "name another file, or replace it with --force"
             )
     output = Output(html, format_name, json_name)
-    named = _hosts(hosts, hostfile)
+    named = given_hosts(hosts, hostfile)
+    if not named:
+        raise UsageError("link: no hosts are named", "busbw link --hosts h1,h2, or --hostfile FILE")
     if suspect:
         if len(rails) > 1:
             raise UsageError("--suspect uses one network", "give --rail once")
@@ -208,14 +215,6 @@ def _refuse_ignored(context: click.Context, suspect: bool) -> None:
     ]
     if options:
         raise UsageError(f"{', '.join(options)}: {why}", "remove it; see busbw link --help")
-
-
-def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
-    if bool(hosts) == bool(hostfile):
-        raise UsageError(
-            "link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE"
-        )
-    return parse_hosts(hosts) if hosts else read_hostfile(str(hostfile))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ from busbw.cli.options.parameters import argv
 from busbw.cli.streams import talk
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
-from busbw.link.suspects import SLOW_SHARE as SLOW
+from busbw.link.suspects import SLOW_SHARE
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 
@@ -92,7 +93,7 @@ class Search:
             if outcome.spread is not None:
                 reason = f"runs over the same hosts differ by {100 * outcome.spread:.0f} %"
             doubts.append(
-                f"{reason}: a host at {100 * SLOW:.0f} % of the usual rate would not be seen"
+                f"{reason}: a host at {100 * SLOW_SHARE:.0f} % of the usual rate would not be seen"
             )
         return doubts
 
@@ -118,6 +119,6 @@ class Search:
         names = [host.name for host in chosen]
         self.report.runs.append(Run(names, rate, error))
         outcome = error if rate is None else bits_text(rate)
-        talk(f"run {len(self.report.runs)}: {', '.join(names)}: {outcome}")
+        talk(f"run {len(self.report.runs)}: {listed(names)}: {outcome}")
         self._save(self.report)
         return rate

@@ -61,7 +61,9 @@ class Minimum:
         Only cells that reached their precision are judged, and with precise timing only those with
         an interval.
         """
-        if not isinstance(result, Result) or (self.busbw is None and self.share is None):
+        if not isinstance(result, Result) or not result.rows:
+            return Exit.OK, ""
+        if self.busbw is None and self.share is None:
             return Exit.OK, ""
         required = "--min-busbw" if self.share is None else "--min-percent"
         figure = headline(result)

@@ -26,11 +26,11 @@ BRIEF = "brief"
 
 def exit_code(result: Outcome | None, format_name: str = "") -> int:
     """0 for a good result, 1 for wrong data; 3 for a sweep as a brief line if no cell is precise
-    enough for its figure.
+    enough for its figure. A process without rows is not rank 0 of its job, which is judged.
     """
     if result and result.wrong():
         return int(Exit.BAD)
-    if format_name == BRIEF and isinstance(result, Result) and headline(result) is None:
+    if format_name == BRIEF and isinstance(result, Result) and result.rows and not headline(result):
         return int(Exit.UNKNOWN)
     return int(Exit.OK)
 

@@ -30,7 +30,7 @@ from busbw.train import plan_text
 from busbw.train import transports as transport_table
 from busbw.train.kinds import PlanJob, PlanResult
 from busbw.train.methods import parse_all
-from busbw.train.names import require_model as known
+from busbw.train.names import require_model
 from busbw.train.plan_rounds import Planner, defaults
 from busbw.train.plan_types import PlanSpec
 from busbw.train.types import TrainSpec
@@ -171,7 +171,7 @@ def command(
     recommends one. Measures this machine's GPU, or takes its rates from options.
     """
     request = plan_recorded.take_request(model_name, fields)
-    states = take_states(known(model_name) if model_name else plan_recorded.MODEL, fields)
+    states = take_states(require_model(model_name) if model_name else plan_recorded.MODEL, fields)
     memory = plan_states.take_memory(fields, states)
     if states is not None and memory is not None:
         table = format_name == "table" and json_name != "-"

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.options import shared as shared
+from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.streams import answer, talk

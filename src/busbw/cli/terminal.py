@@ -35,6 +35,11 @@ def width() -> int | None:
     return shutil.get_terminal_size().columns if is_terminal() else COLUMNS
 
 
+def height() -> int | None:
+    """Lines of the terminal; None for a pipe or a file."""
+    return shutil.get_terminal_size().lines if is_terminal() else None
+
+
 def add_wide(command: click.Command) -> None:
     """Give a command and its subcommands --wide."""
     if all("--wide" not in parameter.opts for parameter in command.params):

@@ -34,8 +34,7 @@ from busbw.stats.judging import Limits
 from busbw.tune import table_file
 from busbw.tune import text as tune_text
 from busbw.tune.env_tuner import VariablesTuner
-from busbw.tune.job import CHANNELS
-from busbw.tune.job import SEARCHED_PAIRS as PAIRS
+from busbw.tune.job import CHANNELS, SEARCHED_PAIRS
 from busbw.tune.jobs import Jobs
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.tuning import TableTuner
@@ -184,7 +183,7 @@ def _tune_table(
         jobs.judge = lambda system: refuse_other(file, tuned_system, system, talk)
     spec = jobs.job.sweep
     count = count_sizes(spec)
-    candidates = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
+    candidates = len(pairs(spec.collective)) + SEARCHED_PAIRS * len(CHANNELS)
     for_each = " for each setting" if try_settings else ""
     talk(
         f"{counted(count, 'size')}, up to {candidates} candidates each: about"

@@ -23,8 +23,7 @@ from busbw.core.sizes import duration
 from busbw.watch import prometheus
 from busbw.watch import text as view
 from busbw.watch.exporter import Exporter, Page, address
-from busbw.watch.reader import LinkSelection as Wanted
-from busbw.watch.reader import Reader
+from busbw.watch.reader import LinkSelection, Reader
 from busbw.watch.watcher import Watcher, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
@@ -117,7 +116,7 @@ def command(
     token = _token(token_file)
     where = address(listen, token) if listen else None
     with ExitStack() as undo:
-        reader = Reader(Wanted(ports, gpus=not no_gpus, system=format_name != TABLE))
+        reader = Reader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
         stop = _event_of_signals(undo)
         first = reader.read()

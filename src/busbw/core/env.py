@@ -70,6 +70,8 @@ class Tuner:
 
 TUNER = Tuner()
 
+LAB_RATE = "BUSBW_LAB_RATE"
+
 VARIABLES: tuple[Variable, ...] = (
     Variable("NCCL_TESTS_DEVICE", "index of the first GPU of each process", "nccl-tests"),
     Variable(
@@ -126,6 +128,12 @@ VARIABLES: tuple[Variable, ...] = (
     ),
     Variable(
         CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"
+    ),
+    Variable(
+        LAB_RATE,
+        "bytes per second that a host of `busbw lab` sends at most, set there by `busbw lab exec`:"
+        " the rate of its virtual interfaces",
+        "busbw",
     ),
     Variable(
         "BUSBW_LOG",

@@ -6,6 +6,7 @@ from enum import Enum
 import msgspec
 
 from busbw.core.cells import CellKey
+from busbw.core.host_ranges import MOST_LISTED, fold
 from busbw.core.result import Result
 
 # The fewest runs to judge a new one by: with 2, a single degree of freedom, only changes by several
@@ -116,7 +117,8 @@ def machine(result: Result) -> str:
     `host1+host2: 16 x NVIDIA H20, nccl`.
     """
     devices = result.world.devices
-    hosts = "+".join(sorted({device.host for device in devices})) or "unnamed host"
+    names = sorted({device.host for device in devices})
+    hosts = fold(names) if len(names) > MOST_LISTED else "+".join(names) or "unnamed host"
     counts = Counter(device.name or "unnamed device" for device in devices)
     parts = [f"{count} x {name}" for name, count in sorted(counts.items())]
     parts.append(result.library.engine or "unnamed engine")

@@ -1,9 +1,16 @@
 """Many host names in one line: `gpu[001-064]`, the notation of Slurm and PDSH."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 _PARTS = re.compile(r"(\d+)")
+MOST_LISTED = 4  # names; more are folded
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names in a sentence: `h1, h2`, or folded if there are many."""
+    every = list(names)
+    return ", ".join(every) if len(every) <= MOST_LISTED else fold(every)
 
 
 def fold(names: Iterable[str]) -> str:
@@ -21,6 +28,21 @@ def fold(names: Iterable[str]) -> str:
         entries = _fold_position(entries, position)
     entries.sort(key=_natural)
     return ",".join([*("".join(entry) for entry in entries), *plain])
+
+
+def by_reason(reasons: Mapping[str, str]) -> list[str]:
+    """A text for each reason, with its hosts: `gpu[001-064]: no route to HOST`.
+
+    Reasons that differ only in the host's own name are one.
+    """
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        own = re.escape(name.rpartition("@")[2])
+        groups.setdefault(re.sub(rf"\b{own}\b", "HOST", reason), []).append(name)
+    return [
+        f"{listed(names)}: {reason if len(names) > 1 else reasons[names[0]]}"
+        for reason, names in groups.items()
+    ]
 
 
 def _fold_position(entries: Sequence[tuple[str, ...]], position: int) -> list[tuple[str, ...]]:

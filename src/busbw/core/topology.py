@@ -72,6 +72,9 @@ class Nic(msgspec.Struct, frozen=True):
     up: bool = True
     mtu: int | None = None
     slaves: list[str] = []
+    in_lab: Annotated[
+        bool, Meta(description="on a host of `busbw lab`: the rate is the one given to the lab")
+    ] = False
 
 
 class Host(msgspec.Struct, frozen=True):

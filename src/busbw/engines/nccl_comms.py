@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from busbw.core.errors import NoMeasurement
+from busbw.core.host_ranges import listed
 from busbw.core.sweep import SweepSpec
 from busbw.engines.cuda_runtime import INSTALL, Gpu
 from busbw.launch.control import Control
@@ -96,7 +97,7 @@ def exchange_members(control: Control, gpus: Sequence[Gpu], version: int) -> Mem
         all_gpus += [(host, bus) for bus in buses]
     if len(hosts_by_version) > 1:
         versions = "; ".join(
-            f"{version_text(number)} on {', '.join(sorted(hosts)[:8])}"
+            f"{version_text(number)} on {listed(sorted(hosts))}"
             for number, hosts in sorted(hosts_by_version.items())
         )
         raise NoMeasurement(

@@ -6,6 +6,7 @@ mounted it, so rates and RDMA devices are left out where the two differ.
 """
 
 import ipaddress
+import os
 import socket
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from busbw.core.topology import Nic
 from busbw.host.addresses import local, mtu
 from busbw.host.links import same_namespace
-from busbw.host.nic import RDMA, V2, read_gids, read_nics
+from busbw.host.nic import RDMA, V2, read_gids, read_nics, with_lab_rate
 from busbw.host.source import Source
 
 ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in topology.Nic
@@ -22,7 +23,8 @@ ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in t
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One port of a host.
 
-    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device.
+    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device. With
+    `in_lab` the rate is the one given to `busbw lab`.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device: str = ""
     port: int = 1
     gid_index: int | None = None
+    in_lab: bool = False
 
 
 def endpoints(source: Source) -> list[Endpoint]:
@@ -42,7 +45,8 @@ def endpoints(source: Source) -> list[Endpoint]:
         name: address for name, address in local().items() if address and not address.ip.is_loopback
     }
     sysfs_matches = same_namespace(source, {name for _index, name in socket.if_nameindex()})
-    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if sysfs_matches else {}
+    ports = with_lab_rate(read_nics(source), os.environ) if sysfs_matches else []
+    nics = {nic.netdev: nic for nic in reversed(ports)}
     return [_endpoint(source, name, address, nics.get(name)) for name, address in addresses.items()]
 
 
@@ -65,6 +69,7 @@ def _endpoint(
         device=device,
         port=int(port),
         gid_index=gid_index,
+        in_lab=nic is not None and nic.in_lab,
     )
 
 

@@ -1,9 +1,11 @@
 """All facts of one machine in one call."""
 
+import os
+
 from busbw.core.topology import Host
 from busbw.host.cpu import count_list, meminfo, running_processes
 from busbw.host.gpu import read_gpus
-from busbw.host.nic import read_nics
+from busbw.host.nic import read_nics, with_lab_rate
 from busbw.host.source import Live, Source
 
 
@@ -17,7 +19,9 @@ def read_host(source: Source | None = None) -> Host:
     def text(path: str) -> str:
         return source.read(path).text or ""
 
-    gpus = read_gpus(source)
+    gpus, nics = read_gpus(source), read_nics(source)
+    if isinstance(source, Live):
+        nics = with_lab_rate(nics, os.environ)
     return Host(
         hostname=text("/proc/sys/kernel/hostname"),
         boot_id=text("/proc/sys/kernel/random/boot_id"),
@@ -25,7 +29,7 @@ def read_host(source: Source | None = None) -> Host:
         cpus=count_list(text("/sys/devices/system/cpu/online")),
         memory_bytes=meminfo(source, "MemTotal"),
         gpus=gpus.gpus,
-        nics=read_nics(source),
+        nics=nics,
         gpu_reason=gpus.reason,
         driver=gpus.driver,
         congestion=text("/proc/sys/net/ipv4/tcp_congestion_control"),

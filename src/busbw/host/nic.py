@@ -6,9 +6,13 @@ Documentation/ABI/stable/sysfs-class-infiniband.
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
+import msgspec
+
+from busbw.core.env import LAB_RATE
 from busbw.core.topology import Nic
 from busbw.host.cpu import numa_node
 from busbw.host.interfaces import Interface, is_hardware, number, read_interfaces
@@ -93,6 +97,19 @@ def read_nics(source: Source) -> list[Nic]:
         if interface.name not in ports_of and not interface.rdma and not interface.master
     ]
     return nics + [_ethernet(interface) for interface in without_rdma]
+
+
+def with_lab_rate(nics: Sequence[Nic], environ: Mapping[str, str]) -> list[Nic]:
+    """The ports; on a host of `busbw lab`, which `environ` tells, its virtual interfaces have the
+    lab's rate.
+    """
+    text = environ.get(LAB_RATE, "")
+    if not text.isdecimal():
+        return list(nics)
+    return [
+        msgspec.structs.replace(nic, rate=float(text), in_lab=True) if nic.virtual else nic
+        for nic in nics
+    ]
 
 
 def _ethernet(interface: Interface) -> Nic:

@@ -297,7 +297,7 @@ def _why_unknown(job: JobData) -> str:
             f"NCCL {job.after.nccl} reports no difference between ranks; only NCCL 2.28.7 and"
             " newer reports whether they progress"
         )
-    message = f"could not ask the job: {job.no_ras}"
+    message = f"could not ask the job: {job.no_ras or 'no host answered'}"
     waiting = len(_waiting_gpus(job))
     if waiting:
         message += (

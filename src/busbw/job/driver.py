@@ -1,11 +1,11 @@
 """Samples a running job: NCCL's RAS, then all hosts for some seconds, then RAS again."""
 
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
+from busbw.core import program
 from busbw.job import host as host_data
 from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
@@ -98,7 +98,7 @@ def _ask(
     asks: dict[str, HostRequest], seconds: float
 ) -> tuple[dict[str, HostStatus], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
-    words = [sys.executable, "-m", host_data.__name__]
+    words = program.module_command(host_data.__name__)
     stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     limit_s = seconds + host_data.RAS_S + STARTS_S
     answers, silent = dict[str, HostStatus](), dict[str, str]()

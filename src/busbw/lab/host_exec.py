@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from busbw.core.env import LAB_RATE
 from busbw.host.process import die_with_parent
 from busbw.lab.gpus import PIPES
 from busbw.lab.processes import NAMESPACES
@@ -33,7 +34,7 @@ _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in whi
 # All hosts share this machine's cores without knowing it: ranks that wait must yield.
 YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
 # A machine may forbid Open MPI to start anything on other hosts; a lab's hosts are its own.
-_DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
+_DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm", LAB_RATE)
 SIGNAL_EXIT_BASE = 128  # and the number of the signal: the exit code that a shell gives
 GRACE_S = 5.0  # after Ctrl-C
 LAST_LINES_S = 2.0  # after a command has ended: what it left running may hold its output open
@@ -87,6 +88,8 @@ def variables(lab: Lab, host: LabHost) -> dict[str, str]:
     values = dict(YIELD)
     if host.gpus or lab.spec.gpus == 0:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
+    if lab.spec.shape.rate:
+        values[LAB_RATE] = f"{lab.spec.shape.rate:.0f}"
     if lab.shares_gpus:
         values[PIPES] = lab.mps
     if host.gpu_percent is not None:
@@ -131,7 +134,7 @@ def write_agent(lab: Lab) -> Path:
     lines = [
         "#!/bin/sh",
         'while [ "$1" = -o ]; do shift 2; done',
-        "host=$1; shift",
+        "host=${1##*@}; shift",
         "case $host in",
         *cases,
         '*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;',

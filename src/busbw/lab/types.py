@@ -5,6 +5,7 @@ Times are in seconds, rates in bytes per second.
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,7 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from busbw.core.errors import UsageError
-from busbw.core.sizes import counted
+from busbw.core.host_ranges import listed
+from busbw.core.sizes import counted, short_size
+from busbw.launch.hosts import Host, hosts_text
 from busbw.link.types import bits_text
 from busbw.ui.columns import Column, aligned
 
@@ -26,6 +29,8 @@ MIN_DELAY_S, MAX_DELAY_S = 1e-6, 10.0
 MIN_LOSS = 1e-9  # netem counts in shares of 2^-32
 MIN_MTU, MAX_MTU = 1280, 65535
 NETWORK = "10.77.0.0/24"
+# The largest size of the sweep that `up` proposes, and the time to send it once.
+LEAST_BYTES, LARGEST_BYTES, SHORT_S = 4 << 10, 16 << 20, 0.2
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
@@ -236,13 +241,25 @@ def usage(lab: Lab) -> str:
     means = "through the lab's launch agent, which Open MPI and busbw use"
     if lab.spec.sshd:
         means = "by ssh"
-    places = ",".join(f"{name}:1" for name in names)
+    places = shlex.quote(hosts_text([Host(name, 1) for name in names]))
+    links = shlex.quote(hosts_text([Host(name) for name in names]))
+    largest = short_size(_largest_bytes(lab.spec.shape.rate))
+    sweep = f"busbw run all_reduce --hosts {places} -b 1K -e {largest} -f 4"
     return (
         f"{_head(lab)}\n"
-        f"reach each other {means}: {', '.join(names)}\n\n"
-        f"run    busbw lab exec{option} {names[0]} -- busbw run all_reduce --hosts {places}\n"
+        f"reach each other {means}: {listed(names)}\n\n"
+        f"run    busbw lab exec{option} {names[0]} -- {sweep}\n"
+        f"link   busbw lab exec{option} {names[0]} -- busbw link --hosts {links}\n"
         f"end    busbw lab down{option}\n"
     )
+
+
+def _largest_bytes(rate: float | None) -> int:
+    """The largest size of a sweep that takes less than a minute on two cores."""
+    size = LARGEST_BYTES
+    while rate and size > LEAST_BYTES and size > rate * SHORT_S:
+        size //= 4
+    return size
 
 
 def status(labs: Sequence[LabStatus]) -> str:

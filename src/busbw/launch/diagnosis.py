@@ -12,6 +12,7 @@ from busbw.core.rank_messages import Here, Stalled
 from busbw.host.process import ENDED, GONE, STATES, STOPPED
 from busbw.launch import packet_loss
 from busbw.launch.failures import DRY_RUN_HINT
+from busbw.launch.hosts import probe_command
 
 MAX_NAMED, MAX_HOSTS = 8, 3  # ranks, hosts
 _RESUME = (
@@ -334,6 +335,4 @@ def _probe(hosts: list[str]) -> str:
             f"ssh -o BatchMode=yes -o ConnectTimeout=5 {hosts[0]} true   (then ping it over the"
             " network of --ifname)"
         )
-    return (
-        f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
-    )
+    return probe_command(hosts)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
+from busbw.core.host_ranges import listed
 from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
@@ -201,6 +202,11 @@ FAILURES: tuple[Failure, ...] = (
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
     Failure(
+        r"can't open file '(?P<path>[^']+)': \[Errno 2\]",
+        "{path} is not on every host",
+        "copy it to the same path on each; for busbw itself: busbw deploy --hosts h1,h2",
+    ),
+    Failure(
         r"(?:[Tt]hread|fork)\S*(?: \S+){0,3} Resource temporarily unavailable",
         "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",
@@ -252,7 +258,7 @@ def launcher_error(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> 
     quoted = ", without an error message"
     if lines:
         quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:])
-    where = f" on {', '.join(hosts)}" if hosts else ""
+    where = f" on {listed(hosts)}" if hosts else ""
     message = f"the launcher{where} {ending}{quoted}"
     if status == -signal.SIGKILL:
         hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)"
@@ -372,9 +378,10 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     """The words that fill a failure's message and hint, by placeholder."""
     groups = {name: value for name, value in match.groupdict().items() if value is not None}
     remote = _REMOTE_HOST.search(text)
-    words = {"host": remote.group(1) if remote else ", ".join(hosts) or "this one"} | groups
+    named = groups.get("host", remote.group(1) if remote else "")
+    bare = named.rpartition("@")[2].strip("[]:'\"")
+    words = groups | {"host": bare or named or listed(hosts) or "this one"}
     words |= {"ranks": _rank_words(groups.get("rank", "")), "or_others": _or_others(match, text)}
-    words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
     if "signal" in words:
         number = int(words["signal"])
         words["signal_name"] = signal_name(number)

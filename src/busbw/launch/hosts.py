@@ -1,91 +1,167 @@
 """Hosts and their slots, and torchrun's command line.
 
-Hosts come from `--hosts h1:8,h2:8` or a hostfile with lines `h1 slots=8` or `h1:8`, or one line per
-slot as PBS writes it. torchrun, `python -m torch.distributed.run`, starts local ranks without MPI.
+`--hosts gpu[001-064]:8` names hosts as Slurm and PDSH do; `hostfile` reads files of them. torchrun,
+`python -m torch.distributed.run`, starts local ranks without MPI.
 """
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.given_file import read_text
+from busbw.core.host_ranges import MOST_LISTED, fold
+from busbw.launch.host_ranges import expand, is_range, split_words
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
-_SLOTS = re.compile(r"slots\s*=\s*(\S*)")
-_OTHER_KEYS = re.compile(r"(max[_-]slots\s*=\s*\d+)")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+_SLOTS = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. `slots` is the number of ranks it takes, 0 if it is not given."""
+    """One host: `name` is what ssh takes, also `user@h1`.
+
+    `slots` is the number of ranks it takes, 0 if it is not given.
+    """
 
     name: str
     slots: int = 0
 
     def __str__(self) -> str:
         """`h1:8`, `[fd00::2]:8`, or only the name, as --hosts and mpirun's --host accept it."""
-        name = f"[{self.name}]" if ":" in self.name else self.name
-        return f"{name}:{self.slots}" if self.slots else name
+        user, at, name = self.name.rpartition("@")
+        if ":" in name:
+            name = f"[{name}]"
+        return f"{user}{at}{name}:{self.slots}" if self.slots else f"{user}{at}{name}"
+
+
+def without_user(name: str) -> str:
+    """The host in `user@h1`."""
+    return name.rpartition("@")[2]
+
+
+def hosts_text(hosts: Sequence[Host]) -> str:
+    """The hosts as --hosts takes them: in their order, or many as ranges, `gpu[001-064]:8`."""
+    if len(hosts) <= MOST_LISTED or any(":" in host.name for host in hosts):
+        return ",".join(map(str, hosts))
+    by_slots: dict[int, list[str]] = {}
+    for host in hosts:
+        by_slots.setdefault(host.slots, []).append(host.name)
+    words: list[str] = []
+    for slots, names in by_slots.items():
+        words += (str(Host(word, slots)) for word in split_words(fold(names), "--hosts"))
+    return ",".join(words)
+
+
+def probe_command(hosts: Sequence[str]) -> str:
+    """A command that shows which of several hosts cannot be reached."""
+    if len(hosts) > MOST_LISTED:
+        return f"busbw check launch --hosts '{fold(hosts)}'"
+    names = " ".join(hosts)
+    return f"for h in {names}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
+
+
+def with_user(host: Host, user: str, where: str) -> Host:
+    """The host for another user; UsageError, which begins with `where`, for an invalid name."""
+    if not _USER.fullmatch(user):
+        raise UsageError(f"{where}: '{user}' is not the name of a user", "write user@host")
+    return Host(f"{user}@{without_user(host.name)}", host.slots)
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is a host name or an address.
+    """Whether a text is a host name or an address, with or without a user.
 
     Other texts must not reach ssh, which takes a word that starts with `-` as an option.
     """
-    return bool(_NAME.fullmatch(text) or _IPV6.fullmatch(text))
+    user, at, name = text.rpartition("@")
+    if at and not _USER.fullmatch(user):
+        return False
+    return bool(_NAME.fullmatch(name) or _IPV6.fullmatch(name))
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `--hosts`.
+    """The hosts of `--hosts`, separated by commas or spaces.
 
-    Raises UsageError for an empty list, an invalid name or number of slots, or a duplicate.
+    Raises UsageError for an empty list, an invalid name, range or number of slots, or a duplicate.
     """
-    hosts: list[Host] = []
-    for part in text.split(","):
-        host = _host(part.strip(), f"--hosts '{text}'")
-        if any(host.name == other.name for other in hosts):
-            raise UsageError(
-                f"--hosts '{text}': {host.name} is given twice",
-                f"give it once, with all its slots, like {host.name}:8",
-            )
-        hosts.append(host)
-    return tuple(hosts)
-
-
-def read_hostfile(path: str) -> tuple[Host, ...]:
-    """The hosts of a hostfile. Raises UsageError if it cannot be read or parsed."""
-    try:
-        text = read_text(path)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
+    where = f"--hosts '{text}'"
+    words = split_words(text, where)
+    hosts = tuple(host for word in words for host in parse_entry(word, where))
+    twice = next(_repeated(hosts), None)
+    if twice:
         raise UsageError(
-            f"--hostfile {path}: {reason}", "give a file with lines like: h1 slots=8"
-        ) from error
-    return parse_hostfile(text, f"--hostfile {path}")
+            f"{where}: {twice} is given twice", f"give it once, with all its slots, like {twice}:8"
+        )
+    return hosts
 
 
-def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
-    """The hosts in the text of a hostfile, in order of their first lines.
+def _repeated(hosts: Iterable[Host]) -> Iterator[str]:
+    seen = set()
+    for name in (without_user(host.name) for host in hosts):
+        if name in seen:
+            yield name
+        seen.add(name)
 
-    The slots of repeated hosts are added up, as Open MPI does. UsageError names the line after
-    `source`.
+
+def parse_entry(text: str, where: str) -> list[Host]:
+    """The hosts of one entry: `h1:8`, `user@gpu[01-16]`, `[fd00::2]:8`.
+
+    UsageError, which begins with `where`, if it is none.
     """
-    slots: dict[str, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        entry = line.split("#")[0].strip()
-        if not entry:
-            continue
-        host = _hostfile_line(entry, f"{source}, line {number}")
-        repeated = host.name in slots
-        slots[host.name] = (slots[host.name] or 1) + (host.slots or 1) if repeated else host.slots
-    if not slots:
-        raise UsageError(f"{source}: no host in it", "write one host per line, like: h1 slots=8")
-    return tuple(Host(name, count) for name, count in slots.items())
+    user, at, rest = text.rpartition("@")
+    if rest.startswith("[") and not is_range(rest):
+        names, slots = _address(text, rest, where)
+    else:
+        names, slots = _names(text, rest, where)
+    hosts = [Host(name, slots) for name in names]
+    return [with_user(host, user, where) for host in hosts] if at else hosts
+
+
+def _address(text: str, rest: str, where: str) -> tuple[list[str], int]:
+    """An IPv6 address in brackets, and its slots."""
+    name, bracket, suffix = rest[1:].partition("]")
+    if not bracket or not _IPV6.fullmatch(name) or (suffix and not suffix.startswith(":")):
+        raise UsageError(
+            f"{where}: '{text}' is not an IPv6 address in brackets",
+            "write [fd00::2] or [fd00::2]:8",
+        )
+    return [name], parse_slots(suffix[1:], where, name) if suffix else 0
+
+
+def _names(text: str, rest: str, where: str) -> tuple[list[str], int]:
+    """The names of an entry, with its ranges expanded, and the slots of each."""
+    if rest.count(":") > 1:
+        raise UsageError(
+            f"{where}: '{text}' has more than one colon",
+            "put an IPv6 address in brackets: [fd00::2]:8",
+        )
+    name, colon, slots = rest.partition(":")
+    names = expand(name, where)
+    if not _NAME.fullmatch(names[0]):
+        raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
+    if _NAME.fullmatch(slots) and not slots.isdigit() and (not slots[0].isdigit() or "." in slots):
+        raise UsageError(
+            f"{where}: '{text}': a number of slots must follow the colon",
+            f"use a comma: {name},{slots}",
+        )
+    return names, parse_slots(slots, where, name) if colon else 0
+
+
+def parse_slots(text: str, where: str, host: str) -> int:
+    """A number of slots of `host`; UsageError, which begins with `where`, for any other text."""
+    if not _SLOTS.fullmatch(text):
+        raise UsageError(
+            f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8"
+        )
+    if not int(text):
+        raise UsageError(
+            f"{where}: {host} has {text} slots",
+            f"give at least one slot, like {host}:8, or leave out the host",
+        )
+    return int(text)
 
 
 def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
@@ -106,7 +182,7 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
     total = sum(host.slots for host in known)
     if ranks > total:
         per_host = -(-ranks // len(known))
-        enough = ",".join(str(Host(host.name, per_host)) for host in known)
+        enough = hosts_text([Host(host.name, per_host) for host in known])
         raise UsageError(
             f"-n {ranks}: the {len(known)} hosts have {total} slots",
             f"give more slots, like --hosts {enough}",
@@ -123,57 +199,6 @@ def _fill(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
         if slots:
             filled.append(Host(host.name, slots))
     return tuple(filled)
-
-
-def _hostfile_line(entry: str, where: str) -> Host:
-    match = _SLOTS.search(entry)
-    without_slots = entry.replace(match.group(0), "", 1) if match else entry
-    words = _OTHER_KEYS.sub("", without_slots).split()
-    if len(words) != 1:
-        raise UsageError(
-            f"{where}: '{entry}' is not a host with its slots",
-            "write one host per line, like: h1 slots=8",
-        )
-    host = _host(words[0], where)
-    return Host(host.name, _slots(match.group(1), where, host.name)) if match else host
-
-
-def _host(text: str, where: str) -> Host:
-    if text.startswith("["):
-        name, bracket, suffix = text[1:].partition("]")
-        if not bracket or not _IPV6.fullmatch(name) or (suffix and not suffix.startswith(":")):
-            raise UsageError(
-                f"{where}: '{text}' is not an IPv6 address in brackets",
-                "write [fd00::2] or [fd00::2]:8",
-            )
-        return Host(name, _slots(suffix[1:], where, name) if suffix else 0)
-    if text.count(":") > 1:
-        raise UsageError(
-            f"{where}: '{text}' has more than one colon",
-            "put an IPv6 address in brackets: [fd00::2]:8",
-        )
-    name, colon, slots = text.partition(":")
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
-    if _NAME.fullmatch(slots) and not slots.isdigit() and (not slots[0].isdigit() or "." in slots):
-        raise UsageError(
-            f"{where}: '{text}': a number of slots must follow the colon",
-            f"use a comma: {name},{slots}",
-        )
-    return Host(name, _slots(slots, where, name) if colon else 0)
-
-
-def _slots(text: str, where: str, host: str) -> int:
-    if text.isascii() and text.isdigit():
-        if int(text) > 0:
-            return int(text)
-        raise UsageError(
-            f"{where}: {host} has {text} slots",
-            f"give at least one slot, like {host}:8, or leave out the host",
-        )
-    raise UsageError(
-        f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8"
-    )
 
 
 def command(program: Sequence[str], ranks: int) -> list[str]:

@@ -16,9 +16,11 @@ from functools import partial
 from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
+from busbw.core.host_ranges import listed
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, Guard, new_mark
 from busbw.launch.failures import DRY_RUN_HINT, launcher_error
+from busbw.launch.hosts import probe_command
 
 __all__ = ["launcher_error", "run", "signals_ignored", "terminable"]
 
@@ -250,11 +252,9 @@ def _silence_error(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMea
     if not hosts:
         message = f"no rank reported within {limit_s:g} s of starting {launcher}"
         return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
-    probe = (
-        f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
-    )
+    probe = probe_command(hosts)
     return NoMeasurement(
-        f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
+        f"no rank reported within {limit_s:g} s of starting {launcher} on {listed(hosts)}: "
         "a host does not respond, a firewall blocks connections back, or the interface is wrong",
         f"{probe}   (if all respond, give the network they share: --ifname 10.1.0.0/16)",
     )

@@ -5,11 +5,13 @@ import re
 _LAUNCHER_LINE = re.compile(
     r"\[\S+:\d+\] (?:Delaying for \d+ seconds before aborting"
     r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter"
-    r" \"orte_base_help_aggregate\")"
+    r" \"orte_base_help_aggregate\""
+    # of a daemon's ssh, which may have started already
+    r"|plm:ssh: Warning: setpgid\(\d+,\d+\) failed in parent)"
     # libevent, of a launcher that closes its ranks' pipes
     r"|\[warn\] Epoll (?:ADD|MOD|DEL)\(\d+\) on fd \d+ failed\."
 )
-_DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
+_DASHES = re.compile(r"-{60,}")  # Open MPI's frames have 60, 74 or 76
 FRAME_LINES = 40  # the longest of its messages is shorter
 _STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed)?")
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.core.secret_names import secret_name
 from busbw.launch import interfaces
 from busbw.launch.cleanup import MARKER
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import Host, without_user
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
 # When a rank dies, Open MPI aborts the others of its host. The delay lets mpirun see the first
@@ -28,6 +29,7 @@ KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}
 VERSION_LIMIT_S = 20.0
 INSTALL = f"{sys.executable} -m pip install 'busbw[mpi]', or install Open MPI 4.1 or newer"
 _VERSION = re.compile(r"Open MPI\)?\s+v?(\d+)\.(\d+)(\.\d+)?")
+_ADDRESS = re.compile(r".+@[0-9.]+")  # of a user
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AGENTS = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_ssh_agent", "PRTE_MCA_plm_ssh_agent")
 _AGENT_ARGS = ("OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_ssh_args", "PRTE_MCA_plm_ssh_args")
@@ -145,7 +147,9 @@ def _remote(
             " hosts",
             f"unset {variable}",
         )
-    line = ["--host", ",".join(str(host) for host in hosts)]
+    user = _user_of_all(hosts) if ssh_args(environ) else ""
+    bare = [Host(without_user(host.name), host.slots) for host in hosts]
+    line = ["--host", ",".join(map(str, bare if user else hosts))]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:
         have = interfaces.local()
@@ -165,7 +169,27 @@ def _remote(
     for name, seconds in KEEPALIVE.items():
         line += [runtime, f"oob_tcp_keepalive_{name}", str(seconds)]
     arguments = ssh_args(environ)
+    if user:
+        arguments = f"-l {user} {arguments}"
     return [*line, runtime, f"{agent}_args", arguments] if arguments else line
+
+
+def _user_of_all(hosts: Sequence[Host]) -> str:
+    """The user before the `@` of every host; '' for none, or several.
+
+    UsageError for several with addresses: PRRTE 3 reads root@10.0.0.1 as a name in the domain
+    0.0.1, and so takes root@10.0.0.2 for the same host.
+    """
+    users = {host.name.removesuffix(without_user(host.name)) for host in hosts}
+    if len(users) == 1:
+        return users.pop().removesuffix("@")
+    addresses = [host.name for host in hosts if _ADDRESS.fullmatch(host.name)]
+    if len(addresses) > 1:
+        raise UsageError(
+            f"--hosts {listed(addresses)}: Open MPI confuses addresses of several users",
+            "give the hosts' names, or the same user for all, or set User in ~/.ssh/config",
+        )
+    return ""
 
 
 def launch_agent(environ: Mapping[str, str]) -> str:

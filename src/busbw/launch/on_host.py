@@ -13,6 +13,7 @@ from functools import partial
 
 import msgspec
 
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host import kernel_log, process
 from busbw.host.os_queries import free_space
@@ -127,7 +128,7 @@ class HostAnswers:
 
 def ask_hosts(requests: Mapping[str, JobRequest], limit_s: float) -> HostAnswers:
     """The answers of all hosts within `limit_s` seconds."""
-    words = [sys.executable, "-m", "busbw.launch.on_host"]
+    words = program.module_command("busbw.launch.on_host")
     inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
     states: dict[str, HostJobState] = {}
     unreachable: set[str] = set()

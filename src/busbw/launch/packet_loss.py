@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from busbw.core.rank_messages import Here, Stalled
+from busbw.launch.hosts import without_user
 
 
 @dataclass(slots=True)
@@ -32,7 +33,9 @@ def describe(
     user's names of their hosts, by rank.
     """
     started = (here or {}).items()
-    names = {hosts[rank]: report.host for rank, report in started if rank < len(hosts)}
+    names = {
+        without_user(hosts[rank]): report.host for rank, report in started if rank < len(hosts)
+    }
     pairs = _lossy_pairs(stalled, names)
     if not pairs:
         return "", ""

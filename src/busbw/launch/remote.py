@@ -5,22 +5,24 @@ The agent is ssh, or the one that Open MPI is configured to use.
 
 import contextlib
 import os
+import pwd
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
 
+from busbw.core import program
 from busbw.host.addresses import local
 from busbw.host.process import allow_open_files, die_with_parent
 from busbw.launch import remote_ps
-from busbw.launch.hosts import is_host
+from busbw.launch.hosts import is_host, without_user
 
 Answer = TypeVar("Answer")
 # Agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
@@ -82,17 +84,26 @@ class _Running:
 
 
 def busbw(*arguments: str) -> list[str]:
-    """The words that run a busbw command with this installation.
-
-    Other hosts must have it at the same path.
-    """
-    return [sys.executable, "-m", "busbw", *arguments]
+    """The words that run a busbw command as this process was started; see core.program."""
+    return program.module_command("busbw", *arguments)
 
 
 def is_local(host: str) -> bool:
-    """Whether a name or address is this machine."""
+    """Whether a name or address is this machine, and the user before an `@` this one."""
+    user = host.removesuffix(without_user(host)).removesuffix("@")
+    if user and user != _own_name():
+        return False
+    host = without_user(host)
     names = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
     return host in names or host in {str(address.ip) for address in local().values() if address}
+
+
+def _own_name() -> str:
+    """The name of this process' user; '' for one without an entry, as in some containers."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
@@ -113,11 +124,11 @@ def run(
 def run_each(
     words: Mapping[str, Sequence[str]],
     limit_s: float,
-    inputs: Mapping[str, bytes],
+    inputs: Mapping[str, bytes | Path],
     *,
     together: bool = False,
 ) -> list[Done]:
-    """Run the words of each host on it, with the host's `inputs` on stdin.
+    """Run the words of each host on it, with the host's `inputs`, bytes or a file, on stdin.
 
     MAX_AGENTS run at a time, and each has `limit_s` seconds. With `together` all run at the same
     time, and the limit is one for all. Commands that have not ended then are killed. The results
@@ -150,16 +161,16 @@ def run_each(
     return [done[host] for host in words]
 
 
-def _start(host: str, words: Sequence[str], stdin_bytes: bytes, deadline: float) -> _Running | Done:
+def _start(
+    host: str, words: Sequence[str], given: bytes | Path, deadline: float
+) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
     out = os.fdopen(os.memfd_create("out"), "w+b")
     error = os.fdopen(os.memfd_create("error"), "w+b")
     try:
-        with os.fdopen(os.memfd_create("in"), "w+b") as stdin:
-            stdin.write(stdin_bytes)
-            stdin.seek(0)
+        with given.open("rb") if isinstance(given, Path) else _file_of(given) as stdin:
             # A session of its own: what the agent started ends with it.
             process = subprocess.Popen(
                 line,
@@ -174,6 +185,13 @@ def _start(host: str, words: Sequence[str], stdin_bytes: bytes, deadline: float)
         error.close()
         return Done(host, 127, b"", f"{line[0]}: {failure.strerror}")
     return _Running(host, process, out, error, deadline)
+
+
+def _file_of(data: bytes) -> BinaryIO:
+    file = os.fdopen(os.memfd_create("in"), "w+b")
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def _end(agent: _Running, reason: str = "") -> Done:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import by_reason, listed
 from busbw.core.version import __version__
 from busbw.host.endpoints import Endpoint
 from busbw.host.process import allow_open_files
@@ -27,6 +28,7 @@ from busbw.link.types import PERFTEST, Flow, LinkHost, LinkReport, LinkSpec
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Warn = Callable[[str], None]
+WITHOUT = "the other hosts are measured without it"
 MAX_STARTING = remote.MAX_AGENTS
 MAX_FAILED_PAIRS = 3  # pairs, each in both directions
 WRITING_SHARE = 0.1
@@ -52,7 +54,7 @@ class Tournament:
     ) -> None:
         if len(hosts) < 2:
             raise UsageError(
-                f"--hosts {','.join(hosts)}: a link needs two hosts",
+                f"--hosts {listed(hosts)}: a link needs two hosts",
                 "give two or more, like --hosts h1,h2",
             )
         self.report = LinkReport(
@@ -92,7 +94,7 @@ class Tournament:
         hosts = self.report.hosts
         names = [host.name for host in hosts]
         if len(descriptions) < 2:
-            problems = "; ".join(f"{host.name}: {host.problem}" for host in hosts if host.problem)
+            problems = "; ".join(by_reason(self._problems()))
             raise NoMeasurement(
                 f"{len(descriptions)} of {len(names)} hosts answered: {problems}",
                 "does `ssh HOST true` work on each?",
@@ -131,11 +133,14 @@ class Tournament:
                 request = messages.Describe(self._spec.method == PERFTEST)
                 return node.ask(request, messages.Description, limit_s)
             except NoMeasurement as error:
-                self._lose(at, error)
+                self._exclude(at, error)
                 return None
 
         answers = _map_threads(start, range(len(self.report.hosts)), MAX_STARTING)
         descriptions = {at: answer for at, answer in enumerate(answers) if answer is not None}
+        if len(descriptions) > 1:
+            for text in by_reason(self._problems()):
+                self._warn(f"warning: {text}; {WITHOUT}")
         for at, description in descriptions.items():
             host = self.report.hosts[at]
             host.hostname = description.hostname
@@ -143,13 +148,24 @@ class Tournament:
             host.perftest = description.perftest
         return descriptions
 
-    def _lose(self, at: int, error: NoMeasurement) -> None:
+    def _problems(self) -> dict[str, str]:
+        """Why hosts are not measured, by name."""
+        return {host.name: host.problem for host in self.report.hosts if host.problem}
+
+    def _exclude(self, at: int, error: NoMeasurement) -> bool:
+        """Keep why a host is not measured; False if that is known already."""
         host = self.report.hosts[at]
         with self._lock:
             if host.problem or self._ended:
-                return
+                return False
             host.problem = error.message.removeprefix(f"{host.name}: ")
-        self._warn(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
+        return True
+
+    def _lose(self, at: int, error: NoMeasurement) -> None:
+        """A host fails during the test."""
+        if self._exclude(at, error):
+            host = self.report.hosts[at]
+            self._warn(f"warning: {host.name}: {host.problem}; {WITHOUT}")
 
     def _check(self, ports: schedule.Ports) -> None:
         """NoMeasurement if a host lacks perftest, an RDMA device, or the requested GPU support."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from busbw.core.counters import BY_NAME, CounterKind
 from busbw.core.finding import Finding, Verdict
+from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
 from busbw.link.slow_endpoints import End, Measured, Solution, solve
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
@@ -78,10 +79,10 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
 
 
 def _missing(report: LinkReport) -> list[Finding]:
+    problems = {host.name: host.problem for host in report.hosts if host.problem}
     result = [
-        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}")
-        for host in report.hosts
-        if host.problem
+        Finding(HOST, Verdict.UNKNOWN, f"not measured completely: {text}")
+        for text in by_reason(problems)
     ]
     for rail in report.rails:
         names = [
@@ -90,7 +91,7 @@ def _missing(report: LinkReport) -> list[Finding]:
             if port is None and not host.problem
         ]
         if names:
-            message = f"no port on {rail.name}: {_join_names(names)}"
+            message = f"no port on {rail.name}: {listed(names)}"
             result.append(Finding(HOST, Verdict.UNKNOWN, message, fix="name it with --rail"))
     return result
 
@@ -140,10 +141,8 @@ class _Rail:
             result.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
         others = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
         if others:
-            listed = _join_names([self._pair(flow.sender, flow.receiver) for flow in others])
-            message = (
-                f"{len(others)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
-            )
+            pairs = _join_names([self._pair(flow.sender, flow.receiver) for flow in others])
+            message = f"{len(others)} of {len(self.flows)} transfers failed on {self.name}: {pairs}"
             fix = "check firewall, route and MTU: `ping -M do`"
             result.append(Finding("link.failed", Verdict.FAIL, message, others[0].error, fix))
         return result
@@ -185,7 +184,7 @@ class _Rail:
         if not pairs:
             return []
         pairs.sort(key=lambda pair: pair.rate)
-        listed = _join_names(
+        slowest = _join_names(
             [f"{self._pair(pair.sender, pair.receiver)} {bits_text(pair.rate)}" for pair in pairs]
         )
         slow_pairs = {(pair.sender, pair.receiver) for pair in pairs}
@@ -196,7 +195,7 @@ class _Rail:
         ]
         message = (
             f"slow on {self.name}{_when(together)}, although both hosts are fast with others:"
-            f" {listed}"
+            f" {slowest}"
         )
         fix = (
             "the fault is between them: a switch, a cable between switches, or the path of their"
@@ -243,6 +242,12 @@ class _Rail:
             result.append(Finding("link.mark", Verdict.UNKNOWN, message, fix=fix))
         return result
 
+    @property
+    def _in_lab(self) -> bool:
+        """Whether the rate of the ports is the one given to a lab."""
+        ports = self.report.rails[self.rail].endpoints
+        return any(port is not None and port.in_lab for port in ports)
+
     def _below_mark(
         self, below: Sequence[tuple[Flow, float]], count: int, *, bound: bool
     ) -> Finding:
@@ -252,9 +257,10 @@ class _Rail:
         gpu = self.report.spec.gpu is not None
         percent = 100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK)
         worst, carried = min(below, key=lambda pair: (pair[0].rate or 0.0) / pair[1])
+        carrier = "the lab's rate" if self._in_lab else "the link"
         message = (
-            f"{len(below)} of {count} transfers on {self.name} are below {percent:g} % of what the"
-            f" link can carry; the slowest: {self._pair(worst.sender, worst.receiver)}"
+            f"{len(below)} of {count} transfers on {self.name} are below {percent:g} % of what"
+            f" {carrier} can carry; the slowest: {self._pair(worst.sender, worst.receiver)}"
             f" {bits_text(worst.rate or 0.0)} of {bits_text(carried)}"
         )
         verdict, fix = Verdict.WARN, self._fix(worst.sender)
@@ -273,12 +279,12 @@ class _Rail:
         ]
         if not failed:
             return []
-        listed = _join_names([self._pair(latency.a, latency.b) for latency in failed])
+        pairs = _join_names([self._pair(latency.a, latency.b) for latency in failed])
         return [
             Finding(
                 "link.latency",
                 Verdict.UNKNOWN,
-                f"small messages were not timed on {self.name}: {listed}",
+                f"small messages were not timed on {self.name}: {pairs}",
                 failed[0].error,
             )
         ]
@@ -294,11 +300,9 @@ class _Rail:
                 f" {slowest}",
             )
         if not marked:
-            return Finding(
-                "link.alike",
-                Verdict.PASS,
-                f"all transfers on {self.name} reach the pass mark, {slowest}",
-            )
+            mark = "the pass mark of the lab's rate" if self._in_lab else "the pass mark"
+            message = f"all transfers on {self.name} reach {mark}, {slowest}"
+            return Finding("link.alike", Verdict.PASS, message)
         return Finding(
             "link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}"
         )

@@ -19,7 +19,9 @@ import socket
 from collections.abc import Iterable, Sequence
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE, Endpoint
+from busbw.launch.hosts import without_user
 from busbw.link.types import Rail
 
 Pair = tuple[int, int]
@@ -89,7 +91,7 @@ def choose(options: Sequence[str], ports: Ports, hosts: Sequence[str]) -> list[R
         rails += common(ports) if option == ALL else [_select_rail(option, ports)]
     if not rails:
         raise NoMeasurement(
-            f"no two of {', '.join(hosts)} have a port on the same network",
+            f"no two of {listed(hosts)} have a port on the same network",
             f"name their ports: {_port_names(ports)}",
         )
     return rails
@@ -114,7 +116,7 @@ def _default_rail(ports: Ports, hosts: Sequence[str]) -> Rail:
     shared = common(ports)
     if not shared:
         raise NoMeasurement(
-            f"no two of {', '.join(hosts)} have a port on the same network",
+            f"no two of {listed(hosts)} have a port on the same network",
             f"give --rail: {_port_names(ports)}",
         )
     for host in hosts:  # one name at a time, since each may wait for a name server
@@ -127,7 +129,7 @@ def _default_rail(ports: Ports, hosts: Sequence[str]) -> Rail:
 
 def _addresses(host: str) -> set[str]:
     try:
-        infos = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(without_user(host), None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
         return set()  # a name that only ssh knows
     return {str(address[0]) for *_, address in infos}

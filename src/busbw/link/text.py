@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted, format_size
 from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
@@ -236,7 +237,7 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     runs = f"{counted(len(report.runs), 'run')} over {counted(len(report.hosts), 'host')}"
     head = f"# {report.collective}, {format_size(report.size_bytes)}: {runs}\n"
     columns = [
-        Column(title="hosts", value=lambda run: ",".join(run.hosts), left=True),
+        Column(title="hosts", value=lambda run: listed(run.hosts), left=True),
         Column(title="busbw", value=lambda run: text_or_unknown(run.rate, bits_text)),
         Column(title="", value=lambda run: run.error, left=True),
     ]

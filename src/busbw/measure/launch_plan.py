@@ -5,12 +5,12 @@ the hosts.
 import logging
 import os
 import shlex
-import sys
 from dataclasses import dataclass
 
 import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.program import module_command
 from busbw.core.sweep import roots
 from busbw.engines.registry import (
     AUTO,
@@ -166,7 +166,7 @@ def _local_ranks(row: EngineRow, job: Job, where: Placement) -> int:
 
 def program(job: Job) -> list[str]:
     """The command line of every rank."""
-    return [sys.executable, "-m", PROGRAM, encode(job)]
+    return module_command(PROGRAM, encode(job))
 
 
 def _command(

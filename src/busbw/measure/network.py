@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.host_ranges import listed
 from busbw.core.networks import BY_NAME, THREADS_VARIABLE, blocks, channels, is_network_chosen
 from busbw.core.result import Library
 from busbw.engines import nccl_log
@@ -18,7 +19,6 @@ from busbw.measure.job import Job
 
 LOG = logging.getLogger(__name__)
 
-MAX_HOSTS = 4  # named in an error
 HINT = (
     "NCCL_DEBUG=INFO busbw run ...   (the reason), and on that host busbw run --net busbw"
     " --print-env   (whether the plugin loads)"
@@ -90,14 +90,9 @@ def agreed(job: Job, control: Control, library: Library, logged: Sequence[str]) 
         name for name in hosts_by_name if requested and name.casefold() != requested.casefold()
     ]
     if others:
-        used = "; ".join(f"{name} on {_shortened(hosts_by_name[name])}" for name in others)
+        used = "; ".join(f"{name} on {listed(hosts_by_name[name])}" for name in others)
         raise NoMeasurement(f"--net {job.net} requests {requested}, but NCCL uses {used}", HINT)
     return ", ".join(sorted(hosts_by_name))
-
-
-def _shortened(hosts: Sequence[str]) -> str:
-    more = len(hosts) - MAX_HOSTS
-    return ", ".join(hosts[:MAX_HOSTS]) + (f" and {more} more hosts" if more > 0 else "")
 
 
 def unconfirmed(job: Job, network: str) -> str:

@@ -28,6 +28,13 @@ from busbw.measure.supervise import Follower, RankFailed, follow
 from busbw.measure.target import Placement
 from busbw.measure.watchdog import Reporter, Watchdog
 
+# nccl-tests has no limit but -T. More than the start of thousands of ranks takes
+COMPAT_LAUNCH_LIMIT_S = 300.0
+NOT_JOINED = (
+    "a rank has not started, or a firewall is between hosts: busbw check launch --hosts h1:8,h2:8"
+    " finds the first step that fails"
+)
+LOWEST_STEP = "look first at the rank that is at the lowest step; the others are waiting for it"
 SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 SIMULATED_RANKS = 8
@@ -45,8 +52,7 @@ def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
         raise UsageError(message, "leave them to the outer launcher")
     limited_job = with_timeout(requested_job)
     if isinstance(limited_job, SweepJob) and limited_job.compat:
-        # nccl-tests has no limit but -T
-        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)
+        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=COMPAT_LAUNCH_LIMIT_S)
     watchdog = start_watchdog(
         limited_job, stall_reporter(sink), code=sink.frontend.exit_of(TimedOut(""))
     )
@@ -94,7 +100,7 @@ def stall_reporter(sink: Sink) -> Reporter:
         reported_steps.add(report.step)
         saved_note = sink.run_aborted(f"{report.phase_text} made no progress")
         message = f"error: {report.message()}" + (f" ({saved_note})" if saved_note else "")
-        hint = "look first at the rank that is at the lowest step; the others are waiting for it"
+        hint = NOT_JOINED if report.phase == "rendezvous" else LOWEST_STEP
         sink.error(f"{message}\n\nhint: {hint}")
 
     return show

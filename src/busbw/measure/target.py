@@ -4,7 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.launch.hosts import Host, parse_hosts, read_hostfile
+from busbw.launch.hostfile import given_hosts
+from busbw.launch.hosts import Host
 from busbw.launch.slurm import JobStep
 
 _LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
@@ -36,6 +37,4 @@ class Placement:
 
     def named(self) -> tuple[Host, ...]:
         """The hosts that the user named, with their slots where given."""
-        if self.hostfile:
-            return read_hostfile(str(self.hostfile))
-        return parse_hosts(self.hosts) if self.hosts else ()
+        return given_hosts(self.hosts, self.hostfile)

@@ -12,6 +12,8 @@ from busbw.core.alltoallv import Traffic
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu, Host, Nic
 
+ON_CPUS = "the ranks run on CPUs"
+OF_LAB = "the lab's rate"  # begins the text of a link of emulated hosts
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 
 
@@ -139,15 +141,27 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
         return NoFabric(f"the NICs of the hosts differ: {'; '.join(texts)}")
     count = counts.pop()
     rail = rates.pop() or 0
-    link = f"NICs of each host, {count} x {gb(rail)} GB/s"
+    in_lab = any(nic.in_lab for _, ports in chosen for nic in ports)
+    name = OF_LAB if in_lab else "NICs of each host"
+    link = f"{name}, {count} x {gb(rail)} GB/s"
     return replace(fabric, nics=rail * count, rail=rail, nic_link=link)
+
+
+def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
+    """The links of one CPU rank on each host. Only the rate of a lab is known to be theirs: MPI may
+    use any port.
+    """
+    if len(hosts) < 2 or not all(any(nic.in_lab for nic in host.nics) for host in hosts):
+        return NoFabric(ON_CPUS)
+    within = Fabric(len(hosts), 1, None, "", None, over_nvlink=False)
+    return _with_nics(within, hosts)
 
 
 def ports_in_use(host: Host) -> list[Nic]:
     """The ports NCCL would use: the RDMA ports that are up, or else the Ethernet ports; without
-    virtual ones.
+    virtual ones, unless a lab gives their rate.
     """
-    real = [nic for nic in host.nics if nic.up and not nic.virtual]
+    real = [nic for nic in host.nics if nic.up and (not nic.virtual or nic.in_lab)]
     return [nic for nic in real if nic.kind != "ethernet"] or real
 
 

@@ -18,7 +18,7 @@ from busbw.model import (
     traffic_findings,
 )
 from busbw.model.bounds import GIVEN_LABEL, bounds
-from busbw.model.fabric import NoFabric, gb
+from busbw.model.fabric import OF_LAB, NoFabric, gb
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
@@ -27,6 +27,9 @@ from busbw.model.usable_hardware import Used
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
+IN_LAB = (
+    "the lab's hosts share the cores of this machine: make it with fewer hosts or a lower --rate"
+)
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
@@ -109,6 +112,8 @@ def _conclude_below_target(
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, fix)
     library = run.result.library
     fix = NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
+    if run.result.ideal and run.result.ideal.link.startswith(OF_LAB):
+        fix = IN_LAB
     if single:
         fix = f"measure larger sizes with -e; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)

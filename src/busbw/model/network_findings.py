@@ -1,12 +1,12 @@
 """Findings on the hosts' network settings, for runs over several hosts."""
 
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import listed
 from busbw.core.result import Outcome
 from busbw.core.topology import Host, Topology
 from busbw.model.rule import Conclusion, Rule, Run
 
 PACED = "bbr"  # prefix of all its versions
-NAMED = 3
 SOCKET = "Socket"  # NCCL's name of its own TCP
 MEASURED = (
     "between two emulated hosts an all_reduce of 16 MiB took 1.4 to 1.8 times as long with BBR as"
@@ -23,12 +23,9 @@ def paced(result: Outcome, topology: Topology) -> Conclusion | None:
     with_bbr = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
     if len(names) < 2 or not with_bbr or not _by_tcp(result, hosts):
         return None
-    where = ", ".join(with_bbr[:NAMED])
-    if len(with_bbr) > NAMED:
-        where += f" and {len(with_bbr) - NAMED} more"
     message = (
-        f"TCP's congestion control is BBR on {where}, which slows down the streams of collectives"
-        " because they pause"
+        f"TCP's congestion control is BBR on {listed(with_bbr)}, which slows down the streams of"
+        " collectives because they pause"
     )
     fix = (
         "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; for"

@@ -13,7 +13,7 @@ from busbw.core.collectives import collective as collective_row
 from busbw.core.result import Device, Ideal, World
 from busbw.core.topology import Host, Nic, Topology
 from busbw.model.bounds import Features, bounds, endpoint
-from busbw.model.fabric import Fabric, NoFabric, fabric
+from busbw.model.fabric import ON_CPUS, Fabric, NoFabric, between_cpus, fabric
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def used(
     if world.groups > 1:
         return NoFabric(f"{world.groups} groups of ranks share the links")
     if any(not device.bus for device in world.devices):
-        return NoFabric("the ranks run on CPUs")
+        return NoFabric(ON_CPUS)
     by_host: dict[str, list[Device]] = {}
     for device in world.devices:
         by_host.setdefault(device.host, []).append(device)
@@ -67,13 +67,29 @@ def ideals(
 ) -> tuple[Ideal | None, Ideal | None]:
     """The largest bound and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal;
     None if unknown.
+
+    For CPU ranks both are the `endpoint`: which algorithm MPI or Gloo runs is not known.
     """
     row, use = collective_row(collective), used(world, topology, environment, traffic)
     if isinstance(use, NoFabric):
-        return None, None
+        links = _cpu_links(world, topology)
+        if isinstance(links, NoFabric):
+            return None, None
+        most = endpoint(row, replace(links, traffic=traffic))
+        return most, most
     known = bounds(row, use.fabric, use.features)
     largest = max(known, key=lambda bound: bound.busbw, default=None)
     return largest, endpoint(row, use.fabric)
+
+
+def _cpu_links(world: World, topology: Topology) -> Fabric | NoFabric:
+    """The links of CPU ranks, one on each host of a lab."""
+    names = [device.host for device in world.devices]
+    hosts = [host for host in (_host(topology, name) for name in names) if host is not None]
+    on_gpus = any(device.bus for device in world.devices)
+    if on_gpus or world.groups > 1 or len(set(names)) < len(names) or len(hosts) < len(names):
+        return NoFabric(ON_CPUS)
+    return between_cpus(hosts)
 
 
 def _host(topology: Topology, name: str) -> Host | None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from busbw.check import text as check_text
+from busbw.check.cluster_text import cluster_text
 from busbw.check.command import text as command_text
 from busbw.check.doctor import text as launch_text
 from busbw.check.trend import text as trend_text
@@ -70,7 +71,7 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Search for slow hosts", SuspectReport, link_text.render_suspects),
     FileKind("Link counters", WatchInterval, watch_text.table),
     FileKind("Check of a machine", CheckReport, check_text.text),
-    FileKind("Check of several machines", ClusterReport, check_text.cluster_text),
+    FileKind("Check of several machines", ClusterReport, cluster_text),
     FileKind("Check of a command line", CommandReport, command_text.text),
     FileKind("Check of a launch", Diagnosis, launch_text.text),
     FileKind("Check of a job", JobReport, job_text.text),

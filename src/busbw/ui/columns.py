@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from busbw.core.result import Result
 
+_CHECK = re.compile(r"\[(BW\d+) (\S+)\]$")  # a check's id and name stay together
+_COMMA = re.compile(r",(?=\S)")
+_BREAK = "\v"  # white space to textwrap, and in no text
 # `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
-LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")
+LABEL = re.compile(r"[A-Z]{4,7} +|NO DATA +|\S+ {2,}| *")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,19 +76,24 @@ def aligned(
     items: Iterable[object],
     limit: int | None = None,
     order: Sequence[str] = (),
+    *,
+    wrap_last: bool = False,
 ) -> str:
     """The whole table under its titles, each column as wide as its longest text; narrowed to
     `limit` characters as `fitting` does.
+
+    With `wrap_last` the last column is then broken into lines.
     """
     heading = [column.heading for column in columns]
     lines = [heading, *(_texts(columns, item) for item in items)]
     widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
     kept = fitting(columns, widths, limit, order)
     kept_columns, kept_widths = [columns[at] for at in kept], [widths[at] for at in kept]
-    table = ""
-    for texts in lines:
-        table += _joined(kept_columns, [texts[at] for at in kept], kept_widths)
-    return table
+    table = [_joined(kept_columns, [texts[at] for at in kept], kept_widths) for texts in lines]
+    if wrap_last and limit is not None:
+        indent = sum(width + 2 for width in kept_widths[:-1])
+        table = [_wrap(text, limit, text[:indent]) for text in table]
+    return "".join(table)
 
 
 def _texts(columns: Sequence[Column], item: object) -> list[str]:
@@ -102,18 +110,31 @@ def wrapped(text: str, width: int | None) -> str:
     return "".join(_wrap(line, width) for line in text.splitlines(keepends=True))
 
 
-def _wrap(line: str, width: int) -> str:
+def _wrap(line: str, width: int, label: str | None = None) -> str:
+    """The line in several; the first begins with the label, which is found if it is None."""
     if len(line.rstrip("\n")) <= width:
         return line
-    match = LABEL.match(line)
-    label = match.group() if match else ""
+    if label is None:
+        match = LABEL.match(line)
+        label = match.group() if match else ""
     indent = len(label) if label.strip() else len(label) + 2
+    line = _CHECK.sub("[\\1\xa0\\2]", line)
     lines = textwrap.wrap(
-        line[len(label) :],
+        _breakable(line[len(label) :], width - indent),
         width,
         initial_indent=label,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
+        replace_whitespace=False,
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace(_BREAK, "").replace("\xa0", " ") + "\n"
+
+
+def _breakable(text: str, room: int) -> str:
+    """The text with marks after the commas of words that are longer than a line, such as a list of
+    hosts.
+    """
+    if max(map(len, text.split()), default=0) <= room:
+        return text
+    return _COMMA.sub(f",{_BREAK}", text)

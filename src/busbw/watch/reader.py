@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
+from busbw.core import program
 from busbw.core.errors import TimedOut
 from busbw.core.link_samples import Sample
 from busbw.host.link_counters import HOST_FILES, NVML, LinkCounters
@@ -72,7 +73,7 @@ class Reader:
         while True:
             ours, theirs = socket.socketpair()
             with theirs:
-                words = (sys.executable, "-m", "busbw.watch.reader", str(theirs.fileno()))
+                words = program.module_command("busbw.watch.reader", str(theirs.fileno()))
                 self._child = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from busbw.launch.remote import Done
 FABRIC, DOCKER = IPv4Network("10.1.0.0/24"), IPv4Network("172.17.0.0/16")
 
 
-def identity(host, *, mtu=9000, busbw=__version__, names=None, **addresses):
+def identity(host, *, mtu=9000, busbw=__version__, names=None, gpus=8, **addresses):
     addresses = addresses or {"eth0": f"10.1.0.{host[1:]}/24"}
     own_addresses = {name: [f"10.1.0.{name[1:]}"] for name in ("h1", "h2", "h3")}
     return {
@@ -21,6 +21,7 @@ def identity(host, *, mtu=9000, busbw=__version__, names=None, **addresses):
         "addresses": addresses,
         "mtus": dict.fromkeys(addresses, mtu),
         "names": own_addresses | (names or {}),
+        "gpus": gpus,
     }
 
 

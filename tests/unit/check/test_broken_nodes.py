@@ -11,7 +11,7 @@ from healthy_gpu import changed, health, links, logged
 from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree, environment
 
-from busbw.check import text as view
+from busbw.check.brief import brief
 from busbw.check.registry import examine
 from busbw.check.types import exit_code
 from busbw.core.finding import Verdict
@@ -343,7 +343,7 @@ def test_exit_code_and_first_line_of_broken_nodes(case: str, layer: str) -> None
     tree = healthy(layer=layer)
     change(tree)
     report = examine(tree.source())
-    status, line = view.brief(report)
+    status, line = brief(report)
     assert exit_code(report.verdict) == code, line
     assert status == NAGIOS[code] or (code, status) == (0, 1)  # a warning
     assert subject in line
@@ -360,7 +360,7 @@ def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
     )(tree)
     tree.failing("nvml_health", "the Python package nvidia-ml-py is not installed")
     report = examine(tree.source())
-    assert exit_code(report.verdict) == 0, view.brief(report)[1]
+    assert exit_code(report.verdict) == 0, brief(report)[1]
 
 
 def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -> None:
@@ -377,6 +377,6 @@ def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -
             f"/sys/class/net/eth{index}/ecn"
         )
     report = examine(tree.source())
-    status, line = view.brief(report)
+    status, line = brief(report)
     assert (status, exit_code(report.verdict)) == (0, 0), line
     assert "no data" in line and "unknown=0" in line

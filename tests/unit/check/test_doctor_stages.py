@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from doctor_answers import answers, context, host_result, identity, on_two
+from doctor_answers import FABRIC, answers, context, host_result, identity, on_two
 
 from busbw.check.doctor import launching, networks
 from busbw.check.doctor.launching import commands, diagnosis, stages
@@ -177,7 +177,11 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     monkeypatch.setattr(
         launching.mpirun,
         "command",
-        lambda *words: ["mpirun", "-x", f"{launching.interfaces.VARIABLE}=1", *map(str, words[2:])],
+        lambda *words: [
+            *("mpirun", "-x", f"{launching.interfaces.VARIABLE}=1"),
+            *(str(word) for word in words[2:]),
+            *words[1],
+        ],
     )
     monkeypatch.setattr(launching.shutil, "which", lambda name: f"/usr/bin/{name}")
     launch_context = on_two()
@@ -189,6 +193,7 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
         str(launch_context.hosts),
         "10.1.0.0/24",
         variables,
+        *("-x", "PATH", "python", "train.py"),
     ]
     sockets = "NCCL_SOCKET_IFNAME='=eth0' GLOO_SOCKET_IFNAME=eth0 "
     assert command_lines[
@@ -259,6 +264,13 @@ def test_nccl_is_skipped_without_gpus(monkeypatch):
         PASS,
     )
     assert "h1:1,h2:1" in lines[0]
+    nobody = context(identity("h1", gpus=0), identity("h2", gpus=0))
+    assert launching.nccl(nobody).verdict is SKIP
+    nobody.networks = [FABRIC]
+    assert launching._socket_variables(nobody) == {"GLOO_SOCKET_IFNAME": "eth0"}
+    some = launching.nccl(context(identity("h1"), identity("h2", gpus=0)))
+    assert (some.verdict, some.message) == (FAIL, "no NVIDIA GPU on h2")
+    assert len(lines) == 1, "NCCL was not started"
 
 
 def test_a_program_that_is_run():

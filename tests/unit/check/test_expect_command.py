@@ -95,7 +95,7 @@ def test_several_snapshots_are_compared_with_one_file(snapshots, capfd):
     code, out, _ = run(capfd, *words)
     assert code == 1
     assert (
-        "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n"
+        "FAIL    mlx5_[0-7] is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n"
         "        on: gpu-2" in out
     )
     code, out, _ = run(capfd, *words, "--format", "json")
@@ -157,7 +157,7 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
     code, out, _ = run(
         capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:]
     )
-    assert code == 0 and "gpu-2:\nMUTED   mlx5_0" in out
+    assert code == 0 and "MUTED   mlx5_[0-7] is missing" in out
 
 
 def test_a_warning_may_count_as_a_failure(tmp_path, capfd):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from busbw.core.host_ranges import fold
+from busbw.core.host_ranges import by_reason, fold
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,12 @@ from busbw.core.host_ranges import fold
 )
 def test_names_are_folded_where_only_a_number_differs(names, line):
     assert fold(reversed(names)) == line
+
+
+def test_hosts_with_the_same_reason_are_named_together():
+    down = {f"root@gpu{i:02}": f"gpu{i:02}: no route to gpu{i:02}" for i in range(1, 65)}
+    assert by_reason({**down, "h1": "h1 is full", "h2": "no answer"}) == [
+        "root@gpu[01-64]: HOST: no route to HOST",
+        "h1: h1 is full",
+        "h2: no answer",
+    ]

@@ -359,15 +359,6 @@ def test_a_figure_that_no_record_has_is_detected() -> None:
     assert records(ROOT / "README.md", second) == []
 
 
-def test_the_run_of_the_tutorial_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(["show", str(RECORDS / "visits_202611" / "shown.json")]) == 0
-    output = capsys.readouterr().out.splitlines()
-    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
-    start = page.index(output[0])
-    size = next(number for number, line in enumerate(output) if line.startswith("mean"))
-    assert page[start : start + size] == output[:size]
-
-
 @pytest.mark.parametrize(
     ("page", "file", "view"),
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from busbw.cli.terminal import COLUMNS
 from busbw.core import json_codec
 from busbw.core.cells import CellKey
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Verdict
@@ -67,7 +68,7 @@ def test_infiniband_beside_sockets_of_two_hosts(
         for name in ("ib.txt", "sockets.txt")
     ]
     compared = compare(*runs)
-    golden("comparison/h20_ib.txt", comparison.text(compared))
+    golden("comparison/h20_ib.txt", comparison.text(compared, COLUMNS))
     golden("comparison/h20_ib.md", comparison.markdown(compared))
 
 

@@ -73,6 +73,7 @@ def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
         [
             "check",
             "job",
+            "--wide",
             "--ras",
             "127.0.0.1:9",
             "--seconds",
@@ -95,7 +96,17 @@ def test_dumps_name_the_rank_where_all_counts_are_equal(dumps, capsys):
     """
     with service(as_json(comm(0xF, [rank(number, 3) for number in range(RANKS)]))) as ras:
         code = guarded(
-            ["check", "job", "--ras", ras, "--seconds", "0.2", "--flight-recorder", str(dumps)]
+            [
+                "check",
+                "job",
+                "--wide",
+                "--ras",
+                ras,
+                "--seconds",
+                "0.2",
+                "--flight-recorder",
+                str(dumps),
+            ]
         )
     assert code == 1
     assert capsys.readouterr().out.startswith(

@@ -32,6 +32,7 @@ def test_only_hosts_that_share_a_gpu_have_a_part_of_it():
 
 
 def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(nvml, "count", lambda: 4)
     assert gpus.visible_gpus() == [0, 1, 2, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 2")

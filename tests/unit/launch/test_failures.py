@@ -330,6 +330,11 @@ CASES = [
         "ls -l /opt/busbw",
     ),
     (
+        "/usr/bin/python3: can't open file '/opt/busbw.pyz': [Errno 2] No such file or directory\n",
+        "/opt/busbw.pyz is not on every host",
+        "busbw deploy",
+    ),
+    (
         "No network interfaces were found for out-of-band communications.",
         "no interface of that name",
         "ip -brief address",

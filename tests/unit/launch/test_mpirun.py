@@ -82,6 +82,22 @@ def test_hosts_and_interface_on_open_mpi_5():
     )
 
 
+def test_users_of_hosts_go_to_ssh_where_open_mpi_would_confuse_addresses(monkeypatch):
+    monkeypatch.delenv("PRTE_MCA_plm_ssh_agent", raising=False)
+    monkeypatch.delenv("OMPI_MCA_plm_rsh_agent", raising=False)
+
+    def line(*names: str) -> str:
+        named = [Host(name, 1) for name in names]
+        return " ".join(mpirun.command(FIVE, ["rank"], len(named), named))
+
+    same = line("ann@10.0.0.1", "ann@10.0.0.2")
+    assert "--host 10.0.0.1:1,10.0.0.2:1 " in same
+    assert "--prtemca plm_ssh_args -l ann -o BatchMode=yes" in same
+    assert "--host h1:1,ann@10.0.0.2:1 " in line("h1", "ann@10.0.0.2")
+    with pytest.raises(UsageError, match=r"ann@10\.0\.0\.1, bob@10\.0\.0\.2: Open MPI confuses"):
+        line("ann@10.0.0.1", "bob@10.0.0.2")
+
+
 def test_hosts_and_interface_on_open_mpi_4():
     assert (
         built(FOUR, ["rank"], 16, HOSTS, "eth")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from busbw.cli.terminal import COLUMNS
 from busbw.core.cells import figures
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Ideal, Library, Result, ResultRow
@@ -47,7 +48,7 @@ def real(recorded: Path) -> Result:
 
 
 def test_a_real_run(real: Result, golden: Callable[[str, str], None]) -> None:
-    golden("table_all_reduce.txt", view("table").render(real))
+    golden("table_all_reduce.txt", view("table", COLUMNS).render(real))
 
 
 def test_a_real_run_in_markdown(real: Result, golden: Callable[[str, str], None]) -> None:

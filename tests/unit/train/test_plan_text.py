@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from busbw.cli.terminal import COLUMNS
 from busbw.report.registry import render
 from busbw.train import plan_text
 from busbw.train.plan_types import ExchangeRound
@@ -10,7 +11,7 @@ from busbw.train.recorded_step import RecordedBucket, RecordedStep
 
 
 def test_the_whole_text(planned, golden):
-    golden("training/plan_vgg16.txt", plan_text.render_all(planned))
+    golden("training/plan_vgg16.txt", plan_text.render_all(planned, COLUMNS))
 
 
 def test_a_saved_plan_is_shown_unchanged(planned):
@@ -73,7 +74,7 @@ def test_a_plan_that_ended_before_an_exchange_has_no_advice(planned):
 
 
 def test_a_plan_in_rounds_has_intervals_and_bucket_sizes(planned_in_rounds, golden):
-    golden("training/plan_gpt_small.txt", plan_text.render_all(planned_in_rounds))
+    golden("training/plan_gpt_small.txt", plan_text.render_all(planned_in_rounds, COLUMNS))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from busbw.cli.terminal import COLUMNS
 from busbw.core.result import Device
 from busbw.core.topology import Host, Topology
 from busbw.report.registry import render
@@ -11,7 +12,7 @@ from busbw.train.types import ALONE, TrainRun
 
 
 def test_the_whole_text(trained, golden):
-    golden("training/vgg16.txt", train_text.render_all(trained))
+    golden("training/vgg16.txt", train_text.render_all(trained, COLUMNS))
 
 
 def test_lines_of_horovod_are_printed_as_they_arrive(trained):

@@ -29,11 +29,13 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Diagnosis, Stage
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import listed
+from busbw.core.program import single_file
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.launch import failures, interfaces, mpirun, remote
 from busbw.launch.failures import known_error
-from busbw.launch.hosts import Host
+from busbw.launch.hosts import Host, hosts_text, without_user
 from busbw.launch.remote_ps import SSH_FAILED
 
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
@@ -43,14 +45,18 @@ OPEN_PORTS_FIX = (
     "name the subnet that connects the hosts with --ifname CIDR; allow it in the firewall in both"
     " directions"
 )
+GPU_MISSING = (
+    "on that host: nvidia-smi -L, and busbw check --layer gpu; or leave it out; --engine mpi tests"
+    " CPUs"
+)
 SSH_PORT = 22
 LOG_IN = (
     "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)"
 )
 STARTUP_FILES = "the startup files of its shell on {host} must not exit or print"
 SAME_PATH_FIX = (
-    "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l"
-    " {path}"
+    "install busbw at the same path on every host, copy it with busbw deploy, or use a shared file"
+    " system: ssh {host} ls -l {path}"
 )
 HOSTS_FILE_FIX = (
     "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of"
@@ -100,6 +106,11 @@ def nccl(context: LaunchContext) -> Stage:
     """NCCL creates a communicator over one GPU of each host."""
     if context.engine == "mpi":
         return skipped("nccl", "no GPUs were requested")
+    if context.on_cpus:
+        return skipped("nccl", "no NVIDIA GPU on any host")
+    if context.without_gpus:
+        message = f"no NVIDIA GPU on {listed(context.without_gpus)}"
+        return failed("nccl", message, fix=GPU_MISSING)
     sweep = ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"]
     return _run_busbw(context, "nccl", sweep, per_host=1)
 
@@ -116,7 +127,7 @@ def _run_busbw(context: LaunchContext, name: str, sweep: Sequence[str], per_host
 
     `per_host` is the number of ranks on each host, 0 for one on each slot.
     """
-    hosts = ",".join(str(Host(host.name, per_host or host.slots or 1)) for host in context.hosts)
+    hosts = hosts_text([Host(host.name, per_host or host.slots or 1) for host in context.hosts])
     limit = f"{context.limit_s:g}"
     words = ["run", *sweep, "--hosts", hosts, "--timing", "classic", "--iters", "5", "--brief"]
     words += ["--launch-limit", limit, "--limit", limit]
@@ -191,7 +202,7 @@ def _read_banner(host: str) -> str:
     """sshd's banner; '' if nothing answers on port 22."""
     with (
         contextlib.suppress(OSError),
-        socket.create_connection((host, SSH_PORT), timeout=BANNER_S) as connection,
+        socket.create_connection((without_user(host), SSH_PORT), timeout=BANNER_S) as connection,
     ):
         connection.settimeout(BANNER_S)
         return connection.recv(255).decode("ascii", "replace").partition("\r")[0].strip()
@@ -201,13 +212,14 @@ def _read_banner(host: str) -> str:
 def install(context: LaunchContext) -> Stage:
     """Every host has the same version of busbw at the same path."""
     command = context.node("identity")
-    for done in context.on_all(command, json.dumps({"names": context.names}).encode()):
+    asked = json.dumps({"names": [*map(without_user, context.names)]}).encode()
+    for done in context.on_all(command, asked):
         try:
             context.identities[done.host] = parse_identity(done)
         except ValueError:
-            problem = done.problem or "no answer"
-            message = f"{done.host}: {command[0]} does not run busbw: {problem}"
-            fix = filled(SAME_PATH_FIX, host=done.host, path=command[0])
+            problem, path = done.problem or "no answer", single_file() or command[0]
+            message = f"{done.host}: {path} does not run busbw: {problem}"
+            fix = filled(SAME_PATH_FIX, host=done.host, path=path)
             return failed("install", message, done.error.strip()[-300:], fix=fix)
     for host, identity in context.identities.items():
         version = identity["busbw"]
@@ -220,7 +232,8 @@ def install(context: LaunchContext) -> Stage:
 def names(context: LaunchContext) -> Stage:
     """Host names resolve on all hosts, and no host resolves its own name to a loopback address."""
     for host, identity in context.identities.items():
-        unresolved = [name for name in context.names if not identity["names"].get(name)]
+        asked = map(without_user, context.names)
+        unresolved = [name for name in asked if not identity["names"].get(name)]
         if unresolved:
             fix = filled(
                 "add {name} to /etc/hosts on {host}, or use addresses",
@@ -230,7 +243,7 @@ def names(context: LaunchContext) -> Stage:
             return failed("names", f"{host} cannot resolve {unresolved[0]}", fix=fix)
     hostnames = {identity["hostname"] for identity in context.identities.values()}
     if len(hostnames) < len(context.identities):
-        shared = ", ".join(sorted(hostnames))
+        shared = listed(sorted(hostnames))
         message = f"several hosts have the name {shared}: launchers count them as one host"
         fix = "while no job runs there: hostnamectl set-hostname NAME, a different one on each"
         return failed("names", message, fix=fix)
@@ -270,7 +283,10 @@ def commands(context: LaunchContext) -> dict[str, str]:
     ranks = sum(host.slots for host in hosts)
     variables = _socket_variables(context)
     line = mpirun.command(mpirun.find(), PROGRAM, ranks, hosts, network, variables)
-    lines = {"mpirun": shlex.join(_drop_variable(line, interfaces.VARIABLE))}
+    line = _drop_variable(line, interfaces.VARIABLE)
+    # Open MPI looks for a bare name on each host's own PATH, which lacks this environment's.
+    line[-len(PROGRAM) : -len(PROGRAM)] = ["-x", "PATH"]
+    lines = {"mpirun": shlex.join(line)}
     if len({host.slots for host in hosts}) > 1:
         return lines
     first = hosts[0].name
@@ -291,7 +307,7 @@ def commands(context: LaunchContext) -> dict[str, str]:
 
 
 def _socket_variables(context: LaunchContext) -> dict[str, str]:
-    """Variables that let NCCL and Gloo use the first network that works.
+    """Variables that let NCCL and Gloo use the first network that works, NCCL only with GPUs.
 
     Empty if its interface has different names on the hosts.
     """
@@ -304,7 +320,8 @@ def _socket_variables(context: LaunchContext) -> dict[str, str]:
     if len(names) != 1:
         return {}
     name = names.pop()
-    return {"NCCL_SOCKET_IFNAME": f"={name}", "GLOO_SOCKET_IFNAME": name}
+    variables = {"GLOO_SOCKET_IFNAME": name}
+    return variables if context.on_cpus else {"NCCL_SOCKET_IFNAME": f"={name}", **variables}
 
 
 def _drop_variable(line: list[str], variable: str) -> list[str]:

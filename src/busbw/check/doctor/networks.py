@@ -7,18 +7,19 @@ directions. A LaunchContext holds the hosts, their answers, and the networks tha
 import json
 import random
 import secrets
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface, IPv4Network
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from busbw.check.doctor.node import LARGE_PACKETS_LOST
 from busbw.check.shell_words import filled
 from busbw.check.types import Stage
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.core.host_ranges import listed
 from busbw.core.sizes import counted
 from busbw.launch import remote
 from busbw.launch.hosts import Host
@@ -50,6 +51,7 @@ class Identity(TypedDict):
     addresses: dict[str, str]
     mtus: dict[str, int]
     names: dict[str, list[str]]
+    gpus: NotRequired[int]
 
 
 def parse_identity(done: Done) -> Identity:
@@ -81,6 +83,17 @@ class LaunchContext:
         """The names of the hosts, as they were given."""
         return [host.name for host in self.hosts]
 
+    @property
+    def without_gpus(self) -> list[str]:
+        """The hosts that have no NVIDIA GPU."""
+        return [host for host, seen in self.identities.items() if not seen.get("gpus", 0)]
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether the ranks run on CPUs: as the user asked, or as no host has a GPU."""
+        nowhere = len(self.without_gpus) == len(self.identities)
+        return self.engine == "mpi" or (self.engine == "auto" and nowhere)
+
     def on_all(self, words: Sequence[str], stdin: bytes = b"") -> list[Done]:
         """Run a command on all hosts at the same time, with the same `stdin`."""
         return self.on_each(words, dict.fromkeys(self.names, stdin))
@@ -91,7 +104,7 @@ class LaunchContext:
 
     def node(self, work: str) -> list[str]:
         """The command for a host's part of the work, which it reads from stdin."""
-        return [sys.executable, "-m", NODE, work]
+        return program.module_command(NODE, work)
 
     def addresses(self, network: IPv4Network) -> dict[str, str]:
         """Each host's address in a network."""
@@ -199,7 +212,7 @@ def _judge_mtus(context: LaunchContext) -> Stage | None:
                 f"{host}: {name} has MTU {mtu}, {majority}" for host, (name, mtu) in odd.items()
             ]
             host, (name, _) = next(iter(odd.items()))
-            message = f"MTUs differ on {network}: {', '.join(odd)} differs from the others"
+            message = f"MTUs differ on {network}: {listed(odd)} differs from the others"
             fix = filled(SET_MTU, host=host, name=name, mtu=usual)
             return warned("subnets", message, *evidence, fix=fix)
     return None

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from busbw.core.version import __version__
 from busbw.host.addresses import local, mtu
@@ -35,7 +36,7 @@ _BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent aga
 
 
 def identity(asked: dict[str, list[str]]) -> dict[str, object]:
-    """This host's name and addresses, and what it resolves `asked["names"]` to."""
+    """This host's name, addresses and number of GPUs, and what it resolves `asked["names"]` to."""
     hostname = socket.gethostname()
     addresses = {
         name: str(address)
@@ -47,8 +48,16 @@ def identity(asked: dict[str, list[str]]) -> dict[str, object]:
         "busbw": __version__,
         "addresses": addresses,
         "mtus": {name: mtu(name) for name in addresses},
+        "gpus": _gpus(),
         "names": {name: _lookup(name) for name in [*asked["names"], hostname]},
     }
+
+
+def _gpus() -> int:
+    """The GPUs that the driver has made devices of, unless the environment hides all."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return 0
+    return sum(path.name[len("nvidia") :].isdecimal() for path in Path("/dev").glob("nvidia*"))
 
 
 def _lookup(name: str) -> list[str]:

@@ -29,7 +29,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.source import Reading, Unavailable
 from busbw.launch import mpirun, slurm
-from busbw.launch.hosts import parse_hostfile
+from busbw.launch.hostfile import parse_hostfile
 
 LIMIT_S = 10.0
 LOOKUPS_PER_NAME = 3  # of a name; one may miss a server that answers only some of them

@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import sys
 from typing import TypeVar
 
 import msgspec
 
+from busbw.core import program
 from busbw.host.process import die_with_parent, kill_with_children
 
 Answer = TypeVar("Answer")
@@ -28,7 +28,7 @@ def run_measurement(
     gives up.
     """
     process = subprocess.Popen(
-        (sys.executable, "-m", module, str(seconds)),
+        program.module_command(module, str(seconds)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

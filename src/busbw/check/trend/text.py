@@ -1,11 +1,14 @@
 """The report of `busbw check trend` as text."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from busbw.check.trend.outliers import FALSE_ALARM_CHANCE
 from busbw.check.trend.types import Growth, OutlierLink, TrendReport
 from busbw.core.sizes import counted
 from busbw.ui.columns import Column, aligned, wrapped
 
-MAX_COUNTER_LINES = 20  # lines of other counters
 HOURS_A_DAY = 24
 
 
@@ -30,13 +33,21 @@ def text(report: TrendReport, width: int | None = None) -> str:
     odd = "".join(map(_warning, report.odd)) or _text_without_odd(report)
     named = {_place(odd_link.growth) for odd_link in report.odd}
     others = [growth for growth in report.grown if _place(growth) not in named]
-    table, more = "", ""
+    table = ""
     if others:
-        table = f"\nother counters that grew\n{aligned(COLUMNS, others[:MAX_COUNTER_LINES], width)}"
-    if len(others) > MAX_COUNTER_LINES:
-        more = f"... {len(others) - MAX_COUNTER_LINES} more: --format json has them all\n"
+        rows = _without_domain(others)
+        table = f"\nother counters that grew\n{aligned(COLUMNS, rows, width, ('periods',))}"
     reasons = "".join(f"UNKNOWN {host}: {reason}\n" for host, reason in report.reasons.items())
-    return wrapped(head + odd, width) + table + more + wrapped(reasons, width)
+    return wrapped(head + odd, width) + table + wrapped(reasons, width)
+
+
+def _without_domain(growths: Sequence[Growth]) -> list[Growth]:
+    """The growths with the first part of their hosts' names, if these differ in it."""
+    hosts = {growth.host for growth in growths}
+    short = {host: host.partition(".")[0] for host in hosts}
+    if len(set(short.values())) < len(hosts) or any(name.isdigit() for name in short.values()):
+        return list(growths)
+    return [msgspec.structs.replace(growth, host=short[growth.host]) for growth in growths]
 
 
 def _place(growth: Growth) -> tuple[str, str, str]:

@@ -11,7 +11,6 @@ from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
 from busbw.cli.options.parameters import given
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow
-from busbw.launch.hosts import Host, parse_hosts, read_hostfile
 
 
 def known(
@@ -45,13 +44,6 @@ def chosen_checks(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ..
         find_of_machine(name)
     ids = {row.id for row in check_rows(only, layers)}
     return tuple(check for check in CHECKS if check.row.id in ids)
-
-
-def given_hosts(hosts: str, hostfile: str) -> tuple[Host, ...]:
-    """The hosts of --hosts or --hostfile; none without these options."""
-    if hostfile:
-        return read_hostfile(hostfile)
-    return parse_hosts(hosts) if hosts else ()
 
 
 def matching_files(files: Sequence[str]) -> tuple[str, ...]:

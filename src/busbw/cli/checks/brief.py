@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from busbw.check import text as view
+from busbw.check.brief import brief_without
 from busbw.cli.streams import answer
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
@@ -32,7 +32,7 @@ def brief_errors(run: Callable[..., int | None]) -> Callable[..., int | None]:
 def _answer_unknown(name: str, reason: str) -> int:
     """Print the line of a machine that was not checked; returns the exit code."""
     reason = reason.removeprefix(f"{name}: ")
-    code, line = view.brief_without(name or platform.node(), reason, Verdict.UNKNOWN)
+    code, line = brief_without(name or platform.node(), reason, Verdict.UNKNOWN)
     answer(line)
     return code
 

@@ -139,7 +139,7 @@ def _refuse_ignored(files: Sequence[str]) -> None:
         if given(name):
             raise UsageError(
                 f"--learn does not read {parameters[name].opts[0]}",
-                "busbw check --learn > node.toml, on a good node or with --from its snapshot",
+                "ssh HOST busbw check --learn > node.toml, with a good node as HOST",
             )
     if len(files) > 1:
         raise UsageError(

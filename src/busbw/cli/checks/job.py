@@ -3,7 +3,6 @@
 import click
 import msgspec
 
-from busbw.cli.checks.arguments import given_hosts
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -12,6 +11,7 @@ from busbw.core.finding import Verdict
 from busbw.host import ras as service
 from busbw.job import types as view
 from busbw.job.driver import examine
+from busbw.launch.hostfile import given_hosts
 from busbw.pattern.pending_collective import outstanding
 
 EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
@@ -22,9 +22,14 @@ EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
     "--hosts",
     default="",
     callback=not_empty,
-    help="hosts of the job: h1,h2  [default: those that NCCL RAS names]",
+    help="hosts of the job: h1,h2 or gpu[01-16]  [default: those that NCCL RAS names]",
 )
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
+)
 @click.option(
     "--ras",
     default="",

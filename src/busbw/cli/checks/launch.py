@@ -6,17 +6,25 @@ import msgspec
 from busbw.check.doctor import launching
 from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
-from busbw.cli.checks.arguments import given_hosts
 from busbw.cli.options.parameters import Seconds, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
+from busbw.launch.hostfile import given_hosts
 
 
 @click.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8")
 @click.option(
-    "--hostfile", default="", callback=not_empty, help="file with one host per line: `h1 slots=8`"
+    "--hosts",
+    default="",
+    callback=not_empty,
+    help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
+)
+@click.option(
+    "--hostfile",
+    default="",
+    callback=not_empty,
+    help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
 )
 @click.option(
     "--ifname",
@@ -29,7 +37,7 @@ from busbw.core.errors import Exit, UsageError
     type=click.Choice(["auto", "nccl", "mpi"]),
     default="auto",
     show_default=True,
-    help="mpi: without GPUs",
+    help="mpi: test CPUs also where there are GPUs",
 )
 @click.option(
     "--limit",

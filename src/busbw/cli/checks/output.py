@@ -5,15 +5,17 @@ from dataclasses import dataclass
 import msgspec
 
 from busbw.check import rdma_qos_check
-from busbw.check import text as view
+from busbw.check.brief import brief, brief_cluster
+from busbw.check.cluster_text import cluster_text
+from busbw.check.groups import faults
+from busbw.check.text import text
 from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
 from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 
 FORMATS = ("table", "json", "rdma_qos_check")
-NAGIOS_WORST_LAST = (0, 1, 3, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class Output:
         """Print the report of a machine; returns the exit code."""
         report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
-            code, line = view.brief(report, self.fail_on)
+            code, line = brief(report, self.fail_on)
             answer(line)
             return code
         if self.format_name == "json":
@@ -37,7 +39,7 @@ class Output:
         elif self.format_name == "rdma_qos_check":
             answer(rdma_qos_check.text(report))
         else:
-            answer(view.text(report, width(), everything=self.everything))
+            answer(text(report, width(), everything=self.everything))
         return int(exit_code(report.verdict))
 
     def print_several(self, cluster: ClusterReport) -> int:
@@ -47,27 +49,20 @@ class Output:
         for report in cluster.nodes:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
-            return self._print_lines(cluster)
+            code, line = brief_cluster(cluster, _verdict(cluster), self.fail_on)
+            answer(line)
+            return code
         if self.format_name == "rdma_qos_check":
             raise UsageError(
                 "--format rdma_qos_check is for one machine",
                 "use it without --hosts and with one --from",
             )
         if self.format_name == "json":
+            cluster.faults = faults(cluster.nodes)
             _print_json(cluster)
         else:
-            answer(view.cluster_text(cluster, width(), everything=self.everything))
+            answer(cluster_text(cluster, width(), height(), everything=self.everything))
         return int(exit_code(_verdict(cluster)))
-
-    def _print_lines(self, cluster: ClusterReport) -> int:
-        """Print a line for each machine; returns the exit code of the worst."""
-        lines = [view.brief(report, self.fail_on) for report in cluster.nodes]
-        for host, reason in cluster.silent.items():
-            lines.append(view.brief_without(host, reason, Verdict.FAIL))
-        for file, reason in cluster.unreadable.items():
-            lines.append(view.brief_without(file, reason, Verdict.UNKNOWN))
-        answer("".join(line for _, line in lines))
-        return max((code for code, _ in lines), key=NAGIOS_WORST_LAST.index, default=3)
 
 
 def _print_json(report: CheckReport | ClusterReport) -> None:

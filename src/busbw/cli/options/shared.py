@@ -9,8 +9,7 @@ import click
 from busbw.cli.options.parameters import COUNT, File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.launch.slurm import JobStep as Step
-from busbw.launch.slurm import split
+from busbw.launch.slurm import JobStep, split
 from busbw.pattern.replay.types import SCALES
 from busbw.train.types import PRECISIONS
 
@@ -36,9 +35,16 @@ start_options = options(
         help="number of ranks  [default: all GPUs, or 2 on CPUs]",
     ),
     click.option(
-        "--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"
+        "--hosts",
+        default="",
+        callback=not_empty,
+        help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
     ),
-    click.option("--hostfile", type=File(), help="file with one host per line: `h1 slots=8`"),
+    click.option(
+        "--hostfile",
+        type=File(),
+        help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
+    ),
     click.option(
         "--ifname",
         default="",
@@ -174,7 +180,7 @@ def take_where(fields: dict[str, Any]) -> dict[str, Any]:
             "--slurm and --hosts both start the ranks",
             "leave out --hosts and --hostfile: Slurm chooses the nodes",
         )
-    step = Step(
+    step = JobStep(
         taken["ranks"],
         numbers["nodes"],
         numbers["ntasks_per_node"],

@@ -14,8 +14,7 @@ from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
-from busbw.model.systems import CPUS, System, parse_system, with_nics
-from busbw.model.systems import MAX_HOSTS as MOST_HOSTS
+from busbw.model.systems import CPUS, MAX_HOSTS, System, parse_system, with_nics
 
 
 def system_options(default: str) -> Decorator:
@@ -109,10 +108,10 @@ class Counts(click.ParamType[tuple[int, ...]]):
         parts = [part.strip() for part in str(value).split(",")]
         is_number = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts)
         numbers = [int(part) for part in parts] if is_number else [0]
-        if not all(1 <= number <= MOST_HOSTS for number in numbers):
+        if not all(1 <= number <= MAX_HOSTS for number in numbers):
             raise UsageError(
                 f"--nodes: '{value}' are not numbers of hosts",
-                f"give 1 to {MOST_HOSTS}, like --nodes 2 or --nodes 1,2,128",
+                f"give 1 to {MAX_HOSTS}, like --nodes 2 or --nodes 1,2,128",
             )
         return tuple(sorted(set(numbers)))
 

@@ -11,7 +11,7 @@ ROWS = (
             ("this machine", "busbw check"),
             (
                 "several hosts over ssh, and what differs between them",
-                "busbw check --hosts h1,h2,h3",
+                "busbw check --hosts 'gpu[001-064]'",
             ),
             ("also save all that was read", "busbw check --save h5.jsonl"),
             ("check saved machines", "busbw check --from '*.jsonl'"),
@@ -62,7 +62,7 @@ ROWS = (
                     "busbw check launch --hosts h1:8,h2:8 --ifname 10.1.0.0/16",
                 ),
                 (
-                    "hosts of a file, without GPUs",
+                    "hosts of a file, as ranks on CPUs",
                     "busbw check launch --hostfile hosts.txt --engine mpi",
                 ),
             ),

@@ -11,7 +11,7 @@ ROWS = (
             ("two hosts with 1 Gbit/s between them", "busbw lab up --hosts 2 --rate 1gbit"),
             (
                 "measure over them, from the first",
-                "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+                "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -e 16M",
             ),
             ("remove them", "busbw lab down"),
         ),
@@ -29,7 +29,7 @@ ROWS = (
                 ("on every host", "busbw lab exec --all -- hostname"),
                 (
                     "a run from the first host over ssh",
-                    "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+                    "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -e 16M",
                 ),
             ),
             "status": (
@@ -43,6 +43,22 @@ ROWS = (
                 ("what is left of a lab whose up was killed", "busbw lab down --name second"),
             ),
         },
+    ),
+    Row(
+        "deploy",
+        SET_UP,
+        "Copy busbw to other hosts as a single file.",
+        (
+            ("to three hosts", "busbw deploy --hosts h1,h2,h3"),
+            (
+                "a file of a release, to a path that each host has",
+                "busbw deploy --hosts h1,h2,h3 --file busbw.pyz --to /opt/busbw.pyz",
+            ),
+            (
+                "hosts with another Python",
+                "busbw deploy --hostfile hosts.txt --python /opt/python/bin/python3.12",
+            ),
+        ),
     ),
     Row(
         "completion",

@@ -1,0 +1,135 @@
+"""Texts of several hosts that say the same but for names, addresses and numbers.
+
+`pattern` is equal for such texts. `merged_text` makes one of them, with the values as ranges:
+`eth3 has MTU 1500` and `eth5 has MTU 4200` are `eth[3,5] has MTU 1500 or 4200`.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from busbw.core.host_ranges import fold
+
+HOST = "HOST"  # stands for the name of each host
+ANY = "*"  # stands for names that no short text lists
+_NEVER = "(?!)"  # a pattern that matches nothing
+_MAX_FOLDED_CHARACTERS = 40  # characters of folded names
+_MAX_LARGEST = 3
+_NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_WORD = r"(?:\w[\w.:+%-]*)?\d(?:[\w.:+%-]*[\w%])?"  # with a digit, and without a full stop
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+_SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_FACTORS: dict[str, float] = {**_TIMES, "days": 86400.0, **_SIZES, "%": 1.0, "": 1.0}
+_WITH_UNIT = re.compile(rf"({_NUMBER}) ?({'|'.join(filter(None, _FACTORS))}|)")
+_PLURAL = re.compile(r"^( \w+?)s\b")
+
+
+class Said(NamedTuple):
+    """A text of a host."""
+
+    host: str
+    text: str
+
+
+def pattern(said: Said) -> tuple[str, ...]:
+    """The text without the names and values in it; a noun after a number is in the singular."""
+    return tuple(_PLURAL.sub(r"\1", part) for part in _values(said.host).split(said.text)[::2])
+
+
+def merged_text(texts: Sequence[Said]) -> str:
+    """One text for those of one pattern."""
+    if len({said.text for said in texts}) == 1:
+        return texts[0].text
+    longest = max(texts, key=_length)
+    literals = _values(longest.host).split(longest.text)[::2]
+    merged = literals[0]
+    for column, literal in zip(_columns(texts), literals[1:], strict=True):
+        merged += _merged_values(column) + literal
+    return merged
+
+
+def for_any_host(texts: Sequence[Said]) -> str:
+    """The text for all hosts, with `HOST` for the host's name; '' if they differ in more."""
+    if len({said.text for said in texts}) == 1:
+        return texts[0].text
+    general = {_own_name(said.host).sub(HOST, said.text) for said in texts}
+    return general.pop() if len(general) == 1 else ""
+
+
+def largest(texts: Sequence[Said]) -> list[Said]:
+    """The largest numbers with their hosts, if texts of one pattern have more than two.
+
+    They are those of the column with the most numbers, if a text has several.
+    """
+    columns = [column for column in _columns(texts) if _all_numbers(column)]
+    column = max(columns, key=_count_distinct, default=[])
+    if _count_distinct(column) <= 2:
+        return []
+    return sorted(column, key=_size, reverse=True)[:_MAX_LARGEST]
+
+
+def _columns(texts: Sequence[Said]) -> list[list[Said]]:
+    """For each place of a value, what the texts have there."""
+    values = [_values(said.host).split(said.text)[1::2] for said in texts]
+    return [
+        [Said(said.host, value) for said, value in zip(texts, column, strict=True)]
+        for column in zip(*values, strict=True)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _values(host: str) -> re.Pattern[str]:
+    """What finds names and values: the host's name, times and sizes, and words with a digit."""
+    units = "|".join([*_TIMES, "days", *_SIZES])
+    amount = rf"(?<![\w.]){_NUMBER} (?:{units})(?![\w/])"
+    return re.compile(rf"({_own_name(host).pattern}|{amount}|{_WORD})")
+
+
+@lru_cache(maxsize=4096)
+def _own_name(host: str) -> re.Pattern[str]:
+    """What finds the host's name, with or without its domain."""
+    names = {host, host.partition(".")[0]} - {""}
+    longest_first = sorted((name for name in names if not name.isdigit()), key=len, reverse=True)
+    either = "|".join(map(re.escape, longest_first)) or _NEVER
+    return re.compile(rf"(?<![\w.-])(?:{either})(?![\w-]|\.\w)")
+
+
+def _merged_values(column: Sequence[Said]) -> str:
+    distinct = list(dict.fromkeys(value for _, value in column))
+    if len(distinct) == 1:
+        return distinct[0]
+    if all(value in (host, host.partition(".")[0]) for host, value in column):
+        return HOST
+    if _all_numbers(column):
+        return _number_range(sorted(column, key=_size), "or" if len(distinct) == 2 else "to")
+    folded = fold(distinct)
+    if len(folded) <= _MAX_FOLDED_CHARACTERS:
+        return folded
+    return ANY
+
+
+def _number_range(ordered: Sequence[Said], between: str) -> str:
+    """`3 to 120`, `10 to 30 s`, `5 min to 2 h`."""
+    least, most = ordered[0].text, ordered[-1].text
+    number, _, unit = least.partition(" ")
+    if unit and most.endswith(f" {unit}"):
+        least = number
+    return f"{least} {between} {most}"
+
+
+def _length(said: Said) -> int:
+    return sum(map(len, _values(said.host).split(said.text)[::2]))
+
+
+def _count_distinct(column: Sequence[Said]) -> int:
+    return len({value for _, value in column})
+
+
+def _all_numbers(column: Sequence[Said]) -> bool:
+    return all(_WITH_UNIT.fullmatch(value) for _, value in column)
+
+
+def _size(said: Said) -> float:
+    match = _WITH_UNIT.fullmatch(said.text)
+    return float(match[1]) * _FACTORS[match[2]] if match else 0.0
