@@ -1,8 +1,9 @@
 """A small transformer under DistributedDataParallel on CPUs, started by torchrun or by mpirun.
 
-With BF16=1 it has the lines that the plan recommends.
+SETTINGS='{"method": "powersgd"}' attaches a method, as the plan recommends.
 """
 
+import json
 import os
 
 import torch
@@ -37,10 +38,10 @@ class Net(nn.Module):
 
 
 model = DistributedDataParallel(Net(), bucket_cap_mb=4)
-if os.environ.get("BF16"):
+if os.environ.get("SETTINGS"):
     import busbw.accel
 
-    busbw.accel.attach(model, busbw.accel.Settings(wire="bf16"))
+    busbw.accel.attach(model, busbw.accel.Settings(**json.loads(os.environ["SETTINGS"])))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(100_000):
     tokens = torch.randint(VOCABULARY, (BATCH, SEQUENCE))

@@ -92,7 +92,7 @@ class _Finder:
     def __init__(self, pattern: Pattern, comm: Comm, source: str) -> None:
         self._pattern, self._comm, self._source = pattern, comm, source
         self._facts = pattern.header.training or TrainingSteps()
-        self._notes = coverage(pattern)
+        self._notes = [*pattern.header.notes, *coverage(pattern)]
         rows = pattern.rows
         self._calls = [
             call
