@@ -24,6 +24,7 @@ import reference_net  # noqa: E402
 import reference_patterns  # noqa: E402
 import reference_result  # noqa: E402
 import reference_schemas  # noqa: E402
+import reference_settings  # noqa: E402
 import reference_tables  # noqa: E402
 import screens  # noqa: E402
 import terminal_picture  # noqa: E402
@@ -43,6 +44,7 @@ PAGES = (
     ("engines.md", "Engines", reference_tables.engines),
     ("views.md", "Views", reference_tables.views),
     ("exit-codes.md", "Exit codes", reference_tables.exit_codes),
+    ("settings.md", "Settings: busbw.toml and variables", reference_settings.settings),
     ("environment.md", "Environment variables", reference_tables.environment),
     ("net-plugin.md", "Settings of the network plugin", reference_net.variables),
     ("accel.md", "Gradient exchange: settings and codecs", reference_accel.settings),

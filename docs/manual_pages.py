@@ -11,6 +11,7 @@ from reference_commands import command_of
 
 from busbw.cli.commands import COMMANDS, PURPOSES, Examples, Row
 from busbw.cli.main import cli
+from busbw.cli.options.grouped import PLAIN, sections
 from busbw.core.env import VARIABLES
 from busbw.core.errors import Exit
 from busbw.core.version import __version__
@@ -99,15 +100,13 @@ def _synopsis(command: click.Command, path: str) -> str:
 
 
 def _options(command: click.Command) -> str:
-    context = _context(command, command.name or "busbw")
-    records = [
-        record
-        for parameter in command.get_params(context)
-        if (record := parameter.get_help_record(context))
-    ]
-    return "".join(
-        f".TP\n.B {_text(names)}\n{_line(meaning)}" for names, meaning in records if meaning
-    )
+    text = ""
+    for heading, records in sections(command, _context(command, command.name or "busbw")):
+        if heading != PLAIN:
+            text += f".SS {_text(heading)}\n"
+        for names, meaning in records:
+            text += f".TP\n.B {_text(names)}\n{_line(meaning)}" if meaning else ""
+    return text
 
 
 def _context(command: click.Command, path: str) -> click.Context:

@@ -200,7 +200,8 @@ def environment() -> str:
     """Variables that busbw reads."""
     rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
     return (
-        "NCCL, PyTorch and MPI also read their own variables. A result contains those that concern"
+        "Those of settings are defaults of options; [settings](settings.md) has their order. NCCL,"
+        " PyTorch and MPI also read their own variables. A result contains those that concern"
         " communication; values that look like secrets are masked.\n\n"
         + table(("variable", "meaning", "defined by"), rows)
     )
@@ -265,7 +266,8 @@ def ideal() -> str:
         for row in GENERATIONS
     ]
     return (
-        "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
+        "`ideal` is the largest bound of the algorithms that can run. `--ideal 450GB/s` replaces"
+        " it. "
         "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
         + table(("algorithm", "collectives", "derivation of the bound"), algorithms)
         + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink"

@@ -87,11 +87,15 @@ def run(words: list[str]) -> str:
 
     printed = io.StringIO()
     arguments, sys.argv = sys.argv, ["busbw", *words]
+    variables = dict(os.environ)
+    os.environ["BUSBW_HISTORY"] = "false"  # a user's history has no runs of the documentation
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
             guarded(words)
     finally:
         sys.argv = arguments
+        os.environ.clear()
+        os.environ.update(variables)
     return printed.getvalue()
 
 

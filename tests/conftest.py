@@ -11,13 +11,14 @@ import fcntl
 import fnmatch
 import gc
 import importlib.util
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ import pytest
 if shutil.which("ssh"):  # else Open MPI 4 needs it
     # some images set it to isolated: mpirun then starts no rank on emulated hosts
     os.environ.pop("OMPI_MCA_plm", None)
+os.environ.pop("COLUMNS", None)  # the output of commands does not depend on the terminal
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # not the settings of whoever runs the tests
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"
 MPI_FOLDER = "busbw-mpi-"
+DATA_HOMES = itertools.count()
 DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills leaves it
 
 
@@ -170,6 +174,18 @@ def _remove_of_dead(name: str, keep: Collection[Path] = ()) -> None:
         pid = folder.name.removeprefix(name).partition("-")[0]
         if folder not in keep and pid.isdigit() and not Path("/proc", pid).exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def data_home() -> Iterator[Path]:
+    """Each test has a history of its own, which exists once a run is kept in it. A run of another
+    test would change what comparisons say.
+    """
+    shared = os.environ["XDG_DATA_HOME"]
+    own = Path(shared, f"data-{next(DATA_HOMES)}")
+    os.environ["XDG_DATA_HOME"] = str(own)
+    yield own
+    os.environ["XDG_DATA_HOME"] = shared
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ HOW_TO = {
     ],
     "Several hosts": [
         "several-hosts",
+        "settings",
         "deploy-to-many-nodes",
         "slurm",
         "kubernetes",

@@ -12,6 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 SOURCE = str(Path(__file__).parents[2] / "src")
 LIMIT_S = 60
+WIDE = "1000"  # columns, so that sentences are not broken
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Done:
 Busbw = Callable[..., Done]
 
 
-def _environment(extra: dict[str, str]) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE, "BUSBW_ENGINE": "sim", **extra}
+def _environment(program: str, extra: dict[str, str]) -> dict[str, str]:
+    compat = {} if program == "busbw" else {"BUSBW_ENGINE": "sim"}
+    return {**os.environ, "PYTHONPATH": SOURCE, "COLUMNS": WIDE, **compat, **extra}
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -62,7 +64,7 @@ def run(tmp_path: Path) -> Busbw:
         done = subprocess.run(
             [*before, str(link), *words],
             cwd=tmp_path,
-            env=_environment(variables),
+            env=_environment(program, variables),
             capture_output=True,
             text=True,
             timeout=limit_s,

@@ -140,7 +140,7 @@ def test_fish_completes_them_with_descriptions(home: Path) -> None:
 def test_stored_runs_are_completed_with_their_machine(home: Path) -> None:
     variables = {
         "_BUSBW_COMPLETE": "fish_complete",
-        "COMP_WORDS": "busbw history show",
+        "COMP_WORDS": "busbw history rm",
         "COMP_CWORD": "",
     }
     words = [sys.executable, "-m", "busbw"]

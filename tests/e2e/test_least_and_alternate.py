@@ -26,15 +26,15 @@ SIM = [
     ("options", "code", "word"),
     [
         (["--min-busbw", "1GB/s"], 0, ""),
-        (["--min-busbw", "900"], 1, "below --min-busbw 900.00 GB/s"),
-        (["--ideal", "300", "--min-percent", "50%"], 0, ""),
-        (["--ideal", "3000", "--min-percent", "50%"], 1, "below --min-percent 50%"),
+        (["--min-busbw", "900GB/s"], 1, "below --min-busbw 900.00 GB/s"),
+        (["--ideal", "300GB/s", "--min-percent", "50%"], 0, ""),
+        (["--ideal", "3000GB/s", "--min-percent", "50%"], 1, "below --min-percent 50%"),
         (["--min-percent", "50%"], 3, "--min-percent 50%: there is no ideal to compare with: "),
-        (["--iters", "1", "--min-busbw", "1"], 3, "--min-busbw cannot be judged: busbw "),
-        (["--iters", "30", "--min-busbw", "900"], 1, "below --min-busbw 900.00 GB/s"),
-        (["--timing", "classic", "--min-busbw", "1"], 0, ""),
-        (["--min-busbw", "fast"], 2, "'fast' is not a bus bandwidth"),
-        (["--min-busbw", "-1"], 2, "'-1' is not a bus bandwidth"),
+        (["--iters", "1", "--min-busbw", "1GB/s"], 3, "--min-busbw cannot be judged: busbw "),
+        (["--iters", "30", "--min-busbw", "900GB/s"], 1, "below --min-busbw 900.00 GB/s"),
+        (["--timing", "classic", "--min-busbw", "1GB/s"], 0, ""),
+        (["--min-busbw", "fast"], 2, "--min-busbw fast: it is not a rate"),
+        (["--min-busbw", "-1"], 2, "--min-busbw -1: it is not a rate"),
     ],
 )
 def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
@@ -46,7 +46,7 @@ def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
 
 @pytest.mark.parametrize(
     "gate",
-    [[], ["--min-busbw", "1"], ["--ideal", "300", "--min-percent", "1%"]],
+    [[], ["--min-busbw", "1GB/s"], ["--ideal", "300GB/s", "--min-percent", "1%"]],
     ids=["brief", "busbw", "percent"],
 )
 def test_figures_that_are_too_noisy_end_with_3(gate, capsys):
@@ -56,18 +56,18 @@ def test_figures_that_are_too_noisy_end_with_3(gate, capsys):
     assert (
         printed.out
         == "all_reduce on 4 ranks: busbw unknown: none of 6 cells reached the requested precision;"
-        " data checked\n"
+        " data of 2 sizes not checked\n"
     )
     assert ("cannot be judged: none of 6 cells" in printed.err) == bool(gate)
 
 
 def test_brief_is_one_line_with_the_largest_busbw(capsys):
-    assert guarded([*SIM, "--brief", "--ideal", "300"]) == 0
+    assert guarded([*SIM, "--brief", "--ideal", "300GB/s"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("all_reduce on 4 ranks: busbw ")
     assert (
         re.search(r"busbw \d+\.\d\d GB/s \+-[\d.]+ % at 4 MiB", line)
-        and "% of the ideal; data checked" in line
+        and "% of the ideal; data of 2 sizes not checked" in line
     )
 
 

@@ -11,7 +11,7 @@ from busbw.pattern import capture
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
-SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "1", "--rounds", "1")
+SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "--rounds", "1")
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
@@ -81,7 +81,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         " BUSBW_PLUGIN=/none.so: no such file" in done.err
     )
     assert "note: busbw could not be measured: " in done.err
-    assert guarded(["show", str(tmp_path / "p.json")]) == 0
+    assert guarded(["show", str(tmp_path / "p.json"), "--wide"]) == 0
     assert capsys.readouterr().out == done.out
 
 
@@ -108,7 +108,7 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, tmp_path, capsy
     done = run(
         "busbw",
         "plan",
-        *("--compare", "bf16", "--rounds", "1", "--replays", "1", "--target", "0.01%"),
+        *("--compare", "bf16", "--rounds", "1", "--iters", "1", "--target", "0.01%"),
         *("--capture-steps", "8", "-o", "run1", "--json", "p.json", "--"),
         *(sys.executable, *torchrun),
         limit_s=HANG_S,

@@ -204,6 +204,7 @@ def test_repeats_have_their_own_rows(run, tmp_path):
         "1",
         "--json",
         "r.json",
+        "--wide",
     )
     done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", *words)
     assert done.code == 0, done.err
@@ -228,6 +229,7 @@ def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
         *SWEEP,
         "--sim",
         "corrupt_rank=2,corrupt_offset=1",
+        "--wide",
     )
     assert done.code == 1
     assert "first on rank 2 at element 1" in done.out
@@ -311,9 +313,10 @@ def test_the_chosen_network_reaches_every_rank(run):
     assert '"net":"socket"' in done.out
 
 
-def test_inside_mpirun_each_process_is_a_rank(run):
+def test_inside_mpirun_each_process_is_a_rank_whatever_settings_say(run, tmp_path):
     from busbw.launch import mpirun
 
+    (tmp_path / "busbw.toml").write_text('hosts = "not-there:2"\nengine = "sim"\nlimit = 50\n')
     outer = mpirun.command(mpirun.find(), [], 2)
     done = run(
         "busbw",

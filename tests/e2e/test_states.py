@@ -23,7 +23,7 @@ def test_ways_are_compared_and_one_that_fails_is_recorded(run, tmp_path, capsys)
     runs = json.loads((tmp_path / "r.json").read_text())["training"]["runs"]
     assert [len(method_run["steps_s"]) for method_run in runs] == [2, 0]
     assert runs[0]["states"]["down_bytes"] == pytest.approx(2 * 1_914_496, rel=1e-3)
-    assert guarded(["show", str(tmp_path / "r.json")]) == 0
+    assert guarded(["show", str(tmp_path / "r.json"), "--wide"]) == 0
     assert capsys.readouterr().out == done.out
     assert guarded(["show", str(tmp_path / "r.json"), "--format", "markdown"]) == 0
     table = capsys.readouterr().out.splitlines()

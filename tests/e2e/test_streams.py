@@ -35,9 +35,9 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
         ("--help", ""),
         ("--help", "1"),
         ("run --help", ""),
-        ("history list --help", "1"),
+        ("history add --help", "1"),
         ("--version", ""),
-        ("engines", "1"),
+        ("check engines", "1"),
         (RUN, ""),
         (RUN, "1"),
     ],
@@ -50,7 +50,7 @@ def test_a_full_disk_under_stdout_is_reported(tmp_path: Path, words: str, unbuff
     )
 
 
-@pytest.mark.parametrize("words", ["--help", "engines", RUN])
+@pytest.mark.parametrize("words", ["--help", "check engines", RUN])
 def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -> None:
     done = shell(f"busbw {words} | true", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -108,7 +108,7 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
         "2",
         "--iters",
         "60",
-        "--batches",
+        "--steps",
         "1",
         "--rounds",
         "1000",

@@ -18,18 +18,7 @@ def _run_and_capture(*words: str) -> tuple[int, str]:
 
 
 def methods_in_turn() -> tuple[int, str]:
-    steps = (
-        "--batch-size",
-        "2",
-        "--warmup",
-        "2",
-        "--iters",
-        "2",
-        "--batches",
-        "1",
-        "--rounds",
-        "2",
-    )
+    steps = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--steps", "1", "--rounds", "2")
     return _run_and_capture(
         "mlp-small",
         *steps,
@@ -41,18 +30,7 @@ def methods_in_turn() -> tuple[int, str]:
 
 
 def a_language_model() -> tuple[int, str]:
-    steps = (
-        "--batch-size",
-        "1",
-        "--warmup",
-        "1",
-        "--iters",
-        "1",
-        "--batches",
-        "1",
-        "--rounds",
-        "1",
-    )
+    steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--steps", "1", "--rounds", "1")
     return _run_and_capture(
         "gpt-small",
         "--sequence",

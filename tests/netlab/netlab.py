@@ -88,8 +88,9 @@ class Lab:
         return self.folder / "agent"
 
     def environment(self) -> dict[str, str]:
-        """This process' environment, with what a host needs."""
-        return host_exec.environment(self.record, self.record.hosts[0], os.environ)
+        """This process' environment, with what a host needs, and output without broken lines."""
+        wide = {**os.environ, "COLUMNS": "1000"}
+        return host_exec.environment(self.record, self.record.hosts[0], wide)
 
 
 def check_programs() -> None:

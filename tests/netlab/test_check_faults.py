@@ -76,14 +76,11 @@ def test_blocked_ports_are_named_with_the_host(ssh_hosts):
 
 def test_line_of_a_hosts_file_is_named(ssh_hosts, tmp_path):
     file = tmp_path / "hosts"
-    file.write_text("10.77.0.1 slots=1\n10.77.0.2 slot=1\n")
+    file.write_text("10.77.0.1 slots=1\n10.77.0.2 slats=1\n")
     for words in (("check", "launch"), ("check",), ("link",)):
         done = busbw(ssh_hosts, *words, "--hostfile", str(file))
         assert done.returncode == 2
-        assert (
-            f"error: --hostfile {file}, line 2: '10.77.0.2 slot=1' is not a host with its slots"
-            in done.stderr
-        )
+        assert f"error: --hostfile {file}, line 2: slats=1 is not a setting" in done.stderr
 
 
 def test_host_with_another_mtu_is_named(ssh_hosts):

@@ -138,7 +138,7 @@ def leftovers(lab: dict[str, Any]) -> list[str]:
 
 def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_down(name, tmp_path):
     links = sorted(Path("/sys/class/net").iterdir())
-    lab = start_lab(name, "--rate", "200mbit")
+    lab = start_lab(name, "--rate", "200Mbit/s")
     again = busbw("up", "--name", name)
     assert again.returncode == 2
     assert f"hint: busbw lab down --name {name}" in again.stderr
@@ -186,7 +186,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
 
 def test_two_labs_do_not_disturb_each_other(name):
     other = f"{name}b"
-    first = start_lab(name, "--hosts", "3", "--no-sshd", "--rate", "200mbit")
+    first = start_lab(name, "--hosts", "3", "--no-sshd", "--rate", "200Mbit/s")
     try:
         second = start_lab(other)
         assert RATE / 2 < received(name, "h1", "h2", "h3") < 1.15 * RATE, (

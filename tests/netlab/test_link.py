@@ -79,7 +79,7 @@ def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
     throttle(four_hosts, 200, 200, 200, 200)
     # on a busy machine the processors limit a rate, and a transfer that they limit has no mark
     for _ in range(4):
-        done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3")
+        done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3Gbit/s")
         if "CPUs limited" not in done.stdout:
             break
     assert done.returncode == 1, done.stdout + done.stderr

@@ -41,15 +41,16 @@ def transmitted(host: Any) -> int:
 def test_a_two_host_sweep_is_verified_over_the_network(two_hosts, tmp_path):
     first, second = two_hosts.hosts
     before = transmitted(second)
-    file = tmp_path / "r.json"
-    hosts = ("--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", NETWORK)
+    file, settings = tmp_path / "r.json", tmp_path / "busbw.toml"
+    settings.write_text(
+        f'hosts = ["10.77.0.1:2", "10.77.0.2:2"]\nifname = "{NETWORK}"\nengine = "mpi"\n'
+    )
     done = busbw(
         two_hosts,
         "run",
         "all_reduce",
-        "--engine",
-        "mpi",
-        *hosts,
+        "--config",
+        str(settings),
         "-b",
         "1K",
         "-e",
@@ -61,6 +62,7 @@ def test_a_two_host_sweep_is_verified_over_the_network(two_hosts, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text())
+    assert result["argv"][-5:-1] == ["10.77.0.1:2,10.77.0.2:2", "--ifname", NETWORK, "--engine"]
     assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [
         second.name
     ] * 2

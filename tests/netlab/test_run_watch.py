@@ -83,7 +83,7 @@ def test_each_host_sends_what_the_operations_need(two_hosts: Any, tmp_path: Path
     ]
     assert "of least" in table and "TCP resent" in table
     again = subprocess.run(
-        [sys.executable, "-m", "busbw", "show", str(tmp_path / "r.json")],
+        [sys.executable, "-m", "busbw", "show", "--wide", str(tmp_path / "r.json")],
         env={**os.environ, "PYTHONPATH": SOURCE},
         capture_output=True,
         text=True,

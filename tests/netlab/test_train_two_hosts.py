@@ -34,7 +34,7 @@ def test_reported_bytes_match_interface_counters(
         "3",
         "--iters",
         "1",
-        "--batches",
+        "--steps",
         "3",
         "--rounds",
         "1",

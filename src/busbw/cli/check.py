@@ -13,7 +13,7 @@ from busbw.check.expect.file import Expect, judge
 from busbw.check.load import rdma_loopback
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
-from busbw.cli.checks import command_line, engines, explain, job, launch, rates, trend
+from busbw.cli.checks import command_line, config, engines, explain, job, launch, rates, trend
 from busbw.cli.checks import expect as expectations
 from busbw.cli.checks.arguments import (
     check_rows,
@@ -23,9 +23,10 @@ from busbw.cli.checks.arguments import (
     refuse_before_subcommand,
     refuse_contradictions,
 )
-from busbw.cli.checks.brief import BriefGroup, brief_errors
+from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, Output
 from busbw.cli.checks.save import STDOUT, save_option, save_snapshot
+from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -36,10 +37,13 @@ from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
 from busbw.launch.hostfile import given_hosts
 
+LAYERS = [layer.value for layer in Layer]
+
 
 @click.group(
     "check",
     cls=BriefGroup,
+    groups=groups.CHECK,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -53,9 +57,9 @@ from busbw.launch.hostfile import given_hosts
 @click.option(
     "--layer",
     multiple=True,
+    type=click.Choice(LAYERS, case_sensitive=False),
     metavar="LAYER",
-    type=click.Choice([layer.value for layer in Layer], case_sensitive=False),
-    help=f"only this layer: {', '.join(layer.value for layer in Layer)}",
+    help=f"only this layer: {', '.join(LAYERS)}",
 )
 @click.option(
     "--from",
@@ -71,12 +75,14 @@ from busbw.launch.hostfile import given_hosts
     "--hosts",
     default="",
     callback=not_empty,
+    metavar="HOSTS",
     help="check these hosts over ssh and compare them: h1,h2 or gpu[01-16]",
 )
 @click.option(
     "--hostfile",
     default="",
     callback=not_empty,
+    metavar="FILE",
     help="file of hosts: `h1 slots=8`, or `gpu[01-16]`",
 )
 @click.option(
@@ -127,7 +133,6 @@ from busbw.launch.hostfile import given_hosts
     help="output on stdout",
 )
 @click.pass_context
-@brief_errors
 def command(
     context: click.Context,
     only: tuple[str, ...],
@@ -275,5 +280,5 @@ def _options(
     return words + expectations.options_of_nodes(expected)
 
 
-for _subcommand in (launch, command_line, job, trend, engines, explain):
+for _subcommand in (launch, command_line, job, trend, engines, explain, config):
     command.add_command(_subcommand.command)

@@ -9,6 +9,7 @@ from busbw.cli.ab_runs import alternate
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import LAST, db_option
 from busbw.cli.options.parameters import Share, given, not_empty
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.comparison import Comparison
@@ -28,7 +29,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 }
 
 
-@click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("compare", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("words", nargs=-1, metavar="A B")
 @click.option(
     "--run",
@@ -93,8 +94,9 @@ def command(
 ) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
-    A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated
-    runs of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
+    A and B are files as busbw show reads them (- = stdin), runs of the history (-1 = the last one,
+    -2 = the one before, run:12 = the one with id 12), or directories whose files are repeated runs
+    of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
     is on both sides.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
@@ -148,7 +150,8 @@ def _load_both(
 ) -> list[list[Named]]:
     if len(words) != 2:
         raise UsageError(
-            f"{counted(len(words), 'result')} to compare", "name two: busbw compare A.json B.json"
+            f"{counted(len(words), 'result')} to compare",
+            "name two: busbw compare A.json B.json, or the last two runs: busbw compare -2 -1",
         )
     a, b = words
     if a == b == "-":

@@ -132,12 +132,13 @@ def _runs() -> Pairs:
     import os
 
     from busbw.core.errors import BusbwError
-    from busbw.history.store import default_path, opened
+    from busbw.history.place import history_file
+    from busbw.history.store import opened
 
     try:
-        with opened(default_path(os.environ), create=False) as history:
+        with opened(history_file(os.environ), create=False) as history:
             return [
-                (str(run.id), f"{run.start} {run.collective}, {run.machine}")
+                (str(run.id), f"{run.start} {run.what or run.collective}, {run.machine}")
                 for run in history.runs()
             ]
     except BusbwError:  # there is no history yet
@@ -164,8 +165,8 @@ FILES = (
     "directory",
     "folder",
     "db",
-    "result",
     "html",
+    "html_name",
     "key",
     "token_file",
     "checked",
@@ -173,6 +174,7 @@ FILES = (
     "command_line",
     "args",
     "expect",
+    "config",
 )
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {
@@ -193,7 +195,6 @@ BY_PARAMETER: dict[str, Words] = {
     "ifname": LINKS,
     "ports": LINKS,
     "rails": Words(_with(_links, "all")),
-    "id": RUNS,
     "ids": RUNS,
 }
 # Where a name means something else in one command.

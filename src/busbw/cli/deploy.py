@@ -16,8 +16,7 @@ from busbw.core.host_ranges import fold
 from busbw.core.program import single_file
 from busbw.launch import deploy, remote
 from busbw.launch.deploy import HOST_PLACEHOLDER, Outcome
-from busbw.launch.hostfile import read_hostfile
-from busbw.launch.hosts import parse_hosts
+from busbw.launch.hostfile import given_hosts
 
 BUILT_FILE = Path(
     ".local", "bin", "busbw.pyz"
@@ -66,7 +65,7 @@ def command(
         raise UsageError(
             "deploy: give the hosts once", "busbw deploy --hosts h1,h2, or --hostfile FILE"
         )
-    found = parse_hosts(hosts) if hosts else read_hostfile(str(hostfile))
+    found = given_hosts(hosts, hostfile)
     names = [host.name for host in found]
     local, target = _file(file, to)
     words = [python or _default_python()]

@@ -8,6 +8,7 @@ from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import given_system, system_options, with_options
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
@@ -25,7 +26,7 @@ from busbw.ui.number_formats import no_headline
 MEASURE = "measure one: busbw run all_reduce --json run.json"
 
 
-@click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("explain", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="RESULT")
 @system_options("as recorded")
 @click.option(

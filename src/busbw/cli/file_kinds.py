@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from busbw.cli import stored_runs
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
@@ -39,14 +40,23 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
 
 def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
     """As `read_sweep`, from the content of the file."""
+    result = result_in(data, file, collective, table)
+    if not isinstance(result, Result):
+        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
+    return result
+
+
+def result_in(
+    data: bytes, file: str, collective: str | None, table: int | None = None
+) -> AnyResult:
+    """As `sweep_in`, or a training, a plan or a replay."""
     other = file_kinds.title(data)
     if other is not None:
         raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
     _refuse_several(data, file)
     result = read(data, file, collective, table)
-    if not isinstance(result, Result):
-        raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
-    warn_of_doubts(result, file)
+    if isinstance(result, Result):
+        warn_of_doubts(result, file)
     return result
 
 
@@ -71,9 +81,11 @@ def warn_of_doubts(result: Result, file: str) -> None:
 
 
 def read_bytes(file: str) -> bytes:
-    """The content of the file, or of stdin for `-`; UsageError if it cannot be read, or is too
-    large.
+    """The content of the file, of stdin for `-`, or of a stored run for `run:12`; UsageError if it
+    cannot be read, or is too large.
     """
+    if stored_runs.NAME.fullmatch(file):
+        return stored_runs.content(file)
     try:
         return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`busbw history`: results of the past, and whether a run differs from them."""
+"""`busbw history`: the runs of the past, and whether a run differs from them."""
 
 import math
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.file_kinds import read_bytes, read_sweep, sweep_in
+from busbw.cli.file_kinds import read_bytes, read_sweep, result_in
 from busbw.cli.options.history import HELP, LAST, db_option, filters, naming_run
-from busbw.cli.options.parameters import Share, not_empty
+from busbw.cli.options.parameters import Share, given, not_empty
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
@@ -20,23 +21,49 @@ from busbw.history import text as view
 from busbw.history.store import baseline, opened
 from busbw.history.text import changes
 from busbw.report import results as result_json
+from busbw.report.registry import kind
 from busbw.stats.history import DEFAULT_TOLERANCE, check
 
 MAX_TOLERATED = 1.5  # the largest ratio of times for which a hint proposes --tolerance
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
 
 
-@click.group("history", context_settings=HELP)
-def command() -> None:
-    """Keep results in one SQLite file, list and plot them, and say whether a run differs from the
-    last ones of its machine.
+@click.group("history", context_settings=HELP, invoke_without_command=True)
+@filters
+@db_option
+@click.pass_context
+def command(context: click.Context, machine: str, collective: str, db: Path) -> int:
+    """List the runs in the history, newest first; with a command, plot, check, add or remove runs.
 
-    A machine is its host names, its GPUs (names and number) and the engine. The file belongs on a
-    local disk: SQLite's write-ahead log does not work over network file systems.
+    Every finished run, training, replay and plan is kept in this SQLite file, unless its command
+    has --no-history. The oldest go when there are more than 2,000 or 200 MB; runs that `add` added
+    stay. `busbw show -1` prints the last run, `busbw compare -2 -1` compares the last two.
+
+    A machine is its host names, its GPUs (names and number) and the engine.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context.invoked_subcommand)
+        return int(Exit.OK)
+    name = collective_row(collective).name if collective else ""
+    with opened(db, create=False) as history:
+        runs = history.runs(machine, name)
+    if runs:
+        answer(view.listed(runs, width()))
+    else:
+        talk("no such run")
+    return int(Exit.OK)
 
 
-@command.command("add", context_settings=HELP)
+def _refuse_options_before(subcommand: str) -> None:
+    """UsageError for options of the list before another command, which would ignore them."""
+    for name in filter(given, ("machine", "collective", "db")):
+        raise UsageError(
+            f"--{name} before {subcommand}: it is for the list of runs",
+            f"busbw history {subcommand} --help",
+        )
+
+
+@command.command("add", cls=TakesRuns, context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--collective",
@@ -47,32 +74,18 @@ def command() -> None:
 @db_option
 def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     """Add the results in FILE... (- = stdin): files as busbw show reads them, and what busbw
-    history export printed.
+    history export printed. They stay until you remove them; -1 makes the last run stay.
 
     The same result twice is stored once. All are added, or none: when one cannot be read, or there
     is no room.
     """
     texts = [text for file in files for text in exported.split(read_bytes(file), file)]
-    results = [sweep_in(text, name, collective) for name, text in texts]
+    results = [result_in(text, name, collective) for name, text in texts]
+    what = [kind(result).partition(" ")[2] for result in results]
     with opened(db, create=True) as history:
-        added = history.add(results, [exported.when(text) for _, text in texts])
+        added = history.add(results, [exported.when(text) for _, text in texts], what)
     for (name, _), (id, new) in zip(texts, added, strict=True):
         answer(f"{name}: run {id}{'' if new else ', which was there already'}\n")
-    return int(Exit.OK)
-
-
-@command.command("list", context_settings=HELP)
-@filters
-@db_option
-def list_(machine: str, collective: str, db: Path) -> int:
-    """List the runs, newest first."""
-    name = collective_row(collective).name if collective else ""
-    with opened(db, create=False) as history:
-        runs = history.runs(machine, name)
-    if runs:
-        answer(view.listed(runs, width()))
-    else:
-        talk("no such run")
     return int(Exit.OK)
 
 
@@ -98,12 +111,12 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
             if plotted == last:
                 break
     if not times:
-        raise UsageError(f"{db}: no such run has {format_size(size_bytes)}", "busbw history list")
+        raise UsageError(f"{db}: no such run has {format_size(size_bytes)}", "busbw history")
     answer(view.plot(times, width()))
     return int(Exit.OK)
 
 
-@command.command("check", context_settings=HELP)
+@command.command("check", cls=TakesRuns, context_settings=HELP)
 @click.argument("file", metavar="FILE")
 @click.option(
     "--last",
@@ -137,7 +150,7 @@ def check_(
     file: str, last: int, confidence: float, tolerance: float, collective: str | None, db: Path
 ) -> int:
     """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that
-    have the same cells.
+    have the same cells. -1 is the last run itself.
 
     Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their
     order. Exit code 1 when a cell is slower, 3 when the stored runs do not tell. The result is not
@@ -173,7 +186,8 @@ def _hint(outcome: Check, last: int) -> str:
         )
     if outcome.needed > last:
         return f"add --last {outcome.needed}"
-    hint, count = "busbw history add result.json after each run", len(outcome.runs)
+    hint = "store more runs of this machine: busbw run, or busbw history add result.json"
+    count = len(outcome.runs)
     if outcome.basis is Basis.NONE:
         if count >= 2:
             percent = 100 * (1 - 1 / (count + 1)) - 0.05

@@ -1,4 +1,4 @@
-"""`busbw history show`, `rm` and `export`, which are about single runs."""
+"""`busbw history rm` and `export`, which are about single runs."""
 
 import sys
 from pathlib import Path
@@ -8,39 +8,12 @@ import click
 from busbw.cli.options.history import HELP, db_option, filters, naming_run
 from busbw.cli.options.parameters import File
 from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
 from busbw.history import exported
 from busbw.history.store import History, opened
 from busbw.measure.record import check_writable, save
-from busbw.report import results
-from busbw.report.registry import VIEWS, render, view
-
-
-@click.command("show", context_settings=HELP)
-@click.argument("id", type=int)
-@click.option(
-    "--format",
-    "format_name",
-    default="table",
-    show_default=True,
-    help=", ".join(row.name for row in VIEWS),
-)
-@db_option
-def show(id: int, format_name: str, db: Path) -> int:
-    """Print a run, by its ID in `busbw history list`, as busbw show prints a file.
-
-    Exit code 1 when the result holds wrong data.
-    """
-    view(format_name)
-    with opened(db, create=False) as history:
-        text = history.text(id)
-    with naming_run(id):
-        result = results.read(text.encode())
-    answer(render(result, format_name, f"run {id}", width(), colors=is_terminal()))
-    return int(Exit.BAD if result.wrong() else Exit.OK)
 
 
 @click.command("rm", context_settings=HELP)
@@ -48,7 +21,7 @@ def show(id: int, format_name: str, db: Path) -> int:
 @click.option("-y", "--yes", is_flag=True, help="do not ask")
 @db_option
 def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
-    """Remove runs, by their IDs in `busbw history list`: all of them, or none when one does not
+    """Remove runs, by their IDs in `busbw history`: all of them, or none when one does not
     exist.
 
     Asks first, and then exits with 130 if the answer is no.
@@ -141,4 +114,4 @@ def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
     answer("".join(f"{file}\n" for file in files))
 
 
-COMMANDS = (show, rm, export)
+COMMANDS = (rm, export)

@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 
 from busbw.cli.horovod import build, elastic, ignored
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import answer, talk
@@ -66,6 +68,8 @@ _flag_options = [
 
 @click.command(
     "horovodrun",
+    cls=GroupedCommand,
+    groups=groups.HOROVODRUN,
     context_settings=_SETTINGS,
     short_help="Start a Horovod script on several ranks, like horovodrun.",
 )

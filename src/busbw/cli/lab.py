@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from busbw.cli.options.parameters import Share, not_empty
+from busbw.cli.options.parameters import Rate, Share, not_empty
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
-from busbw.core.sizes import parse_bit_rate, parse_delay
+from busbw.core.sizes import parse_delay
 from busbw.lab import building, host_exec
 from busbw.lab import types as view
 from busbw.lab.types import MAX_HOSTS, MIN_HOSTS, Lab, LabHost, LabSpec, Shape
@@ -45,9 +45,8 @@ def command() -> None:
 )
 @click.option(
     "--rate",
-    default="",
-    callback=not_empty,
-    help="limit of what each host sends and receives, 10kbit to 34gbit  [default: none]",
+    type=Rate("25Gbit/s"),
+    help="limit of what each host sends and receives, 10kbit/s to 34Gbit/s  [default: none]",
 )
 @click.option(
     "--delay",
@@ -74,7 +73,7 @@ def command() -> None:
 @_name_option
 def up(
     hosts: int,
-    rate: str,
+    rate: float | None,
     delay: str,
     loss: float | None,
     mtu: int,
@@ -86,9 +85,7 @@ def up(
     up leaves none.
     """
     shape = Shape(
-        rate=parse_bit_rate(rate, "--rate") if rate else None,
-        delay=parse_delay(delay, "--delay") if delay else 0.0,
-        loss=loss or 0.0,
+        rate=rate, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
     )
     names = [f"h{number}" for number in range(1, hosts + 1)]
     spec = LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)

@@ -11,7 +11,9 @@ import click
 from click.core import ParameterSource
 
 from busbw.cli.link_suspects import SEARCHES, Search
-from busbw.cli.options.parameters import File, Seconds, argv, not_empty
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
+from busbw.cli.options.parameters import File, Rate, Seconds, argv, not_empty
 from busbw.cli.options.shared import result_file, result_options
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -28,7 +30,6 @@ from busbw.link.driver import Tournament
 from busbw.link.types import METHODS, PERFTEST, TCP, LinkReport, LinkSpec, SuspectReport
 from busbw.measure.record import save
 
-GBIT = 1e9 / 8
 FORMATS = ("table", "json")
 # The parameters that are not ignored with --suspect.
 OF_SUSPECT = {
@@ -45,14 +46,22 @@ OF_SUSPECT = {
 }
 
 
-@click.command("link", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "link",
+    cls=GroupedCommand,
+    groups=groups.LINK,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--hosts",
     default="",
     callback=not_empty,
+    metavar="HOSTS",
     help="hosts to measure between: h1,h2,h3 or gpu[01-16]",
 )
-@click.option("--hostfile", type=File(), help="file of hosts: `h1 slots=8`, or `gpu[01-16]`")
+@click.option(
+    "--hostfile", type=File(), metavar="FILE", help="file of hosts: `h1 slots=8`, or `gpu[01-16]`"
+)
 @click.option(
     "--test",
     "method",
@@ -102,9 +111,7 @@ OF_SUSPECT = {
     help="perftest: GID index  [default: that of RoCE v2 with the port's address]",
 )
 @click.option(
-    "--line-rate",
-    type=click.FloatRange(0, min_open=True),
-    help="Gbit/s of ports whose driver reports none",
+    "--line-rate", type=Rate("100Gbit/s"), help="rate of ports whose driver reports none: 100Gbit/s"
 )
 @click.option(
     "--limit",
@@ -135,7 +142,9 @@ OF_SUSPECT = {
     show_default=True,
     help="of --suspect: engine of the collective",
 )
-@click.option("--html", type=File(), help="write a page with heat maps to this file")
+@click.option(
+    "--html", type=File(), metavar="FILE", help="write a page with heat maps to this file"
+)
 @click.option(
     "--format",
     "format_name",
@@ -191,10 +200,8 @@ def command(
         size_bytes, rail = parse_size(size or "64M", "--size"), next(iter(rails), "")
         search = Search(suspect, collective, size_bytes, named, engine, rail, output.keep)
         return _search(search, output)
-    rate = line_rate * GBIT if line_rate else None
-    spec = LinkSpec(
-        rails=list(rails), size=parse_size(size or "1M", "--size"), line_rate=rate, **fields
-    )
+    size_bytes = parse_size(size or "1M", "--size")
+    spec = LinkSpec(rails=list(rails), size=size_bytes, line_rate=line_rate, **fields)
     if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
         raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
     return _measure([host.name for host in named], spec, launch_limit_s, output)

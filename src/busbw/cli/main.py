@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, with_examples
+from busbw.cli.config.option import config_option
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
 from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.garbage import collect_seldom
@@ -34,10 +35,12 @@ class _Lazy(click.Group):
         row = BY_NAME.get(cmd_name)
         if row is None:
             return None
+        from busbw.cli.config.commands import add_config
         from busbw.cli.terminal import add_wide
         from busbw.cli.verbose import add_verbose
 
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
+        add_config(command, cmd_name)
         if row.tables:
             add_wide(command)
         add_verbose(command)
@@ -70,6 +73,7 @@ class _Lazy(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="`busbw COMMAND --help` has each command's options, and examples.",
 )
+@config_option
 @click.version_option(__version__, "--version", prog_name="busbw")
 def cli() -> None:
     """Measure collectives between GPUs, verify their data, and compare the speed with what the

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import click
 
-from busbw.cli.options.parameters import Share
+from busbw.cli.options.parameters import Rate, Share
 from busbw.cli.options.shared import Decorator, options
 from busbw.core.cells import Figure, headline
-from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.errors import Exit, NoMeasurement
+from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.model.findings import why_no_ideal
@@ -20,8 +21,7 @@ GB = "GB/s"
 minimum_options: Decorator = options(
     click.option(
         "--min-busbw",
-        default="",
-        metavar="GB/S",
+        type=Rate(BUSBW_EXAMPLE),
         help=(
             "exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s"
         ),
@@ -29,7 +29,7 @@ minimum_options: Decorator = options(
     click.option(
         "--min-percent",
         type=Share(0, 10),
-        help="the same for a part of the ideal, which must be known: 80%",
+        help="exit code 1 if the largest precise busbw is below this part of the ideal: 80%",
     ),
 )
 
@@ -51,7 +51,7 @@ class Minimum:
             reason = why_no_ideal(result, result.topology)
             raise NoMeasurement(
                 f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {reason}",
-                "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s",
+                f"set it, like --ideal {BUSBW_EXAMPLE}, or use --min-busbw {BUSBW_EXAMPLE}",
             )
 
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
@@ -83,19 +83,3 @@ class Minimum:
         percent = percent_text(figure.busbw, ideal.busbw)
         required = f"--min-percent {100 * self.share:g}%"
         return Exit.BAD, f"{text} is {percent} % of the ideal, below {required}"
-
-
-def parse_minimum(busbw: str, share: float | None) -> Minimum:
-    """What the options require; UsageError for a busbw that is no number above 0."""
-    if not busbw:
-        return Minimum(None, share)
-    try:
-        value = float(busbw.removesuffix(GB).strip())
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(
-            f"--min-busbw: '{busbw}' is not a bus bandwidth",
-            "give GB/s as a number above 0, like --min-busbw 300GB/s",
-        )
-    return Minimum(value * 1e9, share)

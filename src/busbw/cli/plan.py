@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from busbw.cli import plan_recorded, plan_states
+from busbw.cli.keep import keep
+from busbw.cli.options import groups
 from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.options.shared import (
     format_option,
+    no_history_option,
     result_file,
     result_options,
     start_options,
@@ -69,7 +72,10 @@ class PlanOutput(Output):
 
 
 @click.command(
-    "plan", cls=plan_recorded.PlanCommand, context_settings={"help_option_names": ["-h", "--help"]}
+    "plan",
+    cls=plan_recorded.PlanCommand,
+    groups=groups.PLAN,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("model_name", metavar="MODEL", required=False)
 @plan_recorded.recorded_options
@@ -108,22 +114,21 @@ class PlanOutput(Output):
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="uncounted steps before each measurement",
+    help="untimed steps before each measurement",
 )
 @click.option(
     "--steps",
-    "batches",
     type=COUNT,
     default=5,
     show_default=True,
-    help="steps of each measurement and check in a round",
+    help="training steps of each measurement and check in a round",
 )
 @click.option(
-    "--replays",
+    "--iters",
     type=COUNT,
     default=2,
     show_default=True,
-    help="timed repetitions of each exchange in a round",
+    help="timed iterations of each exchange in a round",
 )
 @click.option(
     "--check",
@@ -135,16 +140,18 @@ class PlanOutput(Output):
 @start_options
 @format_option
 @result_options
+@no_history_option
 def command(
     model_name: str | None,
     compare: str,
     transports: str,
     target: float,
-    replays: int,
+    iters: int,
     check: str,
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     limit_s: float,
     launch_limit_s: float,
     **fields: Any,
@@ -203,7 +210,7 @@ def command(
         program="busbw plan",
         argv=argv(),
         training=training,
-        plan=PlanSpec(replays=replays, target=target),
+        plan=PlanSpec(iters=iters, target=target),
         recorded=recorded,
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
@@ -217,6 +224,7 @@ def command(
         rounds or transport_table.parse(",".join(suitable)), check
     )
     answer(plan_text.footer(result, width()) if table else encoded(result).decode())
+    keep(result, wanted=history)
     if file is not None:
         save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import talk
@@ -26,7 +27,7 @@ from busbw.train.types import TrainSpec
 MODEL = "recorded"
 MAX_SOURCE = 60  # characters of a command line in the plan's first line
 # Options of trainings that busbw runs itself.
-OWN_TRAINING = ("batch_size", "sequence", "precision", "bucket_mb", "warmup", "batches", "check")
+OWN_TRAINING = ("batch_size", "sequence", "precision", "bucket_mb", "warmup", "steps", "check")
 OF_COMMAND = {
     "capture_steps": "--capture-steps",
     "capture_limit_s": "--capture-limit",
@@ -65,7 +66,7 @@ recorded_options = options(
 )
 
 
-class PlanCommand(click.Command):
+class PlanCommand(GroupedCommand):
     """A command whose words after `--` are another command, in `context.meta[MODEL]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -143,9 +144,9 @@ def take_request(model_name: str | None, fields: dict[str, Any]) -> Request | No
         return None
     for name in OWN_TRAINING:
         if given(name):
-            option = {"batches": "steps"}.get(name, name).replace("_", "-")
+            option = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"--{option} is for busbw's own models, not for a training of yours", "leave it out"
+                f"{option} is for busbw's own models, not for a training of yours", "leave it out"
             )
     return Request(file, command, steps, limit_s, folder)
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.options.parameters import not_empty
+from busbw.cli.options.parameters import Rate, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -40,8 +40,8 @@ memory_options = options(
     ),
     click.option(
         "--pcie",
-        type=click.FloatRange(0, min_open=True),
-        help="with --memory: GB/s of a copy between host and GPU",
+        type=Rate("55GB/s"),
+        help="with --memory: rate of a copy between host and GPU: 55GB/s",
     ),
     click.option(
         "--adam-rate",
@@ -119,7 +119,7 @@ def _describe(training: Training, values: dict[str, Any], gpu_memory: int) -> Ma
     if values["system"]:
         pcie = parse_system(values["system"]).pcie * PCIE_PAYLOAD
     if values["pcie"]:
-        pcie = values["pcie"] * 1e9
+        pcie = values["pcie"]
     facts = {
         "--tflops": values["tflops"],
         "--adam-rate": values["adam_rate"],

@@ -9,6 +9,8 @@ from functools import cache
 import click
 
 from busbw.cli.file_kinds import read_sweep
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import format_option, scale_option
 from busbw.cli.options.system import (
@@ -48,7 +50,12 @@ _OF_COLLECTIVE = {
 }
 
 
-@click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "predict",
+    cls=GroupedCommand,
+    groups=groups.PREDICT,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("collective", default="all_reduce")
 @system_options("this host")
 @click.option(

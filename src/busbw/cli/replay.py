@@ -4,7 +4,9 @@ from typing import Any
 
 import click
 
-from busbw.cli.options import shared
+from busbw.cli.keep import keep
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.streams import answer, talk
@@ -48,7 +50,12 @@ class CsvOutput(Output):
 OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 
 
-@click.command("replay", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "replay",
+    cls=GroupedCommand,
+    groups=groups.REPLAY,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("file")
 @click.option(
     "--engine",
@@ -95,6 +102,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     help="output on stdout",
 )
 @shared.result_options
+@shared.no_history_option
 def command(
     file: str,
     engine: str,
@@ -108,6 +116,7 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     dry_run: bool,
     **fields: Any,
 ) -> int:
@@ -136,6 +145,7 @@ def command(
     if isinstance(output, ReplayOutput):
         output.rows = rows
     result = run(job, where, output)
+    keep(result, wanted=history)
     if not isinstance(result, ReplayResult):
         return exit_code(result)
     if not isinstance(output, ReplayOutput):

@@ -6,9 +6,11 @@ from shlex import quote
 
 import click
 
+from busbw.cli import stored_runs
 from busbw.cli.file_kinds import table_option
 from busbw.cli.options.parameters import File, not_empty
 from busbw.cli.report_files import expand, gather
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.core.cells import headline
 from busbw.core.comparison import Comparison
@@ -25,7 +27,7 @@ from busbw.stats.compare import compare
 DEFAULT = "report.html"
 
 
-@click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("report", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "-o",
@@ -105,6 +107,8 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
         target = Path(output)
     elif first.is_dir():
         target = first / DEFAULT
+    elif stored_runs.NAME.fullmatch(files[0]):
+        target = Path(f"{files[0].replace(':', '-')}.html")
     elif files[0] == "-":
         target = Path(DEFAULT)
     else:

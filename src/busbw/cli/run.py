@@ -1,15 +1,20 @@
 """`busbw run`: measure one collective."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
-from busbw.cli.min_busbw import minimum_options, parse_minimum
+from busbw.cli.keep import keep
+from busbw.cli.min_busbw import Minimum, minimum_options
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import Seconds, Share, argv, given, not_empty
 from busbw.cli.options.shared import (
     dry_run_option,
     net_option,
+    no_history_option,
     options,
     result_file,
     result_options,
@@ -18,6 +23,7 @@ from busbw.cli.options.shared import (
 )
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.print_env import print_env, print_env_option
+from busbw.cli.run_page import page_target, write_page
 from busbw.cli.streams import talk
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
@@ -178,7 +184,12 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     return Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)
 
 
-@click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "run",
+    cls=GroupedCommand,
+    groups=groups.RUN,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("name", metavar="COLLECTIVE", default="")
 @start_options
 @net_option
@@ -187,18 +198,21 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     default="auto",
     callback=not_empty,
     show_default=True,
+    metavar="ENGINE",
     help=f"auto, {', '.join(row.name for row in ENGINES)}",
 )
 @click.option(
     "--sim",
     "simulation",
     default="",
+    metavar="NAME=VALUE,...",
     help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01",
 )
-@click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
+@click.option("--inject", default="", metavar="FAULT", help="inject a fault: late:rank=2,us=200")
 @click.option(
     "--counts",
     default="",
+    metavar="COUNTS",
     callback=not_empty,
     help=(
         "alltoallv: bytes of each pair of ranks: zipf:1.05[,rows=N][,ids=N,dedup][,sorted|,seed=N],"
@@ -211,11 +225,16 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     help="show for each size what the ports and NVLinks carried and lost (precise timing)",
 )
 @click.option(
-    "--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology"
+    "--ideal",
+    default="",
+    callback=not_empty,
+    metavar="RATE",
+    help="ideal busbw, instead of the one from the topology: 450GB/s",
 )
 @click.option(
     "--format",
     "format_name",
+    metavar="FORMAT",
     default="table",
     show_default=True,
     help=", ".join(row.name for row in VIEWS),
@@ -223,6 +242,14 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.option("--brief", is_flag=True, help="the same as --format brief")
 @minimum_options
 @result_options
+@click.option(
+    "--html",
+    "html_name",
+    default="",
+    callback=not_empty,
+    help="write the finished run to this file as one HTML page, as busbw report does",
+)
+@no_history_option
 @dry_run_option
 @print_env_option
 @click.option(
@@ -255,10 +282,12 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    html_name: str,
+    history: bool,
     dry_run: bool,
     env_format: str | None,
     brief: bool,
-    min_busbw: str,
+    min_busbw: float | None,
     min_percent: float | None,
     **fields: Any,
 ) -> int:
@@ -271,7 +300,7 @@ def command(
         return print_env(fields["net"], fields["ifname"], env_format)
     if not name:
         raise UsageError("no collective is named", "busbw run all_reduce")
-    minimum = parse_minimum(min_busbw, min_percent)
+    minimum = Minimum(min_busbw, min_percent)
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
@@ -309,8 +338,12 @@ def command(
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
     record = Record(result_file(json_name), overwrite=force)
+    page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
+    keep(result, wanted=history)
+    if page_file is not None and result.complete:
+        write_page(result, page_file, Path(json_name).name if record.file else "this run")
     code, reason = minimum.judge(result)
     if reason:
         talk(f"error: {reason}")

@@ -11,6 +11,7 @@ from busbw.cli.file_kinds import load, table_option
 from busbw.cli.options.parameters import COUNT, File, given, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
+from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import is_terminal, width
 from busbw.core import json_codec
@@ -28,7 +29,7 @@ FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row
 OF_PATTERNS = ("rows", "calls", "source")
 
 
-@click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("show", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--format",
@@ -73,7 +74,8 @@ def command(
     output: Path | None,
 ) -> int:
     """Print what is in FILE (- = stdin): any file that busbw wrote, nccl-tests' JSON or text of any
-    age, or what an application wrote of its communication.
+    age, or what an application wrote of its communication. -1 is the last run of the history, -2
+    the one before, run:12 the one with id 12.
 
     Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,

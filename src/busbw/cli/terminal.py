@@ -26,13 +26,16 @@ def is_terminal() -> bool:
 
 
 def width() -> int | None:
-    """The number of columns to fit: the terminal's (COLUMNS, or its own), or 80 for a pipe or a
+    """The number of columns to fit: COLUMNS, else those of the terminal, or 80 for a pipe or a
     file; None with --wide.
     """
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(_WIDE):
         return None
-    return shutil.get_terminal_size().columns if is_terminal() else COLUMNS
+    if is_terminal():
+        return shutil.get_terminal_size().columns
+    chosen = os.environ.get("COLUMNS", "")
+    return int(chosen) if chosen.isdecimal() and int(chosen) > 0 else COLUMNS
 
 
 def height() -> int | None:

@@ -4,7 +4,9 @@ from typing import Any
 
 import click
 
-from busbw.cli.options import shared as shared
+from busbw.cli.keep import keep
+from busbw.cli.options import groups, shared
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, TrainOutput, exit_code, print_command
 from busbw.cli.streams import talk
@@ -21,7 +23,12 @@ from busbw.train.names import require_model as known
 from busbw.train.types import TrainSpec
 
 
-@click.command("train", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "train",
+    cls=GroupedCommand,
+    groups=groups.TRAIN,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("model_name", metavar="MODEL")
 @shared.training_options
 @click.option("--accel", default="", callback=not_empty, help="one method, instead of plain DDP")
@@ -43,16 +50,18 @@ from busbw.train.types import TrainSpec
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="uncounted steps before each method in a round",
+    help="untimed steps before each method in a round",
 )
 @click.option(
     "--iters",
     type=COUNT,
     default=4,
     show_default=True,
-    help="iterations in a round; each gives a rate",
+    help="timed iterations in a round; each gives a rate",
 )
-@click.option("--batches", type=COUNT, default=5, show_default=True, help="steps per iteration")
+@click.option(
+    "--steps", type=COUNT, default=5, show_default=True, help="training steps per iteration"
+)
 @click.option(
     "--rounds",
     type=COUNT,
@@ -65,6 +74,7 @@ from busbw.train.types import TrainSpec
 @shared.dry_run_option
 @shared.format_option
 @shared.result_options
+@shared.no_history_option
 def command(
     model_name: str,
     accel: str,
@@ -75,6 +85,7 @@ def command(
     format_name: str,
     json_name: str,
     force: bool,
+    history: bool,
     dry_run: bool,
     limit_s: float,
     launch_limit_s: float,
@@ -126,9 +137,10 @@ def command(
     file = shared.result_file(json_name)
     table = json_name != "-" and format_name == "table"
     if states is not None:
-        return train(job, where, file, largest=largest, force=force, table=table)
+        return train(job, where, file, largest=largest, force=force, table=table, history=history)
     output = TrainOutput if table else JsonOutput
     result = run(job, where, output(Record(file, overwrite=force)))
+    keep(result, wanted=history)
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
         talk(contradiction.strip())

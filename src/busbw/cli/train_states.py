@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from busbw.cli.keep import keep
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import options
 from busbw.cli.output import Output
@@ -26,7 +27,7 @@ from busbw.train.states.methods import DEFAULT, parse_all
 from busbw.train.types import StatesSpec
 
 # A step of a gpt takes seconds.
-DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}
+DEFAULT_STEPS = {"warmup": 3, "iters": 10, "steps": 1, "rounds": 1}
 states_options = options(
     click.option(
         "--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"
@@ -99,7 +100,14 @@ class Table:
 
 
 def train(
-    job: TrainJob, where: Placement, file: Path | None, *, largest: bool, force: bool, table: bool
+    job: TrainJob,
+    where: Placement,
+    file: Path | None,
+    *,
+    largest: bool,
+    force: bool,
+    table: bool,
+    history: bool,
 ) -> int:
     """Run the comparison and print it."""
     if environment.detect(os.environ) is not None:
@@ -113,6 +121,7 @@ def train(
     comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
+    keep(result, wanted=history)
     return 0
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from busbw.cli.compare import FORMATS
+from busbw.cli.options import groups
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
 from busbw.cli.output import Output
@@ -60,7 +62,12 @@ def _row(field: str, default: int | None) -> Option:
     return replace(BY_FIELD[field], run_default=default) if default else BY_FIELD[field]
 
 
-@click.command("tune", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "tune",
+    cls=GroupedCommand,
+    groups=groups.TUNE,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("name", metavar="[COLLECTIVE]", default="")
 @start_options
 @net_option

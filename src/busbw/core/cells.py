@@ -86,6 +86,15 @@ def all_figures(result: Result) -> Iterator[Figure]:
         yield from figures(row)
 
 
+def unchecked_sizes(result: Result) -> list[int]:
+    """The bytes of the sizes of which a row has no verified data; rising, each once."""
+    unchecked = set()
+    for row in result.rows:
+        if all(figure.cell.wrong is None for figure in figures(row)):
+            unchecked.add(row.size_bytes)
+    return sorted(unchecked)
+
+
 def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
     """All cells in table order, each with its key."""
     cycles: Counter[CellKey] = Counter()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbw.core.masking import MASK, masked_value
+from busbw.core.settings import CONFIG_VARIABLE, FILE_NAME, SETTINGS
 
 # Excludes variables that launchers set for their own processes: addresses, directories and a key of
 # one run.
@@ -105,15 +106,9 @@ VARIABLES: tuple[Variable, ...] = (
         "nccl-tests",
     ),
     Variable(ALLTOALLV.print_summary, "alltoallv: 1 prints the bytes of each rank", "nccl-tests"),
+    *(Variable(row.variable, row.meaning, "busbw") for row in SETTINGS),
     Variable(
-        "BUSBW_ENGINE",
-        "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim",
-        "busbw",
-    ),
-    Variable(
-        "BUSBW_IFNAME",
-        "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname",
-        "busbw",
+        CONFIG_VARIABLE, f"file of settings, instead of those named {FILE_NAME}: --config", "busbw"
     ),
     Variable(
         CAPTURE.folder,

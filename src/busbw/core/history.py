@@ -7,7 +7,7 @@ import msgspec
 
 from busbw.core.cells import CellKey
 from busbw.core.host_ranges import MOST_LISTED, fold
-from busbw.core.result import Result
+from busbw.core.result import Outcome
 
 # The fewest runs to judge a new one by: with 2, a single degree of freedom, only changes by several
 # times would be found.
@@ -19,21 +19,26 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `start` is the local time of its start as `YYYY-mm-dd HH:MM:SS`, or of its addition to the
     history if the start is not known. `peak_busbw` is in bytes per second. `counts` is the source
-    of alltoallv's bytes, as in core.alltoallv.Traffic.
+    of alltoallv's bytes, as in core.alltoallv.Traffic. `what` names a run that is no sweep, such as
+    a training; it has no collective and no sizes. `settings` are NCCL's, UCX' and Open MPI's
+    variables. `kept` says that the user did not add it: it may be removed to make room.
     """
 
     id: int
     start: str
     machine: str
-    collective: str
     nccl: int
-    timing: str
-    min_bytes: int
-    max_bytes: int
-    peak_busbw: float
     complete: bool
     wrong: bool
+    collective: str = ""
+    timing: str = ""
+    min_bytes: int = 0
+    max_bytes: int = 0
+    peak_busbw: float = 0.0
     counts: str = ""
+    what: str = ""
+    settings: str = ""
+    kept: bool = False
 
 
 class StoredTime(msgspec.Struct, frozen=True):
@@ -111,7 +116,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     standing: Standing
 
 
-def machine(result: Result) -> str:
+def machine(result: Outcome) -> str:
     """The machine of a result: sorted host names, devices by name, and engine.
 
     `host1+host2: 16 x NVIDIA H20, nccl`.

@@ -1,4 +1,4 @@
-"""Sizes, integers, durations and bit rates: parsed from arguments, and formatted.
+"""Sizes, integers and durations: parsed from arguments, and formatted.
 
 Sizes and integers are parsed as nccl-tests parses them. K, M and G in arguments are powers of 1024,
 as in nccl-tests; GB in results is 10^9 bytes.
@@ -28,7 +28,6 @@ _FLOAT = re.compile(rf"\s*({_NUMBER}|[+-]?(?:inf|nan))", re.ASCII | re.IGNORECAS
 _LONG = 1 << 63
 _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII)
 DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-BIT_RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9, "tbit": 10**12}
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
@@ -93,10 +92,13 @@ def counted(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
 def format_size(size_bytes: int) -> str:
     """`8 B`, `64 KiB`, `1.5 GiB`: powers of 1024 with at most two decimals."""
     value, unit = float(size_bytes), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
+    for larger in list(UNITS)[1:]:
         if value < 1024:
             break
         value, unit = value / 1024, larger
@@ -124,20 +126,7 @@ def parse_delay(text: str, option: str) -> float:
     return seconds
 
 
-def parse_bit_rate(text: str, option: str) -> float:
-    """Bytes per second from `25gbit` or `100Mbit/s`: factors of 1000, as tc has them; UsageError
-    for other text, and for 0.
-    """
-    rate = _with_unit(text.strip().lower().removesuffix("/s"), BIT_RATES) / 8
-    if not 0 < rate < math.inf:
-        raise UsageError(
-            f"{option} {text}: it is not a rate above 0",
-            f"give a number with kbit, mbit or gbit, like {option} 25gbit",
-        )
-    return rate
-
-
-def _with_unit(text: str, factors: dict[str, float] | dict[str, int]) -> float:
+def _with_unit(text: str, factors: dict[str, float]) -> float:
     """The number times the factor of its unit; nan for other text and unknown units."""
     match = _QUANTITY.fullmatch(text)
     if match is None:

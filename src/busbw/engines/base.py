@@ -263,6 +263,10 @@ class Engine(Protocol):
         """Why this engine cannot run the combination; None if it can."""
         return None
 
+    def moves_data(self, call: Call) -> bool:
+        """Whether the call's data arrives, so that it can be verified; only `sim` may say no."""
+        return True
+
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Allocate both buffers of every local rank; called once."""
 

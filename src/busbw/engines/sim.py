@@ -1,8 +1,9 @@
 """No hardware: an alpha-beta model of time with noise and injected faults.
 
-Real data is moved by the collective's own moves. The engine is for documentation, for tests of
-views and findings, and for learning what a fault looks like. All ranks live in this process; the
-clock is virtual, so that a sweep takes no time.
+Up to `data_bytes`, real data is moved by the collective's own moves; larger operations only take
+time. The engine is for documentation, for tests of views and findings, and for learning what a
+fault looks like. All ranks live in this process; the clock is virtual, so that a sweep takes no
+time.
 """
 
 import os
@@ -27,6 +28,8 @@ _UFUNCS = {
     "avg": np.add,
     "mulsum": np.add,
 }
+BUFFERS = ("send", "recv")
+PARTS = 8  # of a rank's share of the memory: the buffers, copies of what is sent, and room
 
 
 class _Memory(HostMemory):
@@ -77,18 +80,16 @@ class SimEngine(Engine):
         return Library("sim", 0, {name: f"{value:g}" for name, value in self._p.items()})
 
     def memory_bytes(self) -> int | None:
-        """This machine's memory divided by the ranks."""
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // self.size
+        """None: sizes whose data is not moved need no memory."""
+        return None
+
+    def moves_data(self, call: Call) -> bool:
+        """Whether the call is not larger than `data_bytes`, and fits in memory."""
+        return _bytes(call) <= min(self._p["data_bytes"], _memory_bytes() // PARTS // self.size)
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make all ranks' buffers (memory is taken as it is touched)."""
-        self._buffers = {
-            "send": self._allocated(max(send_bytes, 1)),
-            "recv": self._allocated(max(recv_bytes, 1)),
-        }
-
-    def _allocated(self, size: int) -> list[Any]:
-        return [np.zeros(size, np.uint8) for _ in self.ranks]
+        """Make all ranks' buffers; `view` lets them grow, as most sizes need none."""
+        self._buffers = {name: [np.zeros(0, np.uint8) for _ in self.ranks] for name in BUFFERS}
 
     def memories(self) -> Sequence[HostMemory]:
         """Access to every rank's buffers."""
@@ -97,12 +98,17 @@ class SimEngine(Engine):
     def view(self, call: Call, buffer: str, rank: int) -> Any:
         """Bytes of a rank's "send" or "recv" data."""
         name, used_bytes = placement(call, rank, buffer)
-        return self._buffers[name][rank][used_bytes]
+        memory = self._buffers[name][rank]
+        missing = used_bytes.stop - len(memory)
+        if missing > 0:
+            memory = np.concatenate([memory, np.zeros(missing, np.uint8)])
+            self._buffers[name][rank] = memory
+        return memory[used_bytes]
 
     def bind(self, call: Call) -> Launch:
         """A thunk that advances the clock, and moves data if new input was written."""
         seconds, name = self._seconds(call), call.collective.name
-        size = max(call.send, call.recv) * call.dtype.itemsize
+        size = _bytes(call)
         late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
@@ -134,7 +140,7 @@ class SimEngine(Engine):
         self._buffers.clear()
 
     def _seconds(self, call: Call) -> float:
-        moved = max(call.send, call.recv) * call.dtype.itemsize
+        moved = _bytes(call)
         gbps = self._p["gbps"]
         if _moves(call, int(self._p["slow_rank"])):
             gbps = min(gbps, self._p["slow_gbps"])
@@ -170,6 +176,16 @@ class SimEngine(Engine):
             start = offset * call.dtype.itemsize
             if start < len(data):
                 data[start] ^= 1
+
+
+def _bytes(call: Call) -> int:
+    """The size of the call: the bytes of its larger buffer."""
+    return max(call.send, call.recv) * call.dtype.itemsize
+
+
+def _memory_bytes() -> int:
+    """This machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _moves(call: Call, rank: int) -> bool:

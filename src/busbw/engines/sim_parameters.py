@@ -55,9 +55,18 @@ PARAMETERS: dict[str, Parameter] = {
     "slow_rank": Parameter(-1.0, -1, MAX_EXACT, "a rank whose links are slow"),
     "slow_gbps": Parameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
     "corrupt_rank": Parameter(
-        -1.0, -1, MAX_EXACT, "a rank whose receive buffer gets one wrong element per operation"
+        -1.0,
+        -1,
+        MAX_EXACT,
+        "a rank whose receive buffer gets one wrong element per operation that moves data",
     ),
     "corrupt_offset": Parameter(0.0, 0, MAX_EXACT, "the offset of that element"),
+    "data_bytes": Parameter(
+        float(1 << 20),
+        0,
+        MAX_EXACT,
+        "the largest size whose data is moved and verified; larger operations only take time",
+    ),
 }
 
 

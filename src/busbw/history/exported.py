@@ -42,7 +42,7 @@ def split(data: bytes, file: str) -> list[tuple[str, bytes]]:
         for number, line in enumerate(data.split(b"\n"), 1)
         if line.strip()
     ]
-    if len(lines) > 1 and lines[0][1].startswith(b'{"schema":"busbw.result/'):
+    if len(lines) > 1 and lines[0][1].startswith(b'{"schema":"busbw.'):
         return lines
     return [(file, data)]
 

@@ -1,15 +1,20 @@
 """What the history stores about a result, and which stored runs it can be compared with."""
 
 import hashlib
+import re
 from datetime import datetime
+from typing import Any
 
 from busbw.core import json_codec
 from busbw.core.cells import headline, timing
 from busbw.core.history import StoredRun, machine
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
+
+# other variables name processes and paths, which differ from run to run
+SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 
 
-def digest(result: Result) -> str:
+def digest(result: Outcome) -> str:
     """SHA-256 of the result's content as hexadecimal digits.
 
     The name and the white space of its file do not change it.
@@ -17,24 +22,40 @@ def digest(result: Result) -> str:
     return hashlib.sha256(json_codec.encode(result)).hexdigest()
 
 
-def stored(result: Result, now: datetime) -> StoredRun:
-    """The facts of a result for listing and search. Its id is 0 until it is stored."""
-    sizes = [row.size_bytes for row in result.rows]
-    top = headline(result)
+def stored(result: Outcome, now: datetime, what: str = "") -> StoredRun:
+    """The facts of a result for listing and search. Its id is 0 until it is stored. `what` names a
+    result that is no sweep.
+    """
+    facts = _sweep_facts(result) if isinstance(result, Result) else {"what": what}
     return StoredRun(
         id=0,
         start=_date_text(result.start, now),
         machine=machine(result),
-        collective=result.spec.collective,
         nccl=result.library.nccl,
-        timing=timing(result),
-        min_bytes=min(sizes, default=0),
-        max_bytes=max(sizes, default=0),
-        peak_busbw=top.busbw if top else 0.0,
         complete=result.complete,
         wrong=result.wrong(),
-        counts=_counts_source(result),
+        settings=settings(result),
+        **facts,
     )
+
+
+def _sweep_facts(result: Result) -> dict[str, Any]:
+    sizes = [row.size_bytes for row in result.rows]
+    top = headline(result)
+    return {
+        "collective": result.spec.collective,
+        "timing": timing(result),
+        "min_bytes": min(sizes, default=0),
+        "max_bytes": max(sizes, default=0),
+        "peak_busbw": top.busbw if top else 0.0,
+        "counts": _counts_source(result),
+    }
+
+
+def settings(result: Outcome) -> str:
+    """The variables of NCCL, UCX and Open MPI that the result was measured with."""
+    pairs = sorted(result.environment.items())
+    return " ".join(f"{name}={value}" for name, value in pairs if SETTING.match(name))
 
 
 def _date_text(start: str, now: datetime) -> str:
@@ -51,10 +72,12 @@ def _counts_source(result: Result) -> str:
 
 def alike(run: StoredRun, result: Result) -> bool:
     """Whether a stored run is comparable: complete, without wrong data, and of the same machine,
-    collective, bytes and timing.
+    collective, bytes and timing. A run that the user did not add may have been an experiment: its
+    settings must be the same too.
     """
     return (
-        run.complete
+        (not run.kept or run.settings == settings(result))
+        and run.complete
         and not run.wrong
         and run.machine == machine(result)
         and run.collective == result.spec.collective

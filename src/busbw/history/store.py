@@ -1,14 +1,13 @@
 """The history in SQLite: every complete result as JSON, and its cells as rows.
 
-It uses a write-ahead log, so that readers and writers do not wait for each other. The tables are a
-list of migrations: a released one is never changed, new ones are appended. `baseline` reads the
-earlier runs that a run is compared with.
+It uses a rollback journal. A write-ahead log needs memory that all processes share, which hosts
+with a common home directory do not have. `baseline` reads the earlier runs that a run is compared
+with.
 """
 
 import os
 import sqlite3
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -19,111 +18,21 @@ from busbw.core import json_codec
 from busbw.core.cells import CellKey, cells, medians
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
+from busbw.core.sizes import counted
 from busbw.history.run_keys import alike, digest, stored
+from busbw.history.schema import check, migrate
 
-APPLICATION_ID = 0x62757362  # "busb" in the file's header
-_UNMARKED = 1  # the last schema without an application id
-_REQUIRED = {"digest", "machine", "collective", "result"}  # columns of `runs` in every schema
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        """CREATE TABLE runs (
-            id INTEGER PRIMARY KEY,
-            digest TEXT NOT NULL UNIQUE,
-            start TEXT NOT NULL,
-            machine TEXT NOT NULL,
-            collective TEXT NOT NULL,
-            nccl INTEGER NOT NULL,
-            timing TEXT NOT NULL,
-            min_bytes INTEGER NOT NULL,
-            max_bytes INTEGER NOT NULL,
-            peak_busbw REAL NOT NULL,
-            complete INTEGER NOT NULL,
-            wrong INTEGER NOT NULL,
-            result TEXT NOT NULL
-        )""",
-        """CREATE TABLE cells (
-            run INTEGER NOT NULL REFERENCES runs (id),
-            dtype TEXT NOT NULL,
-            op TEXT NOT NULL,
-            root INTEGER NOT NULL,
-            size_bytes INTEGER NOT NULL,
-            placement TEXT NOT NULL,
-            cycle INTEGER NOT NULL,
-            time_s REAL,
-            busbw REAL,
-            PRIMARY KEY (run, dtype, op, root, size_bytes, placement, cycle)
-        ) WITHOUT ROWID""",
-        "CREATE INDEX runs_of_a_machine ON runs (machine, collective, start)",
-    ),
-    (f"PRAGMA application_id = {APPLICATION_ID}",),
-    ("ALTER TABLE runs ADD COLUMN counts TEXT NOT NULL DEFAULT ''",),
-)
 ID_LIMIT = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
-PAUSE_S = 0.02
-ADD = "busbw history add result.json"
-RUN = StoredRun.__struct_fields__
+# Of what busbw keeps by itself; the oldest go first. What the user added stays.
+MAX_KEPT, MAX_KEPT_BYTES = 2000, 200_000_000
+MEASURE = "measure one, like busbw run all_reduce, or add a file: busbw history add result.json"
+STORED = tuple(name for name in StoredRun.__struct_fields__ if name not in ("id", "kept"))
+COLUMNS = (*STORED, "id", "kept")
 CELL = CellKey.__struct_fields__
 NEWEST_FIRST = "start DESC, id DESC"
 AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
-
-
-def check(connection: sqlite3.Connection, name: str) -> int:
-    """The file's schema number, 0 for an empty file; UsageError for a file of another program or
-    of a newer busbw.
-
-    Writes nothing.
-    """
-    with connection:
-        connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
-        return _read_schema(connection, name)
-
-
-def _read_schema(connection: sqlite3.Connection, name: str) -> int:
-    version = _pragma(connection, "user_version")
-    expected_id = 0 if version <= _UNMARKED else APPLICATION_ID
-    columns = {
-        column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")
-    }
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    foreign = not columns >= _REQUIRED if version else tables > 0
-    if foreign or _pragma(connection, "application_id") != expected_id:
-        raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
-    if version > len(MIGRATIONS):
-        raise UsageError(
-            f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}",
-            "use a newer busbw, or another --db",
-        )
-    return version
-
-
-def migrate(connection: sqlite3.Connection, name: str) -> None:
-    """Apply the missing migrations in one transaction; UsageError as `check`."""
-    if check(connection, name) == len(MIGRATIONS):
-        return
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        version = _read_schema(connection, name)  # another process may have applied some
-        for migration in MIGRATIONS[version:]:
-            for statement in migration:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
-    return number
-
-
-def default_path(environment: Mapping[str, str]) -> Path:
-    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an
-    absolute path (XDG base directories 0.8).
-    """
-    data_home = Path(environment.get("XDG_DATA_HOME", ""))
-    if not data_home.is_absolute():
-        data_home = Path.home() / ".local" / "share"
-    return data_home / "busbw" / "history.sqlite"
 
 
 class History:
@@ -133,36 +42,79 @@ class History:
         self._connection = connection
 
     def add(
-        self, results: Sequence[Result], when: Sequence[datetime | None] = ()
+        self,
+        results: Sequence[Outcome],
+        when: Sequence[datetime | None] = (),
+        what: Sequence[str] = (),
     ) -> list[tuple[int, bool]]:
         """Store all results or none; return the id of each run, and whether it is new.
 
         Equal content is stored once. `when` has a time for each result, for those that do not say
-        when they began; the present takes the place of None and of missing times.
+        when they began; the present takes the place of None and of missing times. `what` names
+        each of those that are no sweeps.
         """
-        times = [*when, *[None] * (len(results) - len(when))]
+        missing = len(results) - len(when)
+        times = [*when, *[None] * missing]
+        names = what or [""] * len(results)
+        with self._writing():
+            added = [self._add(*each) for each in zip(results, times, names, strict=True)]
+            for id, new in added:
+                if not new:  # it was perhaps kept without being added
+                    self._connection.execute(
+                        "UPDATE runs SET kept_bytes = NULL WHERE id = ?", (id,)
+                    )
+            return added
+
+    def keep(self, result: Outcome, what: str = "") -> int:
+        """Store a run that the user did not add; returns its id. The oldest of such runs go if
+        there are more than MAX_KEPT, or MAX_KEPT_BYTES.
+        """
+        with self._writing():
+            id, _ = self._add(result, None, what, kept=True)
+            self._delete(self._too_many())
+            return id
+
+    def _too_many(self) -> list[int]:
+        """The runs that have no room: never the newest, nor what the user added."""
+        rows = self._connection.execute(
+            "SELECT id, kept_bytes FROM runs WHERE kept_bytes IS NOT NULL ORDER BY id DESC"
+        )
+        ids, total_bytes = [], 0
+        for number, (id, size_bytes) in enumerate(rows):
+            total_bytes += size_bytes
+            if number and (number >= MAX_KEPT or total_bytes > MAX_KEPT_BYTES):
+                ids.append(id)
+        return ids
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction that changes all or nothing; UsageError for values that SQLite does not
+        hold.
+        """
         try:
             # commits, or rolls back where the transaction failed and SQLite has not done so
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                return [
-                    self._add(result, time) for result, time in zip(results, times, strict=True)
-                ]
+                yield
         except (OverflowError, UnicodeEncodeError) as error:  # only of a corrupt result
             raise UsageError(
                 f"a value of the result cannot be stored: {error}",
                 "inspect the result with busbw show",
             ) from error
 
-    def _add(self, result: Result, when: datetime | None) -> tuple[int, bool]:
+    def _add(
+        self, result: Outcome, when: datetime | None, what: str, *, kept: bool = False
+    ) -> tuple[int, bool]:
         stored_id = self.id_of(result)
         if stored_id is not None:
             return stored_id, False
-        run = stored(result, when or datetime.now())
-        facts = {name: getattr(run, name) for name in RUN if name != "id"}
-        facts |= {"digest": digest(result), "result": json_codec.encode(result).decode()}
+        run = stored(result, when or datetime.now(), what)
+        facts = {name: getattr(run, name) for name in STORED}
+        text = json_codec.encode(result)
+        facts |= {"digest": digest(result), "result": text.decode()}
+        facts["kept_bytes"] = len(text) if kept else None
         id = self._insert("runs", facts)
-        for key, figure in cells(result):
+        for key, figure in cells(result) if isinstance(result, Result) else ():
             row = msgspec.structs.asdict(key)
             row |= {"run": id, "time_s": figure.time_s, "busbw": figure.cell.busbw}
             self._insert("cells", row)
@@ -182,26 +134,41 @@ class History:
             query = f"SELECT {column} FROM runs WHERE id = ?"
             row = self._connection.execute(query, (id,)).fetchone()
         if row is None:
-            raise UsageError(f"no run {id} is stored", "busbw history list")
+            raise UsageError(f"no run {id} is stored", "busbw history")
         return row[0]
 
     def remove(self, ids: Sequence[int]) -> None:
         """Remove these runs and their cells, all or none."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for id in ids:
-                self._connection.execute("DELETE FROM cells WHERE run = ?", (id,))
-                self._connection.execute("DELETE FROM runs WHERE id = ?", (id,))
+        with self._writing():
+            self._delete(ids)
+
+    def _delete(self, ids: Sequence[int]) -> None:
+        for id in ids:
+            self._connection.execute("DELETE FROM cells WHERE run = ?", (id,))
+            self._connection.execute("DELETE FROM runs WHERE id = ?", (id,))
+
+    def last(self, number: int) -> int:
+        """The id of the last run for 1, of the one before for 2, as `runs` orders them; UsageError
+        if there are fewer.
+        """
+        rows = self._connection.execute(
+            f"SELECT id FROM runs ORDER BY {NEWEST_FIRST} LIMIT 1 OFFSET ?", (number - 1,)
+        ).fetchall()
+        if not rows:
+            total = self._connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+            raise UsageError(f"-{number}: the history has {counted(total, 'run')}", "busbw history")
+        return int(rows[0][0])
 
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
         """The runs whose machine contains `machine`, of one collective if given, newest first."""
         rows = self._connection.execute(
-            f"SELECT {', '.join(RUN)} FROM runs WHERE instr(lower(machine), lower(:machine)) AND"
-            f" :collective IN ('', collective) ORDER BY {NEWEST_FIRST}",
+            f"SELECT {', '.join(STORED)}, id, kept_bytes IS NOT NULL FROM runs"
+            " WHERE instr(lower(machine), lower(:machine)) AND :collective IN ('', collective)"
+            f" ORDER BY {NEWEST_FIRST}",
             {"machine": machine, "collective": collective},
         )
         return [
-            msgspec.convert(dict(zip(RUN, row, strict=True)), StoredRun, strict=False)
+            msgspec.convert(dict(zip(COLUMNS, row, strict=True)), StoredRun, strict=False)
             for row in rows
         ]
 
@@ -216,7 +183,7 @@ class History:
             for *key, time_s, busbw in rows:
                 yield StoredTime(run, CellKey(*key), _number(time_s), _number(busbw))
 
-    def id_of(self, result: Result) -> int | None:
+    def id_of(self, result: Outcome) -> int | None:
         """The id of the stored result with the same content, or None."""
         row = self._connection.execute(
             "SELECT id FROM runs WHERE digest = ?", (digest(result),)
@@ -240,15 +207,12 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     UsageError. Errors of SQLite become a BusbwError that names the file.
     """
     if not create and not file.exists():
-        raise UsageError(f"{file}: no such history", ADD)
+        raise UsageError(f"{file}: no such history", MEASURE)
     try:
         if create:
             _create(file)
-        uri = _uri(file, create=create)
-        with closing(
-            sqlite3.connect(uri, timeout=wait_s, isolation_level=None, uri=True)
-        ) as connection:
-            _prepare(connection, file, wait_s, create=create)
+        with closing(sqlite3.connect(file, timeout=wait_s, isolation_level=None)) as connection:
+            _prepare(connection, file, create=create)
             yield History(connection)
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
@@ -262,38 +226,16 @@ def _create(file: Path) -> None:
     """Make the file and its directory; an existing file keeps its mode, which may be shared."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        # SQLite gives its log the same mode
+        # SQLite gives its journal the same mode
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _uri(file: Path, *, create: bool) -> str:
-    """The file for SQLite.
-
-    In a directory without write access SQLite cannot make its log. It needs none if no writer left
-    one: the file is then immutable.
-    """
-    uri = file.absolute().as_uri()
-    if create or os.access(file.parent, os.W_OK) or Path(f"{file}-wal").exists():
-        return uri
-    return f"{uri}?immutable=1"
-
-
-def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, create: bool) -> None:
+def _prepare(connection: sqlite3.Connection, file: Path, *, create: bool) -> None:
     """Check that the file is a history before the first write, then bring its tables up to date."""
-    deadline = time.monotonic() + wait_s
-    while True:  # SQLite's own timeout does not apply while the log is created
-        try:
-            if check(connection, str(file)) == 0 and not create:
-                raise UsageError(f"{file}: no such history", ADD)
-            if create and connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                connection.execute("PRAGMA journal_mode = wal")
-            break
-        except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(PAUSE_S)
-    connection.execute("PRAGMA foreign_keys = on")
+    if check(connection, str(file)) == 0 and not create:
+        raise UsageError(f"{file}: no such history", MEASURE)
     migrate(connection, str(file))
+    connection.execute("PRAGMA foreign_keys = on")  # a migration may replace a table
 
 
 def _code(error: sqlite3.Error) -> int:

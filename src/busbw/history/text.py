@@ -6,7 +6,6 @@ packages and settings.
 """
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
@@ -15,6 +14,7 @@ from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, St
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
+from busbw.history.run_keys import SETTING
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
 
@@ -23,7 +23,7 @@ PARTS = " ▏▎▍▌▋▊▉"
 BAR_WIDTH = 40  # characters of the longest bar
 BEFORE_BAR = 43  # characters of id, date and figure
 LARGEST_RATIO = 100.0  # a larger limit says nothing
-DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
+DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "run")
 DROP_CELLS = ("p", "least to largest", "median")
 
 # Values take a StoredRun.
@@ -31,7 +31,9 @@ RUNS: tuple[Column, ...] = (
     Column(title="id", value=lambda run: run.id),
     Column(title="when", value=lambda run: run.start, left=True),
     Column(
-        title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True
+        title="run",
+        value=lambda run: run.what or f"{run.collective} {run.counts}".rstrip(),
+        left=True,
     ),
     Column(title="sizes", value=lambda run: _sizes(run), left=True),
     Column(
@@ -59,8 +61,6 @@ CELLS: tuple[Column, ...] = (
     Column(title="ratio", value=lambda cell: ratio_text(cell.ratio)),
     Column(title="p", value=lambda cell: f"{cell.p:.2g}"),
 )
-# other variables name processes and paths, which differ from run to run
-SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 
 
 def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
@@ -75,6 +75,8 @@ def _defect(run: StoredRun) -> str:
 
 
 def _sizes(run: StoredRun) -> str:
+    if run.what:
+        return "-"
     if run.min_bytes == run.max_bytes:
         return format_size(run.min_bytes)
     return f"{format_size(run.min_bytes)} to {format_size(run.max_bytes)}"

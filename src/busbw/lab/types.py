@@ -57,7 +57,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate is not None and not MIN_RATE <= self.rate <= MAX_RATE:
             raise UsageError(
                 f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range",
-                "give 10kbit to 34gbit, or leave --rate out for no limit",
+                "give 10kbit/s to 34Gbit/s, or leave --rate out for no limit",
             )
         if self.delay and not MIN_DELAY_S <= self.delay <= MAX_DELAY_S:
             raise UsageError(

@@ -238,7 +238,7 @@ class _Rail:
                 f"no pass mark for {unmarked} of {len(flows)} transfers on {self.name}:"
                 " the line rate or MTU of a port is unknown"
             )
-            fix = "give the line rate in Gbit/s with --line-rate"
+            fix = "give the line rate, like --line-rate 100Gbit/s"
             result.append(Finding("link.mark", Verdict.UNKNOWN, message, fix=fix))
         return result
 

@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
     inject: str  # a fault to inject
     full_rows: bool  # whether to begin at the first size at which every rank has an element
     watch: bool  # whether rows have what the links of each host carried
-    ideal: str  # expected busbw in GB/s
+    ideal: str  # expected busbw: "450GB/s"
     limit_s: float  # seconds without a completed operation until the run is stopped; 0: no limit
     launch_limit_s: float  # seconds until all ranks must have joined
     program: str  # the caller, recorded in the result

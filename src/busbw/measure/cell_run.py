@@ -107,7 +107,8 @@ class CellRun:
         self.operations, self.bad_rounds = 0, 0
         self.check_s = self.visit_s = self.operation_s = 0.0
         self._launch = setup.engine.bind(self.call)
-        checked = setup.spec.check > 0 and (not in_place or calls.collective.in_place_checked)
+        defined = not in_place or calls.collective.in_place_checked
+        checked = setup.spec.check > 0 and defined and setup.engine.moves_data(self.call)
         self._tally = verification.Tally() if checked else None
         self._wrong: tuple[int, list[Mismatch]] | None = None
         self._visiting: adaptive_timing.Visiting | None = None

@@ -49,9 +49,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     """One collective over many sizes.
 
-    Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for
-    that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject as
-    `parse` reads it, and `compat` selects the behavior of nccl-tests. With `watch` each
+    Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound, like 450GB/s (''
+    for that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject
+    as `parse` reads it, and `compat` selects the behavior of nccl-tests. With `watch` each
     row has what the links of every host carried. `table` is the text of a table for NCCL's tuner.
     With `full_rows` the sweep begins at the first size at which every rank has an element, which
     its number of ranks decides.

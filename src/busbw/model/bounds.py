@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from busbw.core.collectives import Collective
-from busbw.core.errors import UsageError
+from busbw.core.rates import parse_rate
 from busbw.core.result import Ideal
 from busbw.model.fabric import Fabric, gb
 
@@ -323,16 +323,5 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
 
 
 def given(text: str) -> Ideal:
-    """The Ideal from a value in GB/s (10^9 bytes) such as `450`; UsageError if it is not a
-    number above 0.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(
-            f"--ideal: '{text}' is not a bus bandwidth",
-            "give GB/s as a number above 0, like --ideal 450",
-        )
-    return Ideal(value * 1e9, GIVEN_LABEL, "", f"--ideal {text} GB/s")
+    """The Ideal from a rate such as `450GB/s`; UsageError for other text."""
+    return Ideal(parse_rate(text, "--ideal"), GIVEN_LABEL, "", f"--ideal {text}")

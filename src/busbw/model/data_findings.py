@@ -1,6 +1,6 @@
 """Findings on the data of a run: wrong elements, rows that moved no bytes, a shortened sweep."""
 
-from busbw.core.cells import Figure, all_figures
+from busbw.core.cells import Figure, all_figures, unchecked_sizes
 from busbw.core.dtypes import dtype
 from busbw.core.finding import Verdict
 from busbw.core.layouts import GRAIN_BYTES, whole
@@ -22,7 +22,18 @@ def _check_data(run: Run) -> Conclusion | None:
         return Conclusion(Verdict.FAIL, message, fix=fix)
     if not checked:
         return Conclusion(Verdict.SKIP, "the data was not checked", fix="check the data with -c 1")
-    return Conclusion(Verdict.PASS, f"no wrong element in {counted(len(checked), 'check')}")
+    message = f"no wrong element in {counted(len(checked), 'check')}"
+    unchecked = unchecked_sizes(result)
+    if not unchecked:
+        return Conclusion(Verdict.PASS, message)
+    ends = format_size(unchecked[0])
+    if len(unchecked) > 1:
+        ends = f"from {ends} to {format_size(unchecked[-1])}"
+    message += f"; not checked: {counted(len(unchecked), 'size')}, {ends}"
+    fix = ""
+    if result.library.engine == "sim":
+        fix = f"check them with --sim data_bytes={unchecked[-1]}, which takes long for large sizes"
+    return Conclusion(Verdict.SKIP, message, fix=fix)
 
 
 def _conclude_wrong(wrong: list[Figure], checks: int) -> Conclusion:
@@ -75,7 +86,8 @@ RULES = (
     Rule(
         "data",
         (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
-        "whether any element was wrong; for the first one rank, offset, expected and actual value",
+        "whether any element was wrong; for the first one rank, offset, expected and actual value;"
+        " which sizes were not checked",
         _check_data,
     ),
     Rule(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from busbw.core.cells import Figure, peak
 from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
+from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
@@ -24,6 +25,7 @@ from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 from busbw.model.usable_hardware import Used
 
+GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
@@ -79,7 +81,7 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
     ideal = run.result.ideal
     if ideal is None:
         message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
-        return Conclusion(Verdict.UNKNOWN, message, fix="set the expected busbw with --ideal GB/s")
+        return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     planned = None
     if ideal.algorithm != GIVEN_LABEL and not isinstance(use, NoFabric):

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, replace
 
 from busbw.core.errors import UsageError, unknown
+from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
@@ -27,10 +28,8 @@ ROCE_PAYLOAD, PCIE_PAYLOAD = 4096 / (4096 + 82), 55.4 / 63
 MAX_HOSTS, MAX_GPUS = 100_000, 1024
 CPUS = ("intel", "amd", "arm")
 _NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
-_NICS = re.compile(
-    r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?)\s*(?:g|gb/s|gbit/s|gbps)?",
-    re.ASCII | re.IGNORECASE,
-)
+_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
+_PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a port of 400 Gbit/s
 SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
 
 
@@ -292,17 +291,20 @@ def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System
 
 
 def with_nics(system: System, text: str) -> System:
-    """The system with other NICs, such as `8x400G`: how many ports a host has, and the Gbit/s of
-    each; UsageError for other text.
+    """The system with other NICs, such as `8x400G` or `8x400Gbit/s`: how many ports a host has, and
+    the rate of each; UsageError for other text.
     """
     match = _NICS.fullmatch(text.strip())
-    count, rate = (int(match.group(1) or 1), float(match.group(2))) if match else (0, 0.0)
-    if not (count and rate):
+    count = int(match.group(1) or 1) if match else 0
+    if match is None or not count:
         raise UsageError(
-            f"--nics: '{text}' are not NICs",
-            "give the ports of a host and their Gbit/s, like --nics 8x400G",
+            f"--nics {text}: these are not NICs",
+            "give the ports of a host and the rate of each, like --nics 8x400G",
         )
-    return replace(system, nics=count, nic=rate * GBIT)
+    rate = match.group(2).strip()
+    port = _PORT.fullmatch(rate)
+    rate = f"{port.group(1)}Gbit/s" if port else rate
+    return replace(system, nics=count, nic=parse_rate(rate, "--nics", LINK_EXAMPLE))
 
 
 def of_device(name: str) -> Generation | None:

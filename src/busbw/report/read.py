@@ -1,5 +1,5 @@
-"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON,
-rccl-tests' file, or a log with nccl-tests' table.
+"""Reads a result from any file that holds one: busbw's JSON or table, a signed report, nccl-tests'
+JSON, rccl-tests' file, or a log with nccl-tests' table.
 
 `check` rejects results that views cannot show: files come from other tools and newer versions, or
 were edited.
@@ -17,6 +17,7 @@ from busbw.measure.formats import (
     read_nccl_tests_json,
     read_nccl_tests_text,
     read_rccl_tests_file,
+    read_table,
     reading,
 )
 from busbw.pattern.replay.kind import ReplayResult
@@ -229,6 +230,8 @@ def _read_any(data: bytes, collective: str | None, table: int | None) -> AnyResu
     if read_rccl_tests_file.recognized(data):
         return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":
+        if read_table.recognized(data):
+            return read_table.read(data.decode("utf-8", "replace"), collective, table)
         return read_nccl_tests_text.read(data.decode("utf-8", "replace"), collective, table)
     if table not in (None, 1):
         raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")

@@ -229,14 +229,14 @@ class Bench:
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            steps_s = loop.time_steps(spec.batches)
+            steps_s = loop.time_steps(spec.steps)
             took = time.perf_counter() - begun
             sent_bytes += _out_bytes() - before  # excludes messages between iterations
             *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
             steps += longest
-            rates.append(spec.batch_size * spec.batches / slowest)
+            rates.append(spec.batch_size * spec.steps / slowest)
             report(name, number, iteration, rates[-1])
-        count = spec.iters * spec.batches
+        count = spec.iters * spec.steps
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
             sent = wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
@@ -255,7 +255,7 @@ class Bench:
             loop.synchronize()
             self.control.barrier()
             enter_phase("training", f"{name}, over a perfect network")
-            return self.control.reduce_all(loop.time_steps(self.spec.batches), "max")
+            return self.control.reduce_all(loop.time_steps(self.spec.steps), "max")
 
     def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""

@@ -78,7 +78,7 @@ class StatesComparison:
     def _find_largest(self, method: str) -> tuple[Largest, BusbwError | None]:
         """Double the layers until a model does not train, and then halve the gap."""
         spec = msgspec.structs.replace(
-            self.job.training, methods=(method,), warmup=1, iters=1, batches=1, rounds=1
+            self.job.training, methods=(method,), warmup=1, iters=1, steps=1, rounds=1
         )
         assert spec.states is not None
         shape, fits, refused, error = spec.states.shape, 0, 0, None

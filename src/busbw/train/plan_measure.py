@@ -118,7 +118,7 @@ class Survey:
         net = under_ddp(bench.net, bench.device, bucket_mb)
         net.register_comm_hook(recorder, Recorder.hook)
         net.register_forward_pre_hook(recorder.begin)
-        loop, count = bench.loop(net), bench.spec.iters * bench.spec.batches
+        loop, count = bench.loop(net), bench.spec.iters * bench.spec.steps
         loop.time_steps(max(SETTLING_STEPS, bench.spec.warmup))
         recorder.keep = True
         loop.time_steps(1)
@@ -188,9 +188,9 @@ class Survey:
         for _ in range(SETTLING_STEPS if len(self._run.alone_s) == 1 else method.settles):
             self._replay(wrapped.hook, buckets)
         counted = wrapped.mark()
-        replays = [self._replay(wrapped.hook, buckets) for _ in range(spec.replays)]
+        replays = [self._replay(wrapped.hook, buckets) for _ in range(spec.iters)]
         took, busy = zip(*replays, strict=True)
-        sent = wrapped.sent(bench.training.gradients, spec.replays, counted, bench.training.hosts)
+        sent = wrapped.sent(bench.training.gradients, spec.iters, counted, bench.training.hosts)
         wrapped.close()
         busy_s = [] if bench.device.type == "cuda" else _medians(busy)
         return ExchangeRound(_medians(took), busy_s), bench.by_host(sent)

@@ -38,7 +38,7 @@ class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     transport: str = AS_IS
-    replays: int = 5
+    iters: int = msgspec.field(default=5, name="replays")
     target: float = 0.95
 
 

@@ -24,6 +24,7 @@ DROP_ORDER = (
     "loss",
     "update ms",
     "host GB",
+    "exposed ms",
 )
 
 
@@ -43,7 +44,7 @@ def header(result: TrainResult, width: int | None = None) -> str:
         f"# batch {spec.batch_size} x {spec.sequence} ="
         f" {spec.batch_size * spec.sequence:,} tokens a step and rank, bf16,"
         f" {activations}{sharded}{capped};"
-        f" {spec.iters * spec.batches} steps after {spec.warmup} of warm-up\n"
+        f" {spec.iters * spec.steps} steps after {spec.warmup} of warm-up\n"
     )
     shown = _columns(training, width)
     return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"

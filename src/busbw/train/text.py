@@ -50,7 +50,7 @@ def header(
     turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
     counts = ""
     if iterations:
-        steps = f"{spec.iters} iterations of {spec.batches} steps"
+        steps = f"{spec.iters} iterations of {spec.steps} steps"
         counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
         f"# {spec.model}: {training.parameters:,} parameters,"

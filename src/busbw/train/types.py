@@ -35,7 +35,7 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One training benchmark as requested.
 
     `batch_size` is samples per rank and step, `sequence` tokens per sample of a language model. An
-    iteration has `batches` steps and gives one rate. All `methods` run one after the other,
+    iteration has `steps` training steps and gives one rate. All `methods` run one after the other,
     `rounds` times. `bucket_mb` is DDP's bucket_cap_mb. With `states`, methods are ways to keep the
     states of a gpt, not exchanges of gradients under DDP.
     """
@@ -46,7 +46,7 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int = 1024
     warmup: int = 10
     iters: int = 10
-    batches: int = 10
+    steps: int = msgspec.field(default=10, name="batches")
     rounds: int = 1
     methods: tuple[str, ...] = ("none",)
     bucket_mb: float = DEFAULT_BUCKET_MB

@@ -16,13 +16,14 @@ from busbw.core.result import Cell, Outcome, Result, ResultRow
 from busbw.core.sizes import counted, parse_float
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+ROUNDED_UP = 0.99995  # from here on four digits read as 1
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_BARS = ".:-=+*#@"
 
 
 def time_text(seconds: float) -> str:
     """`17.41 us`, `12.44 ms`, `1.79 s`: four digits in the largest unit that gives at least 1."""
-    fitting_units = (unit for unit in TIME_UNITS if seconds >= unit[0])
+    fitting_units = (unit for unit in TIME_UNITS if seconds >= ROUNDED_UP * unit[0])
     scale, unit = next(fitting_units, TIME_UNITS[-1])
     value = seconds / scale
     if not math.isfinite(value):

@@ -194,6 +194,6 @@ def test_stored_runs_of_the_machine_are_used(
     assert guarded(["compare", a, b, "--db", str(tmp_path / "missing")]) == 2
     Path(db).write_text("no database" * 100)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("busbw.cli.options.history.default_path", lambda environment: Path(db))
+        patch.setenv("BUSBW_HISTORY", db)
         assert guarded(["compare", a, b]) == 1
     assert f"note: the history was not read: {db}" in capsys.readouterr().err

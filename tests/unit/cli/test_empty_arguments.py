@@ -34,7 +34,7 @@ FILE = "r.json"
         (("report", FILE, "--output"), "--output"),
         (("report", FILE, "--collective"), "--collective"),
         (("history", "add", FILE, "--db"), "--db"),
-        (("history", "list", "--machine"), "--machine"),
+        (("history", "--machine"), "--machine"),
         (("horovodrun", "-H", "", "true"), "--hosts"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),

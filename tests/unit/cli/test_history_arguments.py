@@ -94,22 +94,22 @@ def test_adding_a_run_twice_stores_it_once(busbw: Busbw, tmp_path: Path) -> None
 def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Path) -> None:
     code, _, err = busbw("add", write(tmp_path / "a.json", 1), "missing.json")
     assert (code, err.splitlines()[0]) == (2, "error: missing.json: No such file or directory")
-    assert busbw("list")[0] == 2
+    assert busbw()[0] == 2
 
 
 def test_the_list_is_newest_first_with_machine_sizes_and_peak(
     busbw: Busbw, stored_runs: list[str]
 ) -> None:
-    code, out, _ = busbw("list", "--wide")
+    code, out, _ = busbw("--wide")
     titles, newest, *other_lines = out.splitlines()
     assert code == 0
     assert titles.split("  ")[:2] == ["id", "when"]
     assert newest.startswith("19  2026-11-19 08:00:00  all_reduce  8 B to 1 GiB")
     assert newest.endswith("classic  2.28.9  gpu-7: 8 x NVIDIA H200, nccl")
     assert len(other_lines) == 18
-    assert busbw("list", "--collective", "allgather") == (0, "", "no such run\n")
-    assert len(busbw("list", "--machine", "GPU-7")[1].splitlines()) == 20
-    assert busbw("list", "--collective", "all_redcue")[0] == 2
+    assert busbw("--collective", "allgather") == (0, "", "no such run\n")
+    assert len(busbw("--machine", "GPU-7")[1].splitlines()) == 20
+    assert busbw("--collective", "all_redcue")[0] == 2
 
 
 def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, stored_runs: list[str]) -> None:
@@ -140,7 +140,7 @@ def test_a_slower_run_makes_check_exit_1(
     assert code == 1
     assert out.startswith("SLOWER  1 of 6 cells than in the last 19 runs, largest 1.2")
     assert "1 GiB  out of place" in out
-    assert len(busbw("list")[1].splitlines()) == 20  # what is checked is not added
+    assert len(busbw()[1].splitlines()) == 20  # what is checked is not added
 
 
 def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_three_runs_show_large_changes_with_their_confidence(busbw: Busbw, tmp_p
         "UNKNOWN  no cell is clearly slower than in the last 3 runs, but 2 of 6 cells may be slower"
         " by more than 10 %, at most "
     )
-    assert "hint: busbw history add" in err
+    assert "hint: store more runs of this machine: busbw run, or busbw history add" in err
     code, out, _ = busbw("check", like, "--tolerance", "60%")
     assert (code, out.splitlines()[0]) == (
         0,
@@ -236,26 +236,57 @@ def test_an_unusual_run_is_named_and_its_removal_offered(
     assert busbw("check", slow)[0] == 1
 
 
-def test_a_run_is_shown_again_in_any_format(
-    busbw: Busbw, stored_runs: list[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("words", "number"), [(["run:7"], 6), (["-1"], 18), (["-19"], 0), (["--", "run:-2"], 17)]
+)
+def test_a_stored_run_is_read_in_place_of_a_file(
+    busbw: Busbw,
+    stored_runs: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    number: int,
 ) -> None:
-    code, out, _ = busbw("show", "7", "--format", "json")
-    assert (code, out) == (0, (tmp_path / stored_runs[6]).read_text())
-    assert busbw("show", "7")[1].startswith("AllReduce, 8 x NVIDIA H200 on 1 host")
-    for missing in ("20", "-1", "9" * 30):
-        assert busbw("show", "--", missing)[::2] == (
-            2,
-            f"error: no run {missing} is stored\n\nhint: busbw history list\n",
-        )
+    assert guarded(["show", "--format", "json", *words]) == 0
+    assert capsys.readouterr().out == (tmp_path / stored_runs[number]).read_text()
+
+
+def test_a_run_that_is_not_there_is_an_error(
+    busbw: Busbw, stored_runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, message in {
+        "-20": "-20: the history has 19 runs",
+        "run:20": "no run 20 is stored",
+        "-0": "No such option '-0'.",
+    }.items():
+        assert guarded(["show", name]) == 2
+        assert f"error: {message}\n" in capsys.readouterr().err
+    assert guarded(["compare", "-1", "run.json"]) == 2
+    assert guarded(["compare", "--tolerance", "-1", "a", "b"]) == 2
+    assert "--tolerance -1" in capsys.readouterr().err, "the value of an option is no run"
+    assert busbw("--db", "x.sqlite", "check", "-1")[2].startswith("error: --db before check: ")
+
+
+def test_the_last_two_runs_are_compared_by_their_ids(
+    busbw: Busbw, stored_runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert busbw("add", write(tmp_path / "slow.json", 19, slower=4), "--db", "other.sqlite")[0] == 0
+    assert busbw("add", stored_runs[0], "--db", "other.sqlite")[0] == 0
+    assert guarded(["compare", "-2", "-1", "--db", "other.sqlite"]) == 1
+    out = capsys.readouterr().out
+    assert "\nA  run:2: " in out and "\nB  run:1: " in out
+    assert guarded(["report", "-1", "-2"]) == 0
+    assert capsys.readouterr().out == "run-19.html\n"
+    assert busbw("check", "-1")[1].startswith("FINE ") or busbw("check", "-1")[0] == 3
 
 
 def test_runs_are_removed_all_or_none(busbw: Busbw, stored_runs: list[str]) -> None:
     assert busbw("rm", "3", "99", "--yes")[0] == 2
     code, _, err = busbw("rm", "3")
     assert (code, err.splitlines()[-1]) == (2, "hint: add --yes")  # nobody can answer
-    assert len(busbw("list")[1].splitlines()) == 20
+    assert len(busbw()[1].splitlines()) == 20
     assert busbw("rm", "3", "4", "4", "--yes") == (0, "", "removed 2 runs\n")
-    assert [line.split()[0] for line in busbw("list")[1].splitlines()[-3:]] == ["5", "2", "1"]
+    assert [line.split()[0] for line in busbw()[1].splitlines()[-3:]] == ["5", "2", "1"]
     # of 17: also its cells are gone
     assert "is 5.56 %" in busbw("check", stored_runs[2], "--confidence", "94%")[1]
     assert busbw("add", stored_runs[2])[1].endswith("run 20\n")
@@ -285,7 +316,7 @@ def test_a_person_is_asked(
         os.close(follow)
     assert result.returncode == code
     assert "remove run 5?" in result.stderr
-    assert len(busbw("list")[1].splitlines()) == remaining + 1
+    assert len(busbw()[1].splitlines()) == remaining + 1
 
 
 def _controlled() -> None:
@@ -310,7 +341,7 @@ def test_an_export_is_read_back_without_loss(
     assert busbw("add", "all.jsonl", "--db", "new.sqlite")[0] == 0
     assert busbw("export", "--db", "new.sqlite")[1] == lines
     listed = [
-        [line.split()[1:] for line in busbw("list", "--db", db)[1].splitlines()]
+        [line.split()[1:] for line in busbw("--db", db)[1].splitlines()]
         for db in ("new.sqlite", "data/busbw/history.sqlite")
     ]
     assert listed[0] == listed[1]
@@ -324,7 +355,7 @@ def test_a_damaged_line_of_an_export_is_named_and_nothing_added(
         (tmp_path / "damaged.jsonl").write_text(f"{first}\n{broken}\n{first}\n")
         code, _, err = busbw("add", "damaged.jsonl", "--db", "new.sqlite")
         assert (code, err.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
-    assert busbw("list", "--db", "new.sqlite")[0] == 2
+    assert busbw("--db", "new.sqlite")[0] == 2
     (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
     assert busbw("check", "two.jsonl")[2].startswith(
         "error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl"
@@ -337,7 +368,7 @@ def test_a_damaged_result_names_its_run(
     with closing(sqlite3.connect(tmp_path / "data/busbw/history.sqlite")) as connection:
         connection.execute("UPDATE runs SET result = substr(result, 1, 500) WHERE id = 19")
         connection.commit()
-    for words in (("show", "19"), ("export", "19"), ("check", stored_runs[0])):
+    for words in (("export", "19"), ("check", stored_runs[0])):
         code, _, err = busbw(*words)
         assert (
             code == 2
@@ -350,7 +381,7 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(
     busbw: Busbw, stored_runs: list[str], tmp_path: Path
 ) -> None:
     script = (
-        'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do'
+        'mount --bind data data && mount -o remount,bind,ro data && for part in "" "rm -y 1"; do'
         ' "$0" -m busbw history $part; done'
     )
     try:
@@ -406,5 +437,5 @@ def test_a_run_is_not_compared_with_itself(busbw: Busbw, stored_runs: list[str])
 def test_another_file_can_be_named(busbw: Busbw, tmp_path: Path) -> None:
     assert busbw("add", write(tmp_path / "a.json", 1), "--db", "own.sqlite")[0] == 0
     assert (tmp_path / "own.sqlite").exists()
-    assert busbw("list")[0] == 2
-    assert busbw("list", "--db", "a.json")[0] == 2
+    assert busbw()[0] == 2
+    assert busbw("--db", "a.json")[0] == 2

@@ -20,8 +20,8 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "25"], "--rate 25: it is not a rate above 0"),
-        (["--rate", "40gbit"], "--rate: 40 Gbit/s is out of range"),
+        (["--rate", "25"], "--rate 25: a rate needs its unit"),
+        (["--rate", "40Gbit/s"], "--rate: 40 Gbit/s is out of range"),
         (["--rate", "1kbit"], "--rate: 1e-06 Gbit/s is out of range"),
         (["--delay", "50"], "--delay 50: it is not a time"),
         (["--delay", "11s"], "--delay: 11 s is out of range"),
@@ -108,7 +108,8 @@ def test_a_made_lab_is_printed_with_the_commands_that_use_it():
         "lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
         "reach each other by ssh: h1, h2",
         "",
-        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1",
+        "run    busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -b 1K -e 16M -f 4",
+        "link   busbw lab exec h1 -- busbw link --hosts h1,h2",
         "end    busbw lab down",
     ]
 

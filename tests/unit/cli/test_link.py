@@ -21,8 +21,8 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
     ("words", "message"),
     [
         ("--hosts h1", "--hosts h1: a link needs two hosts"),
-        ("", "link: give the hosts once"),
-        ("--hosts h1,h2 --hostfile f", "link: give the hosts once"),
+        ("", "link: no hosts are named"),
+        ("--hosts h1,h2 --hostfile f", "--hosts and --hostfile both name the hosts"),
         ("--hosts h1,h2 --gpu 0", "--gpu and --gid-index are for RDMA"),
         (
             "--hosts h1,h2 --collective all_gather",

@@ -106,7 +106,7 @@ BOUNDED = [
             ("all_reduce", "--net", "ib", "--engine", "mpi", "--hosts", "a,b", "--dry-run"),
             "--net ib: engine mpi moves no data through NCCL",
         ),
-        (("all_reduce", "--ideal", "nan"), "--ideal: 'nan' is not a bus bandwidth"),
+        (("all_reduce", "--ideal", "nan"), "--ideal nan: it is not a rate"),
     ],
 )
 def test_invalid_arguments_are_refused(words: tuple[str, ...], message: str) -> None:

@@ -104,7 +104,7 @@ RATES = (
     "--tflops",
     "400",
     "--pcie",
-    "50",
+    "50GB/s",
     "--adam-rate",
     "2",
 )

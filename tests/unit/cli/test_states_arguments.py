@@ -16,7 +16,7 @@ MACHINE = (
     "--tflops",
     "150",
     "--pcie",
-    "25",
+    "25GB/s",
     "--adam-rate",
     "3",
 )

@@ -1,5 +1,5 @@
-"""Durations and bit rates of arguments: what is written is what is read, and other text is an
-error that names the option.
+"""Durations and rates of arguments: what is written is what is read, and other text is an error
+that names the option.
 """
 
 import math
@@ -9,23 +9,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.sizes import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay, span
+from busbw.core.rates import BITS_A_BYTE, FACTORS, parse_rate
+from busbw.core.sizes import DURATIONS, duration, parse_delay, span
 
 NUMBERS = (
     st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
 )
 
 
-@given(
-    NUMBERS,
-    st.sampled_from(sorted(BIT_RATES)),
-    st.sampled_from(["", "/s"]),
-    st.sampled_from([str.lower, str.upper, str.title]),
+@given(NUMBERS, st.sampled_from(sorted(FACTORS)), st.sampled_from(["", " "]))
+def test_a_rate_is_read_as_written(number, prefix, space):
+    rate = pytest.approx(number * FACTORS[prefix])
+    for written in (prefix, prefix.upper()):
+        assert parse_rate(f"{number:.3f}{space}{written}B/s", "--rate") == rate
+        for bits in ("bit/s", "bit", "BIT/S"):
+            of_bits = parse_rate(f"{number:.3f}{space}{written}{bits}", "--rate")
+            assert of_bits * BITS_A_BYTE == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("450", "write it like --ideal 450GB/s"),
+        ("400Gb/s", "write --ideal 400Gbit/s or --ideal 400GB/s"),
+        ("400kb/s", "write --ideal 400kbit/s or --ideal 400kB/s"),
+        ("fast", "give a number and its unit, like --ideal 450GB/s"),
+    ],
 )
-def test_a_rate_is_read_as_written(number, unit, end, case):
-    assert parse_bit_rate(f"{number:.3f}{case(unit)}{end}", "--rate") == pytest.approx(
-        number * BIT_RATES[unit] / 8
-    )
+def test_the_hint_for_a_rate_that_is_not_clear_can_be_typed(text, hint):
+    with pytest.raises(UsageError) as caught:
+        parse_rate(text, "--ideal")
+    assert caught.value.hint == hint
 
 
 @given(NUMBERS, st.sampled_from(sorted(DURATIONS)), st.sampled_from(["", " "]))
@@ -37,12 +51,12 @@ def test_a_delay_is_read_as_written(number, unit, space):
 
 @given(st.text(max_size=12))
 def test_any_text_is_a_value_or_an_error_that_shows_it(text):
-    for parse in (parse_bit_rate, parse_delay):
+    for parse in (parse_rate, parse_delay):
         try:
             value = parse(text, "--option")
         except UsageError as error:
             assert f"--option {text}:" in error.message
-            assert "like --option" in error.hint
+            assert "--option" in error.hint
         else:
             assert 0 <= value < math.inf
 
@@ -57,6 +71,8 @@ def test_any_text_is_a_value_or_an_error_that_shows_it(text):
         "0gbit",
         "1e3gbit",
         "25gbps",
+        "450GB",
+        "450gb/s",
         "25Gbit/m",
         "nan",
         "infgbit",
@@ -65,7 +81,7 @@ def test_any_text_is_a_value_or_an_error_that_shows_it(text):
 )
 def test_invalid_rates_are_refused(text):
     with pytest.raises(UsageError):
-        parse_bit_rate(text, "--rate")
+        parse_rate(text, "--rate")
 
 
 @pytest.mark.parametrize("text", ["", "50", "us", "-1us", "1min", "1 h", "nan", "50US"])

@@ -3,14 +3,17 @@ of its model.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import busbw
+from busbw.core.cells import unchecked_sizes
 from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import DTYPES, dtype
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.finding import Verdict
 from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, ResultRow
 from busbw.core.sweep import Series, SweepSpec
@@ -21,6 +24,7 @@ from busbw.engines.sim_tuner import SimTuner
 from busbw.launch.control import SoloControl
 from busbw.measure import verification
 from busbw.measure.events import Event, RowDone
+from busbw.measure.formats import one_line
 from busbw.measure.plan import Calls, buffer_bytes
 from busbw.measure.runner import Runner
 
@@ -298,3 +302,29 @@ def test_a_tuner_table_that_cannot_be_read_is_named(table_name: str, tmp_path: P
     (tmp_path / "binary").write_bytes(b"\xd0\xff")
     with pytest.raises(UsageError, match=f"BUSBW_TUNER_TABLE={tmp_path / table_name}: "):
         SimTuner(4, {}, {"BUSBW_TUNER_TABLE": str(tmp_path / table_name)})
+
+
+def test_only_data_up_to_data_bytes_is_moved_and_verified() -> None:
+    faults = {"corrupt_rank": 1.0, "data_bytes": 4096.0}
+    measured = rows("all_reduce", 2, QUIET | faults)
+    found = {row.size_bytes: [cell.wrong for cell in cells([row])] for row in measured}
+    assert found == {1024: [1, 1], 4096: [1, 1], 16384: [None, None], 65536: [None, None]}
+    assert all(math.isfinite(cell.time_s) for cell in cells(measured))
+
+
+def test_the_default_sweep_takes_little_cpu_time_and_says_what_was_not_verified(
+    cpu_s: Callable[[], float],
+) -> None:
+    before = cpu_s()
+    result = busbw.run("all_reduce", engine="sim")
+    assert cpu_s() - before < 3
+    assert result.rows[-1].size_bytes == 8 << 30
+    assert unchecked_sizes(result) == [1 << power for power in range(21, 34)]
+    (found,) = (finding for finding in result.findings if finding.id == "data")
+    assert found.verdict is Verdict.SKIP
+    assert found.message == (
+        "no wrong element in 36 checks; not checked: 13 sizes, from 2 MiB to 8 GiB"
+    )
+    assert found.fix.startswith("check them with --sim data_bytes=8589934592")
+    line = one_line.footer(result)
+    assert line.endswith("; data of 13 sizes not checked\n")

@@ -20,9 +20,12 @@ from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
-from busbw.history import store
+from busbw.history import schema, store
+from busbw.history.place import history_file, kept_in
 from busbw.history.run_keys import stored
-from busbw.history.store import baseline, default_path, opened
+from busbw.history.store import baseline, opened
+from busbw.train.kinds import TrainResult
+from busbw.train.types import Training, TrainSpec
 
 MANY = 25
 
@@ -114,26 +117,6 @@ def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
         assert list(baseline(history, runs[0], 30)) == []
 
 
-def test_tables_created_meanwhile_by_another_process_are_accepted(tmp_path: Path) -> None:
-    """The check sees the file before or after, never between: here the tables come after its
-    first look.
-    """
-    file = tmp_path / "h.sqlite"
-    with (
-        closing(sqlite3.connect(file, isolation_level=None)) as other_connection,
-        closing(sqlite3.connect(file, isolation_level=None)) as other,
-    ):
-        other_connection.execute("PRAGMA journal_mode = wal")
-        other_connection.set_trace_callback(
-            lambda statement: (
-                store.migrate(other, str(file)) if "application_id" in statement else None
-            )
-        )
-        assert store.check(other_connection, str(file)) == 0
-        other_connection.set_trace_callback(None)
-        assert store.check(other_connection, str(file)) == len(store.MIGRATIONS)
-
-
 WRITER = """
 import sys
 from pathlib import Path
@@ -179,54 +162,6 @@ def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path) -> None:
     add(file, result(2))
 
 
-@pytest.mark.parametrize(("wait_s", "tries"), [(10.0, 4), (-1.0, 1)])
-def test_a_log_that_another_creates_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, tries: int
-) -> None:
-    attempts: list[str] = []
-    check = store.check
-
-    def busy(connection: sqlite3.Connection, name: str) -> int:
-        attempts.append(name)
-        if len(attempts) < 3:
-            error = sqlite3.OperationalError("database is locked")
-            error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
-            raise error
-        return check(connection, name)
-
-    monkeypatch.setattr(store, "check", busy)
-    if tries > 1:  # two while another creates it, one that is answered, and one of the upgrade
-        with opened(tmp_path / "h.sqlite", create=True, wait_s=wait_s) as history:
-            assert history.runs() == []
-    else:
-        assert isinstance(refused(tmp_path / "h.sqlite", wait_s=wait_s), TimedOut)
-    assert len(attempts) == tries
-
-
-@pytest.mark.parametrize(
-    ("create", "writable", "log", "immutable"),
-    [
-        (False, False, False, True),
-        (True, False, False, False),
-        (False, True, False, False),
-        (False, False, True, False),
-    ],
-)
-def test_a_file_without_a_log_is_read_where_nothing_can_be_written(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    create: bool,
-    writable: bool,
-    log: bool,
-    immutable: bool,
-) -> None:
-    monkeypatch.setattr(store.os, "access", lambda path, mode: writable)
-    if log:
-        (tmp_path / "h.sqlite-wal").touch()
-    uri = store._uri(tmp_path / "h.sqlite", create=create)
-    assert uri == f"file://{tmp_path}/h.sqlite" + ("?immutable=1" if immutable else "")
-
-
 def test_a_run_without_rows_has_no_sizes_and_no_peak() -> None:
     run = stored(result(rows=[], start=""), datetime(2026, 11, 20, 10, 0, 1))
     assert (run.id, run.min_bytes, run.max_bytes, run.peak_busbw, run.start) == (
@@ -242,12 +177,12 @@ def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
     connection = sqlite3.connect(file)
-    connection.execute(f"PRAGMA user_version = {len(store.MIGRATIONS) + 1}")
+    connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
     connection.close()
     error = refused(file)
     assert isinstance(error, UsageError)
     assert (
-        f"schema {len(store.MIGRATIONS) + 1} is newer than this busbw's {len(store.MIGRATIONS)}"
+        f"schema {len(schema.MIGRATIONS) + 1} is newer than this busbw's {len(schema.MIGRATIONS)}"
         in error.message
     )
 
@@ -258,14 +193,14 @@ def test_an_older_schema_is_migrated_with_its_runs(
     file = tmp_path / "h.sqlite"
     add(file, result(1))
     monkeypatch.setattr(
-        store,
+        schema,
         "MIGRATIONS",
-        (*store.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)),
+        (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)),
     )
     with opened(file, create=False) as history:
         assert [run.id for run in history.runs()] == [1]
     connection = sqlite3.connect(file)
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(store.MIGRATIONS),)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
     assert connection.execute("SELECT note FROM runs").fetchall() == [("",)]
     connection.close()
 
@@ -275,12 +210,12 @@ def test_a_migration_that_fails_changes_nothing(
 ) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
-    released = store.MIGRATIONS
+    released = schema.MIGRATIONS
     monkeypatch.setattr(
-        store, "MIGRATIONS", (*released, ("ALTER TABLE runs ADD COLUMN note TEXT", "no SQL"))
+        schema, "MIGRATIONS", (*released, ("ALTER TABLE runs ADD COLUMN note TEXT", "no SQL"))
     )
     assert "syntax error" in refused(file).message
-    monkeypatch.setattr(store, "MIGRATIONS", released)
+    monkeypatch.setattr(schema, "MIGRATIONS", released)
     with opened(file, create=False) as history:
         assert len(history.runs()) == 1
 
@@ -325,9 +260,9 @@ def test_the_header_identifies_a_history_old_files_included(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "h.sqlite"
-    monkeypatch.setattr(store, "MIGRATIONS", store.MIGRATIONS[:1])
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        store.migrate(connection, str(file))
+        schema.migrate(connection, str(file))
         columns = (
             "digest, start, machine, collective, nccl, timing, min_bytes, max_bytes, peak_busbw,"
             " complete, wrong, result"
@@ -342,27 +277,81 @@ def test_the_header_identifies_a_history_old_files_included(
     add(file, result(2))
     assert file.read_bytes()[68:72] == b"busb"
     with closing(sqlite3.connect(file)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",), (
-            "readers and writers do not wait for each other"
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",), (
+            "a write-ahead log breaks where several hosts share the file"
         )
     with opened(file, create=False) as history:
         assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
 
 
-def test_reading_a_history_leaves_its_journal_as_it_is(tmp_path: Path) -> None:
+def test_reading_a_history_writes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
-    connection = sqlite3.connect(file)
-    assert connection.execute("PRAGMA journal_mode = delete").fetchone() == ("delete",)
-    connection.close()
     before = file.read_bytes()
     with opened(file, create=False) as history:
         assert len(history.runs()) == 1
+        assert [path.name for path in tmp_path.iterdir()] == ["h.sqlite"]
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("limit", ["MAX_KEPT", "MAX_KEPT_BYTES"])
+def test_the_oldest_kept_runs_go_and_added_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    size_bytes = len(json_codec.encode(result(1)))
+    most = {"MAX_KEPT": 3, "MAX_KEPT_BYTES": size_bytes * 7 // 2}
+    monkeypatch.setattr(store, limit, most[limit])
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        history.add([result(20), result(21)])
+        for number in range(3):
+            history.keep(result(number))
+        history.add([result(0)])  # from now on it stays
+        for number in range(3, 6):
+            history.keep(result(number))
+        assert sorted(run.start[8:10] for run in history.runs()) == [
+            *("01", "04", "05", "06"),
+            *("21", "22"),
+        ]
+        assert [run.id for run in history.runs() if run.kept] == [8, 7, 6]
+        assert len(list(history.times(history.runs()))) == 6 * 4
+        monkeypatch.setattr(store, "MAX_KEPT_BYTES", 1)
+        newest = history.keep(result(7))
+        assert [run.id for run in history.runs() if run.kept] == [newest], "a large one too"
+
+
+def test_an_experiment_is_no_baseline_unless_it_was_added(tmp_path: Path) -> None:
+    ring = result(1, environment={"NCCL_ALGO": "Ring", "PMIX_RANK": "3"})
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        first, second = history.keep(result(0)), history.keep(ring)
+        assert list(baseline(history, result(9), 30)) == [first]
+        again = msgspec.structs.replace(ring, start="", environment={"NCCL_ALGO": "Ring"})
+        assert list(baseline(history, again, 30)) == [second]
+        history.add([ring])
+        assert list(baseline(history, result(9), 30)) == [second, first]
+
+
+def test_other_runs_than_sweeps_are_listed_and_are_no_baseline(tmp_path: Path) -> None:
+    training = TrainResult(
+        training=Training(TrainSpec(model="mlp"), "img", 1, 4, 1),
+        start="2026-11-20 10:00:00",
+        complete=True,
+    )
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        history.keep(training, "training of mlp")
+        (run,) = history.runs()
+        assert (run.what, run.collective, run.peak_busbw) == ("training of mlp", "", 0.0)
+        assert history.text(run.id).startswith('{"schema":"busbw.training/1"')
+        assert list(baseline(history, result(1), 30)) == []
 
 
 def test_where_it_is_kept_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
+    assert history_file({"XDG_DATA_HOME": "/data"}) == Path("/data/busbw/history.sqlite")
     for unset in ({}, {"XDG_DATA_HOME": ""}, {"XDG_DATA_HOME": "relative"}):
-        assert default_path(unset) == tmp_path / ".local/share/busbw/history.sqlite"
+        assert history_file(unset) == tmp_path / ".local/share/busbw/history.sqlite"
+    for off in ("false", "False", "0"):
+        assert kept_in({"BUSBW_HISTORY": off, "XDG_DATA_HOME": "/data"}) is None
+        assert history_file({"BUSBW_HISTORY": off, "XDG_DATA_HOME": "/data"}) == Path(
+            "/data/busbw/history.sqlite"
+        )
+    assert kept_in({"BUSBW_HISTORY": "~/runs.sqlite"}) == tmp_path / "runs.sqlite"

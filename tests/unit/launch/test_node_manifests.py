@@ -144,8 +144,8 @@ def run(
 @pytest.mark.parametrize(
     ("least", "code"),
     [
-        pytest.param([*SIM, "--min-busbw", "1"], 0, id="fast"),
-        pytest.param([*SIM, "--min-busbw", "900"], 1, id="slow"),
+        pytest.param([*SIM, "--min-busbw", "1GB/s"], 0, id="fast"),
+        pytest.param([*SIM, "--min-busbw", "900GB/s"], 1, id="slow"),
         pytest.param([*SIM, "--min-percent", "50%"], 0, id="unknown"),
         pytest.param([*SIM, "--no-such"], 0, id="misspelt"),
     ],

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from busbw.cli.terminal import COLUMNS
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.history import comparison
@@ -146,4 +145,4 @@ def test_a_terminal_has_colours_and_its_own_width(width: int) -> None:
 
 def test_the_pseudo_terminal_of_mpirun_does_not_count_as_a_terminal() -> None:
     text = in_terminal("show", FILE, columns=60, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="2")
-    assert text == view("table", COLUMNS).render(read(Path(FILE).read_bytes(), FILE))
+    assert text == view("table", 60).render(read(Path(FILE).read_bytes(), FILE))

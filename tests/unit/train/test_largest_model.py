@@ -55,7 +55,7 @@ def trained(method, *, recompute=False, **changes):
         sequence=16,
         warmup=1,
         iters=2,
-        batches=1,
+        steps=1,
         methods=(method,),
         states=states,
     )

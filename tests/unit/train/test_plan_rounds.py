@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.torch,
     pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
 ]
-STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "batches": 3, "rounds": 2}
+STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "steps": 3, "rounds": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> pl
     job = PlanJob(
         engine="torch",
         training=TrainSpec(model="mlp-small", methods=methods, **STEPS),
-        plan=PlanSpec(replays=2, target=target),
+        plan=PlanSpec(iters=2, target=target),
     )
     return plan_rounds.Planner(job, Placement(ranks=1), None, lambda _: Sink(Record()))
 

@@ -25,7 +25,7 @@ def compared(make):
         sequence=2048,
         precision="bf16",
         iters=6,
-        batches=1,
+        steps=1,
         warmup=3,
         methods=("compute", "offload", "adamw"),
         states=StatesSpec(shape=SHAPE, recompute=True, gpu_memory=80 << 30),

@@ -62,7 +62,7 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
 def refuse_before_subcommand(context: click.Context, subcommand: str) -> None:
     """UsageError for an option before the name of a subcommand."""
     for parameter in context.command.params:
-        if parameter.name and given(parameter.name):
+        if parameter.expose_value and parameter.name and given(parameter.name):
             raise UsageError(
                 f"{parameter.opts[0]} stands before {subcommand}, which does not read it",
                 "give options of a command after its name",

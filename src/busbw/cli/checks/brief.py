@@ -1,32 +1,15 @@
 """`busbw check --brief`: errors as one line for a monitor like Nagios, which shows nothing else."""
 
 import platform
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import click
 
 from busbw.check.brief import brief_without
+from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.streams import answer
 from busbw.core.errors import BusbwError
 from busbw.core.finding import Verdict
-
-
-def brief_errors(run: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`run`, whose errors are a line on stdout and exit code 3 with --brief."""
-
-    @wraps(run)
-    def guarded(context: click.Context, **options: Any) -> int | None:
-        try:
-            return run(context, **options)
-        except BusbwError as error:
-            if not options["brief"]:
-                raise
-            name = ", ".join(options["files"]) or options["hosts"] or options["hostfile"]
-            return _answer_unknown(name, error.message)
-
-    return guarded
 
 
 def _answer_unknown(name: str, reason: str) -> int:
@@ -37,7 +20,7 @@ def _answer_unknown(name: str, reason: str) -> int:
     return code
 
 
-class BriefGroup(click.Group):
+class BriefGroup(GroupedCommand, click.Group):
     """With --brief, options that are wrong give the line and code of unknown too: the usual code
     2 would mean critical.
     """
@@ -57,3 +40,14 @@ class BriefGroup(click.Group):
             if not brief:
                 raise
             raise click.exceptions.Exit(_answer_unknown("", error.message)) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The exit code of the command; with --brief, errors are a line on stdout and code 3."""
+        try:
+            return super().invoke(ctx)
+        except BusbwError as error:
+            options = ctx.params
+            if not options["brief"]:
+                raise
+            name = ", ".join(options["files"]) or options["hosts"] or options["hostfile"]
+            return _answer_unknown(name, error.message)

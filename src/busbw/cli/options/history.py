@@ -1,6 +1,5 @@
 """Options that the commands of `busbw history` share."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 import click
 import msgspec
 
+from busbw.cli.config.history import history_environment
 from busbw.cli.options.parameters import File, not_empty
 from busbw.core.errors import UsageError
-from busbw.history.store import default_path
+from busbw.history.place import history_file
 
 LAST = 30  # runs that a new one is compared with
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -19,10 +19,11 @@ HELP = {"help_option_names": ["-h", "--help"]}
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --db."""
     help_text = (
-        "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
+        "the history's file  [default: the setting `history`, or busbw/history.sqlite under"
+        " $XDG_DATA_HOME or ~/.local/share]"
     )
     option = click.option(
-        "--db", type=File(), default=lambda: default_path(os.environ), help=help_text
+        "--db", type=File(), default=lambda: history_file(history_environment()), help=help_text
     )
     return option(function)
 

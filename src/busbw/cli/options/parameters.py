@@ -11,21 +11,30 @@ from click.core import ParameterSource
 
 from busbw.core.errors import UsageError
 from busbw.core.masking import masked_words
+from busbw.core.rates import parse_rate
 from busbw.core.sizes import duration
 
 COUNT = click.IntRange(1, 1_000_000)
 DAY_S = 86400
+# In the meta of click's contexts: options and values that settings are the default of.
+SETTINGS_ARGV = "busbw.settings_argv"
 
 
 def argv() -> list[str]:
-    """The command line as the result records it, without secrets."""
-    return masked_words([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command line as the result records it, without secrets: with the options that settings
+    are the default of.
+    """
+    context = click.get_current_context(silent=True)
+    from_settings = context.meta.get(SETTINGS_ARGV, []) if context else []
+    return masked_words([Path(sys.argv[0]).name, *sys.argv[1:], *from_settings])
 
 
 def given(parameter: str) -> bool:
-    """Whether the command line of the current command contains the parameter."""
+    """Whether the command line of the current command contains the parameter. What a setting
+    gives is a default.
+    """
     source = click.get_current_context().get_parameter_source(parameter)
-    return source is not ParameterSource.DEFAULT
+    return source is ParameterSource.COMMANDLINE
 
 
 def shell_words(option: str, text: str) -> list[str]:
@@ -109,6 +118,23 @@ class Span(click.ParamType[float]):
                 f"give seconds, like {name} 10s",
             )
         return seconds
+
+
+class Rate(click.ParamType[float]):
+    """A rate such as `450GB/s` or `400Gbit/s`, in bytes per second; errors show `example`."""
+
+    name = "rate"
+
+    def __init__(self, example: str) -> None:
+        self.example = example
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The bytes per second; UsageError for other text."""
+        if isinstance(value, float):
+            return value
+        return parse_rate(str(value), max(param.opts, key=len) if param else "rate", self.example)
 
 
 class Share(click.ParamType[float]):

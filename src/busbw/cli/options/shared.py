@@ -38,17 +38,20 @@ start_options = options(
         "--hosts",
         default="",
         callback=not_empty,
+        metavar="HOSTS",
         help="hosts and ranks on each: h1:8,h2:8 or gpu[01-16]:8",
     ),
     click.option(
         "--hostfile",
         type=File(),
+        metavar="FILE",
         help="file of hosts: `h1 slots=8`, `h1:8`, or Slurm's `gpu[01-16]`",
     ),
     click.option(
         "--ifname",
         default="",
         callback=not_empty,
+        metavar="NAME",
         help="network interface for MPI, PMIx, Gloo and NCCL",
     ),
     click.option(
@@ -78,6 +81,7 @@ start_options = options(
     click.option(
         "--slurm-args",
         default="",
+        metavar="ARGS",
         help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'",
     ),
 )
@@ -128,9 +132,17 @@ result_options = options(
         "json_name",
         default="",
         callback=not_empty,
+        metavar="FILE",
         help="write the result to this file, updated after every row; - = stdout at the end",
     ),
-    click.option("--force", is_flag=True, help="let --json replace an existing file"),
+    click.option("--force", is_flag=True, help="replace existing files"),
+)
+no_history_option = click.option(
+    "--no-history",
+    "history",
+    flag_value=False,
+    default=True,
+    help="do not keep the finished run in the history (busbw history)",
 )
 format_option = click.option(
     "--format",

@@ -41,6 +41,11 @@ ROWS = (
                     "busbw check command --no-machine --format json -- torchrun train.py",
                 ),
             ),
+            "config": (
+                ("the settings in force", "busbw check config"),
+                ("those of another file", "busbw check config --config cluster.toml"),
+                ("for a program", "busbw check config --format json"),
+            ),
             "job": (
                 ("the job whose rank runs here", "busbw check job"),
                 (

@@ -65,10 +65,7 @@ ROWS = (
             ),
             (
                 "corrected by a result of such a system",
-                (
-                    "busbw predict all_reduce --system h100x8 --nics 8x400G --nodes 4 --calibrate"
-                    " r.json"
-                ),
+                "busbw predict all_reduce --system h100x8 --nics 8x400G --calibrate r.json",
             ),
             (
                 "a recorded application on 32 hosts",

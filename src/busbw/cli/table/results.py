@@ -9,6 +9,7 @@ ROWS = (
         "Print any file of busbw, nccl-tests or an application's communication.",
         (
             ("a result as a table", "busbw show result.json"),
+            ("the last run again", "busbw show -1"),
             ("what an application sent: captures, logs, traces and dumps", "busbw show run1/"),
             (
                 "logs of an application as a record that busbw replay reads",
@@ -27,25 +28,27 @@ ROWS = (
         "Compare two results: same, slower, faster or ambiguous.",
         (
             ("two files", "busbw compare before.json after.json"),
+            ("the last two runs", "busbw compare -2 -1"),
             ("two directories of repeated runs", "busbw compare before/ after/ --tolerance 3%"),
             (
                 "measure both in turn, and compare",
-                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G",
+                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M",
             ),
         ),
     ),
     Row(
         "history",
         RESULTS,
-        "Keep results, list and plot them, and check a run against earlier ones.",
+        "List and plot the runs so far, and check a run against earlier ones.",
         (
-            ("add a result", "busbw history add result.json"),
-            ("list all runs", "busbw history list"),
-            ("is today's run slower than the last ones?", "busbw history check today.json"),
+            ("list all runs", "busbw history"),
+            ("those of one collective", "busbw history --collective all_reduce"),
+            ("is the last run slower than those before?", "busbw history check -1"),
         ),
         {
             "add": (
                 ("one result", "busbw history add result.json"),
+                ("let the last run stay", "busbw history add -1"),
                 ("all of a directory", "busbw history add results/*.json"),
                 (
                     "an export of another machine",
@@ -68,11 +71,6 @@ ROWS = (
                     "busbw history export --machine h1 | busbw history add - --db h1.sqlite",
                 ),
             ),
-            "list": (
-                ("all runs", "busbw history list"),
-                ("one collective", "busbw history list --collective all_reduce"),
-                ("one machine", "busbw history list --machine h1"),
-            ),
             "plot": (
                 ("busbw at 1 GiB over the last 30 runs", "busbw history plot --size 1G"),
                 ("over the last 100", "busbw history plot --size 1G --last 100"),
@@ -85,11 +83,6 @@ ROWS = (
                 ("remove a run, after a question", "busbw history rm 12"),
                 ("remove several without a question", "busbw history rm 12 13 14 --yes"),
                 ("keep a copy before", "busbw history export 12 -d removed"),
-            ),
-            "show": (
-                ("a run as a table", "busbw history show 12"),
-                ("as JSON, as busbw run wrote it", "busbw history show 12 --format json"),
-                ("as Markdown", "busbw history show 12 --format markdown"),
             ),
         },
     ),

@@ -8,7 +8,7 @@ ROWS = (
         SET_UP,
         "Emulate several hosts on this machine.",
         (
-            ("two hosts with 1 Gbit/s between them", "busbw lab up --hosts 2 --rate 1gbit"),
+            ("two hosts with 1 Gbit/s between them", "busbw lab up --hosts 2 --rate 1Gbit/s"),
             (
                 "measure over them, from the first",
                 "busbw lab exec h1 -- busbw run all_reduce --hosts h1:1,h2:1 -e 16M",
@@ -20,7 +20,7 @@ ROWS = (
                 ("two hosts", "busbw lab up"),
                 (
                     "four hosts on a slow and lossy network",
-                    "busbw lab up --hosts 4 --rate 25gbit --delay 50us --loss 0.01%",
+                    "busbw lab up --hosts 4 --rate 25Gbit/s --delay 50us --loss 0.01%",
                 ),
                 ("a second lab", "busbw lab up --name second"),
             ),

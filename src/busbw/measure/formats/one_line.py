@@ -1,8 +1,8 @@
 """One line for a run, for schedulers' prologs and monitors."""
 
-from busbw.core.cells import all_figures, headline
+from busbw.core.cells import all_figures, headline, unchecked_sizes
 from busbw.core.result import Result
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.ui.number_formats import busbw_text, no_headline, percent_text, problems
 
 
@@ -18,6 +18,12 @@ def footer(result: Result) -> str:
         text = f"busbw {busbw_text(peak)} at {format_size(peak.row.size_bytes)}"
         if result.ideal:
             text += f", {percent_text(peak.busbw, result.ideal.busbw)} % of the ideal"
-    checked = any(figure.cell.wrong is not None for figure in all_figures(result))
-    end = "; ".join(problems(result)) or ("data checked" if checked else "data not checked")
+    end = "; ".join(problems(result)) or _checked(result)
     return f"{result.spec.collective} on {result.world.ranks} ranks: {text}; {end}\n"
+
+
+def _checked(result: Result) -> str:
+    if all(figure.cell.wrong is None for figure in all_figures(result)):
+        return "data not checked"
+    unchecked = len(unchecked_sizes(result))
+    return f"data of {counted(unchecked, 'size')} not checked" if unchecked else "data checked"

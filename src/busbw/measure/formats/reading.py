@@ -16,8 +16,8 @@ from busbw.core.errors import UsageError
 from busbw.core.result import ResultRow
 
 FORMATS = (
-    "busbw reads its own JSON (busbw.result/1), the JSON of nccl-tests (-J run.json) and rccl-tests"
-    " (-x FILE), and the text that they print"
+    "busbw reads its own JSON (busbw.result/1) and its table, the JSON of nccl-tests"
+    " (-J run.json) and rccl-tests (-x FILE), and the text that they print"
 )
 PROGRAM = re.compile(r"([a-z_]+?)_(?:perf(?:_mpi)?|test)$")  # _test is NCCL 1's
 

@@ -10,7 +10,17 @@ from busbw.core.gpt_shape import GptShape
 from busbw.ui.columns import Column, aligned, wrapped
 
 GB, MS = 1e9, 1e3
-DROP_ORDER = ("scores GB", "layer GB", "gradients GB", "activations GB", "states GB", "weights GB")
+DROP_ORDER = (
+    "scores GB",
+    "layer GB",
+    "gradients GB",
+    "activations GB",
+    "states GB",
+    "weights GB",
+    "exposed ms",
+    "fits",
+    "host GB",
+)
 OPTIMIZER_CALL = "torch.optim.AdamW(model.parameters())"
 
 

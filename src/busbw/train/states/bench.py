@@ -79,7 +79,7 @@ class StatesBench:
             before, steps = trainer.times(), []
             for iteration in range(spec.iters):
                 enter_phase("training", f"{self.method.name}, iteration {iteration}")
-                steps += time_steps(lambda: self._step(trainer), self.device, spec.batches)
+                steps += time_steps(lambda: self._step(trainer), self.device, spec.steps)
             self._synchronize()
             return self._result(trainer, steps, start_s, before)
 
@@ -96,7 +96,7 @@ class StatesBench:
         trainer.close()
         steps = self.control.reduce_all(own_steps, "max")
         tokens = spec.batch_size * spec.sequence
-        parts = [steps[at : at + spec.batches] for at in range(0, len(steps), spec.batches)]
+        parts = [steps[at : at + spec.steps] for at in range(0, len(steps), spec.steps)]
         rates = [tokens * len(part) / sum(part) for part in parts]
         return TrainRun(self.method.name, 0, steps, rates, loss=float(self._loss), states=states)
 

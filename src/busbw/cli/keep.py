@@ -1,0 +1,39 @@
+"""Keeps finished runs in the history."""
+
+import logging
+
+from busbw.cli.streams import talk
+from busbw.core.errors import BusbwError
+from busbw.core.result import Outcome
+
+LOG = logging.getLogger(__name__)
+WAIT_S = 5.0  # for another writer
+
+
+def keep(result: Outcome | None, *, wanted: bool) -> None:
+    """Keep a run in the history if it has ended and is `wanted`; ranks without its rows keep
+    nothing. A failure is a note: it changes neither the result nor the exit code.
+    """
+    if result is None or not result.complete or not wanted:
+        return
+    try:
+        _store(result)
+    except Exception as error:  # noqa: BLE001 - the run has been measured, whatever fails here
+        why = error.message if isinstance(error, BusbwError) else f"{type(error).__name__}: {error}"
+        talk(f"note: the run is not in the history: {why} (--no-history leaves it out)")
+
+
+def _store(result: Outcome) -> None:
+    # SQLite takes 10 ms to import, which `busbw run --help` need not pay
+    from busbw.cli.config.history import history_environment
+    from busbw.history.place import kept_in
+    from busbw.history.store import opened
+    from busbw.report.registry import kind
+    from busbw.report.results import AnyResult
+
+    file = kept_in(history_environment())
+    if file is None or not isinstance(result, AnyResult):
+        return
+    with opened(file, create=True, wait_s=WAIT_S) as history:
+        id = history.keep(result, kind(result).partition(" ")[2])
+    LOG.info("kept as run %d of %s", id, file)

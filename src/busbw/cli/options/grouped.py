@@ -1,0 +1,58 @@
+"""Commands whose help lists options in groups."""
+
+import re
+from itertools import chain
+from typing import Any
+
+import click
+
+from busbw.cli.options.groups import Groups
+
+PLAIN, OTHERS = "Options", "Other options"
+NAMES_WIDTH = 30  # longer names stand on a line of their own
+_UNDERSCORE = r", --\w*_\w+"  # nccl-tests' spelling, which the manual page has
+_RANGE = " RANGE"  # click's word after the type of a number with bounds, which the help states
+
+Record = tuple[str, str]  # the names of an option, and its help
+
+
+class GroupedCommand(click.Command):
+    """A command, or with click.Group a group of them, with its options in `groups`."""
+
+    def __init__(self, *arguments: Any, groups: Groups = (), **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group, all with the same width of names; then the subcommands
+        of a group.
+        """
+        found = [
+            (heading, [(re.sub(_UNDERSCORE, "", names), text) for names, text in records])
+            for heading, records in sections(self, ctx)
+        ]
+        lengths = [len(names) for _, records in found for names, _ in records]
+        widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)
+        for heading, records in found:
+            with formatter.section(heading):
+                padded = [(names.ljust(widest), text) for names, text in records]
+                formatter.write_dl(padded, col_max=widest)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+def sections(command: click.Command, context: click.Context) -> list[tuple[str, list[Record]]]:
+    """The headings of a command's options, and what stands under each."""
+    records: dict[str, list[Record]] = {}  # several flags may set one parameter
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
+            names, text = record
+            records.setdefault(parameter.name or "", []).append((names.removesuffix(_RANGE), text))
+    if not isinstance(command, GroupedCommand):
+        return [(PLAIN, list(chain.from_iterable(records.values())))]
+    found = []
+    for heading, parameters in command.groups:
+        shown = [records.pop(name) for name in parameters if name in records]
+        found.append((heading, list(chain.from_iterable(shown))))
+    return [*found, (OTHERS, list(chain.from_iterable(records.values())))]

@@ -1,0 +1,159 @@
+"""The groups in which the help of commands with many options lists them, what matters first.
+
+A group is a heading, and the names of the parameters under it. Parameters that every command has,
+such as -v, are in none, and stand at the end. Manual pages and the reference show the same groups.
+"""
+
+Group = tuple[str, tuple[str, ...]]
+Groups = tuple[Group, ...]
+
+_SLURM: Group = ("Slurm", ("slurm", "nodes", "ntasks_per_node", "gpus_per_node", "slurm_args"))
+_GPT = ("params", "recompute", "gpu_memory")
+
+RUN: Groups = (
+    (
+        "Most used",
+        (
+            "ranks",
+            "hosts",
+            "min_bytes",
+            "max_bytes",
+            "datatype",
+            "op",
+            "engine",
+            "json_name",
+            "format_name",
+            "min_percent",
+        ),
+    ),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run", "env_format")),
+    _SLURM,
+    (
+        "What to measure",
+        ("step_factor", "step_bytes", "root", "counts", "unalign", "simulation", "inject"),
+    ),
+    (
+        "How precisely",
+        (
+            "timing",
+            "precision",
+            "confidence",
+            "max_time",
+            "tail",
+            "iters",
+            "warmup_iters",
+            "run_cycles",
+            "repeats",
+        ),
+    ),
+    ("Verification", ("check", "soak_s")),
+    ("Output", ("brief", "force", "ideal", "min_busbw", "watch", "memory", "report_timestamps")),
+    ("Limits", ("limit_s", "launch_limit_s", "timeout")),
+    (
+        "NCCL's calls, as in nccl-tests",
+        ("agg_iters", "local_register", "cta_policy", "stream_null"),
+    ),
+    (
+        "Only with --timing classic, as in nccl-tests",
+        ("average", "blocking", "cudagraph", "report_cputime", "per_iter_timing", "per_iter_skip"),
+    ),
+)
+LINK: Groups = (
+    ("Most used", ("hosts", "method", "seconds", "suspect", "json_name", "html")),
+    ("Hosts and networks", ("hostfile", "rails", "line_rate")),
+    ("How to measure", ("both", "streams", "size", "rounds")),
+    ("RDMA, with --test perftest", ("gpu", "gid_index")),
+    ("Search for slow hosts, with --suspect", ("collective", "engine")),
+    ("Output", ("format_name", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+TRAIN: Groups = (
+    ("Most used", ("compare", "accel", "ranks", "hosts", "batch_size", "json_name")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    _SLURM,
+    ("What to train", ("sequence", "precision", "bucket_mb")),
+    ("A gpt of any size", (*_GPT, "offload", "largest")),
+    ("How precisely", ("rounds", "iters", "steps", "warmup")),
+    ("Output", ("format_name", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+PLAN: Groups = (
+    ("Most used", ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
+    ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
+    ("Ranks and hosts", ("hostfile", "ifname")),
+    _SLURM,
+    ("A model of busbw's", ("batch_size", "sequence", "precision", "bucket_mb")),
+    ("How precisely", ("target", "check", "rounds", "iters", "steps", "warmup")),
+    (
+        "A gpt of any size, with --memory",
+        ("memory", *_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
+    ),
+    ("Output", ("format_name", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+TUNE: Groups = (
+    ("Most used", ("ranks", "hosts", "min_bytes", "max_bytes", "file", "checked")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "engine", "simulation")),
+    _SLURM,
+    ("What to measure", ("step_factor", "step_bytes", "datatype", "op")),
+    ("Search", ("seconds", "rounds", "settings", "variables")),
+    ("Output", ("format_name", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+CHECK: Groups = (
+    ("Most used", ("hosts", "only", "layer", "files", "expect", "everything")),
+    ("Machines", ("hostfile", "differences", "save")),
+    ("Readings", ("load_s", "watch_s", "since")),
+    ("What a node should have", ("learn", "force")),
+    ("Output", ("format_name", "brief", "fail_on", "listed")),
+    ("Limits", ("limit_s",)),
+)
+
+PREDICT: Groups = (
+    ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
+    ("System", ("topo", "cpu", "gpus", "oversubscription", "rails_lost")),
+    ("What to predict", ("factor", "counts", "scale")),
+    ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
+    ("Output", ("format_name",)),
+)
+REPLAY: Groups = (
+    ("Most used", ("ranks", "hosts", "engine", "repeats", "json_name")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
+    _SLURM,
+    ("What to replay", ("scale", "choice")),
+    ("Output", ("format_name", "rows", "force")),
+    ("Limits", ("limit_s", "launch_limit_s")),
+)
+
+HOROVODRUN: Groups = (
+    ("Ranks and hosts", ("ranks", "host_list", "hostfile", "ifname", "mpi_args", "dry_run")),
+    (
+        "Elastic jobs",
+        (
+            "min_np",
+            "max_np",
+            "script",
+            "slots_per_host",
+            "elastic_timeout",
+            "reset_limit",
+            "blacklist_cooldown_range",
+        ),
+    ),
+    (
+        "Horovod's variables",
+        (
+            "timeline_filename",
+            "timeline_mark_cycles",
+            "fusion_threshold_mb",
+            "cycle_time_ms",
+            "cache_capacity",
+            "no_stall_check",
+            "stall_check_warning_time_seconds",
+            "stall_check_shutdown_time_seconds",
+            "gloo_timeout_seconds",
+            "hierarchical_allreduce",
+            "torus_allreduce",
+        ),
+    ),
+    ("Build", ("check_build", "gloo", "mpi")),
+)

@@ -1,0 +1,32 @@
+"""Where the history is, and whether finished runs are kept in it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIABLE = "BUSBW_HISTORY"
+OFF = ("false", "no", "off", "0")
+
+
+def kept_in(environment: Mapping[str, str]) -> Path | None:
+    """The file in which finished runs are kept: BUSBW_HISTORY, or the default; None if that is
+    `false`.
+    """
+    given = environment.get(VARIABLE, "")
+    if given.lower() in OFF:
+        return None
+    return Path(given).expanduser() if given else default_path(environment)
+
+
+def history_file(environment: Mapping[str, str]) -> Path:
+    """The file that commands read: that of `kept_in`, or the default if runs are not kept."""
+    return kept_in(environment) or default_path(environment)
+
+
+def default_path(environment: Mapping[str, str]) -> Path:
+    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an
+    absolute path (XDG base directories 0.8).
+    """
+    data_home = Path(environment.get("XDG_DATA_HOME", ""))
+    if not data_home.is_absolute():
+        data_home = Path.home() / ".local" / "share"
+    return data_home / "busbw" / "history.sqlite"

@@ -1,0 +1,61 @@
+"""Help in groups: every option is in exactly one, and every help fits 80 columns."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from busbw.cli.main import cli
+from busbw.cli.options.grouped import OTHERS, GroupedCommand, sections
+
+COLUMNS = 80
+OF_EVERY_COMMAND = {"config", "verbose", "version", "wide"}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command and subcommand, by its path."""
+    for name in cli.list_commands(click.Context(cli)):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {part}", one) for part, one in command.commands.items())
+
+
+def context_of(name: str) -> click.Context:
+    """The context of a command in a terminal of 80 columns."""
+    command = ALL[name]
+    return click.Context(
+        command, info_name=f"busbw {name}", terminal_width=COLUMNS, **command.context_settings
+    )
+
+
+ALL = dict(commands())
+GROUPED = {name: one for name, one in ALL.items() if isinstance(one, GroupedCommand)}
+
+
+def test_the_longest_helps_are_grouped() -> None:
+    long = {name for name, command in ALL.items() if len(command.params) > 20}
+    assert long <= GROUPED.keys()
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_every_option_stands_in_one_group(name: str) -> None:
+    command = GROUPED[name]
+    listed = Counter(parameter for _, group in command.groups for parameter in group)
+    assert [parameter for parameter, times in listed.items() if times > 1] == []
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    names = {one.name for one in options}
+    assert listed.keys() <= names
+    assert names - listed.keys() <= OF_EVERY_COMMAND
+    *_, (heading, others) = sections(command, context_of(name))
+    assert heading == OTHERS
+    assert others[-1][0] == "-h, --help"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_fits_a_terminal(name: str) -> None:
+    help_text = ALL[name].get_help(context_of(name))
+    assert [line for line in help_text.splitlines() if len(line) > COLUMNS] == []
+    assert "Examples:" in help_text
