@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))  # trees of machines
 sys.path.insert(0, str(Path(__file__).parent / "check"))  # cases*.py
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
-sys.path.append(str(Path(__file__).parent))  # results.py
+sys.path.append(str(Path(__file__).parent))  # results.py, nodes_and_watches.py
 
 from results import make, make_cell, planned, planned_in_rounds, trained
 

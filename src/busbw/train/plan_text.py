@@ -52,25 +52,29 @@ def header(result: PlanResult, width: int | None = None) -> str:
 
 def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
-    shown = _columns(result, width)
+    shown = columns(result, width)
     titles = line(shown, [column.title for column in shown])
     if result.recorded is not None:
         return f"{recorded_text.surveyed(result, result.recorded, plan, width)}\n{titles}"
+    return f"{wrapped(step_alone(plan), width)}\n{titles}"
+
+
+def step_alone(plan: Plan) -> str:
+    """The step without a network, and its buckets."""
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
     alone = plus_minus(plan.alone_s, rounds.mean_interval(run.alone_s) if run else None, MS, 2)
     stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
     note_text = note(len(run.alone_s) if run else 1)
     means = f"; {note_text}" if note_text else ""
-    text = (
+    return (
         f"# a step alone takes {alone} ms, on a perfect network"
         f" {plus_minus(plan.still_s, rounds.mean_interval(stills), MS, 2)};"
         f" {counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready"
         f" after {last.ready_s * MS:.2f}{means}\n"
     )
-    return f"{wrapped(text, width)}\n{titles}"
 
 
-def _columns(result: PlanResult, width: int | None) -> list[Column]:
+def columns(result: PlanResult, width: int | None) -> list[Column]:
     """The columns, whose values take the plan and an exchange.
 
     The methods are known before the first exchange, so widths are too.
@@ -136,7 +140,7 @@ def _share(plan: Plan, exchange: Exchange) -> str:
 
 def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
     """One method over one transport."""
-    shown = _columns(result, width)
+    shown = columns(result, width)
     return line(shown, [column.text(plan, exchange) for column in shown])
 
 
@@ -150,19 +154,32 @@ def footer(result: PlanResult, width: int | None = None) -> str:
 
     Or the reason why nothing is recommended.
     """
-    text, plan = "", result.plan
-    chosen = recommendation.recommended(plan) if plan else None
-    if plan and chosen and _is_timed(result):
-        base = PERFECT if result.recorded else ALONE
-        text += wrapped(f"\n{_advice(plan, chosen, base)}{_alike(plan, chosen)}", width)
-        text += _lines(result, plan, chosen)
-    if plan and result.recorded:
-        text += wrapped(recorded_text.comparison(result.recorded, plan), width)
-    if plan:
-        checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
-        text += wrapped("".join(_check(plan, exchange) for exchange in checked), width)
-        text += wrapped(refusal(result), width)
+    text = advice(result, width)
+    if result.plan:
+        text += wrapped(checks(result) + refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
+
+
+def advice(result: PlanResult, width: int | None = None) -> str:
+    """What to do, and the code that does it; '' if nothing is recommended."""
+    plan = result.plan
+    chosen = recommendation.recommended(plan) if plan else None
+    if plan is None or chosen is None or not is_timed(result):
+        return ""
+    base = PERFECT if result.recorded else ALONE
+    sentences = wrapped(f"\n{_advice(plan, chosen, base)}{_alike(plan, chosen)}", width)
+    return sentences + _lines(result, plan, chosen)
+
+
+def checks(result: PlanResult) -> str:
+    """A line for each exchange whose step was measured too, or one on the recorded step."""
+    plan = result.plan
+    if plan is None:
+        return ""
+    if result.recorded is not None:
+        return recorded_text.comparison(result.recorded, plan)
+    checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
+    return "".join(_check(plan, exchange) for exchange in checked)
 
 
 def refusal(result: PlanResult) -> str:
@@ -173,7 +190,7 @@ def refusal(result: PlanResult) -> str:
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
-    if not _is_timed(result):
+    if not is_timed(result):
         return recorded_text.NO_TIMES
     bounds = recommendation.contradictions(plan)
     if bounds:
@@ -187,7 +204,8 @@ def refusal(result: PlanResult) -> str:
     )
 
 
-def _is_timed(result: PlanResult) -> bool:
+def is_timed(result: PlanResult) -> bool:
+    """Whether it is known what a step takes."""
     return result.recorded is None or result.recorded.step_s is not None
 
 

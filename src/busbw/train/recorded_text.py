@@ -33,19 +33,27 @@ def header(result: PlanResult, recorded: RecordedStep, width: int | None = None)
 
 def surveyed(result: PlanResult, recorded: RecordedStep, plan: Plan, width: int | None) -> str:
     """The step and its buckets."""
-    plain = _plain(plan)
-    text = f"# {_step(recorded, plan, plain)}\n"
-    meaning = note(result.training.spec.rounds)
-    text += f"# {meaning}\n" if meaning else ""
-    below = ""
-    if recorded.others:
-        below += f"besides, a step sends {', '.join(recorded.others)}, which stays as it is\n"
-    below += "".join(f"note: {line}\n" for line in _notes(result, recorded))
-    bucket_lines = _lines_of(recorded, plain)
-    table = aligned(_columns(recorded), bucket_lines[:ROWS], width, ("ready ms",))
-    more = len(bucket_lines) - ROWS
+    lines = bucket_lines(recorded, plan)
+    table = aligned(columns(recorded), lines[:ROWS], width, ("ready ms",))
+    more = len(lines) - ROWS
     table += f"and {counted(more, 'other size')}\n" if more > 0 else ""
-    return f"{wrapped(text, width)}\n{table}{wrapped(below, width)}"
+    text = wrapped(step(result, recorded, plan), width)
+    return f"{text}\n{table}{wrapped(notes(result, recorded), width)}"
+
+
+def step(result: PlanResult, recorded: RecordedStep, plan: Plan) -> str:
+    """What a step takes, and the meaning of `+-`."""
+    meaning = note(result.training.spec.rounds)
+    text = f"# {_step(recorded, plan, _plain(plan))}\n"
+    return text + (f"# {meaning}\n" if meaning else "")
+
+
+def notes(result: PlanResult, recorded: RecordedStep) -> str:
+    """What a step sends besides gradients, and what the record lacks."""
+    text = ""
+    if recorded.others:
+        text += f"besides, a step sends {', '.join(recorded.others)}, which stays as it is\n"
+    return text + "".join(f"note: {line}\n" for line in _notes(result, recorded))
 
 
 def _plain(plan: Plan) -> Exchange | None:
@@ -103,8 +111,9 @@ class _BucketLine:
     exchange_s: float | None
 
 
-def _lines_of(recorded: RecordedStep, plain: Exchange | None) -> list[_BucketLine]:
+def bucket_lines(recorded: RecordedStep, plan: Plan) -> list[_BucketLine]:
     """The buckets, the largest part of a step first."""
+    plain = _plain(plan)
     groups: dict[tuple[str, str], list[int]] = {}
     for at, bucket in enumerate(recorded.buckets):
         groups.setdefault((format_size(bucket.nbytes), bucket.dtype), []).append(at)
@@ -122,21 +131,22 @@ def _span(buckets: list[RecordedBucket]) -> tuple[float, float]:
     return min(readies), max(readies)
 
 
-def _columns(recorded: RecordedStep) -> list[Column]:
-    columns = [
+def columns(recorded: RecordedStep) -> list[Column]:
+    """The columns, whose values take one of `bucket_lines`."""
+    shown = [
         Column(title="bucket", value=lambda line: line.size),
         Column(title="type", value=lambda line: line.dtype, left=True),
         Column(title="a step", value=lambda line: line.count),
     ]
     if recorded.step_s is not None:
-        columns.append(Column(title="ready ms", value=lambda line: _ready(line.ready_s)))
-    columns.append(Column(title="exchange ms", value=lambda line: _milliseconds(line.exchange_s)))
+        shown.append(Column(title="ready ms", value=lambda line: _ready(line.ready_s)))
+    shown.append(Column(title="exchange ms", value=lambda line: _milliseconds(line.exchange_s)))
     if recorded.step_s is not None:
         step_s = recorded.step_s
-        columns.append(
+        shown.append(
             Column(title="of a step", value=lambda line: _percent(line.exchange_s, step_s))
         )
-    return columns
+    return shown
 
 
 def _ready(span: tuple[float, float]) -> str:

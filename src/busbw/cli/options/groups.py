@@ -105,7 +105,7 @@ CHECK: Groups = (
     ("Machines", ("hostfile", "differences", "save")),
     ("Readings", ("load_s", "watch_s", "since")),
     ("What a node should have", ("learn", "force")),
-    ("Output", ("format_name", "brief", "fail_on", "listed")),
+    ("Output", ("format_name", "output", "brief", "fail_on", "listed")),
     ("Limits", ("limit_s",)),
 )
 
