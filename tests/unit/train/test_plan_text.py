@@ -1,13 +1,11 @@
 """A plan for people."""
 
 import msgspec
-import pytest
 
 from busbw.cli.terminal import COLUMNS
 from busbw.report.registry import render
 from busbw.train import plan_text
 from busbw.train.plan_types import ExchangeRound
-from busbw.train.recorded_step import RecordedBucket, RecordedStep
 
 
 def test_the_whole_text(planned, golden):
@@ -77,48 +75,15 @@ def test_a_plan_in_rounds_has_intervals_and_bucket_sizes(planned_in_rounds, gold
     golden("training/plan_gpt_small.txt", plan_text.render_all(planned_in_rounds, COLUMNS))
 
 
-@pytest.fixture
-def recorded(planned_in_rounds):
-    """A plan for a recorded training of two CPU ranks."""
-    buckets = [
-        RecordedBucket(4_100_000, "float", 0.0, [[1000], [1000, 1024]]),
-        RecordedBucket(12_700_000, "float", 0.1, [[1024]]),
-    ]
-    planned_in_rounds.recorded = RecordedStep(
-        source="torchrun train.py",
-        ranks=2,
-        buckets=buckets,
-        steps=28,
-        step_s=0.55,
-        waited_s=0.4,
-        waited_source="as DDP timed it",
-        bucket_mb=25.0,
-        others=["all_reduce of 4 B"],
-        notes=["1 of 2 ranks was read"],
+def test_a_plan_for_a_recorded_training(planned_for_record, golden):
+    golden("training/plan_recorded.txt", plan_text.render_all(planned_for_record, 80))
+
+
+def test_a_record_without_times_has_exchanges_and_no_recommendation(planned_for_record):
+    planned_for_record.recorded = msgspec.structs.replace(
+        planned_for_record.recorded, step_s=None, waited_s=None
     )
-    plan = planned_in_rounds.plan
-    plan.exchanges[1].checks, plan.exchanges[1].checked_s = [], None
-    plan.exchanges[0].bucket_s = [0.1, 0.33]
-    return planned_in_rounds
-
-
-def test_a_plan_for_a_recorded_training(recorded, golden):
-    golden("training/plan_recorded.txt", plan_text.render_all(recorded, 80))
-
-
-def test_a_lossy_method_comes_with_its_lines(recorded):
-    recorded.plan.exchanges[1:2] = []
-    recorded.plan.exchanges[1].code = "busbw.accel.attach(model, busbw.accel.Settings(wire='bf16'))"
-    assert plan_text.footer(recorded).splitlines()[2:5] == [
-        "  import busbw.accel",
-        "  # after model = DistributedDataParallel(model, ...)",
-        "  busbw.accel.attach(model, busbw.accel.Settings(wire='bf16'))",
-    ]
-
-
-def test_a_record_without_times_has_exchanges_and_no_recommendation(recorded):
-    recorded.recorded = msgspec.structs.replace(recorded.recorded, step_s=None, waited_s=None)
-    text = plan_text.render_all(recorded, 80)
+    text = plan_text.render_all(planned_for_record, 80)
     assert "# what a step takes is unknown: the record has no times\n" in text
     assert "ready ms" not in text
     titles = next(line for line in text.splitlines() if line.startswith("method "))
@@ -127,12 +92,14 @@ def test_a_record_without_times_has_exchanges_and_no_recommendation(recorded):
     assert text.count("no recommendation: the record has no times, so that it is unknown") == 1
 
 
-def test_what_a_recorded_training_has_besides_is_noted(recorded):
-    buckets = [msgspec.structs.replace(bucket, shapes=[]) for bucket in recorded.recorded.buckets]
-    recorded.recorded = msgspec.structs.replace(
-        recorded.recorded, buckets=buckets, hook="bf16_compress_hook", ranks=8
+def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
+    buckets = [
+        msgspec.structs.replace(bucket, shapes=[]) for bucket in planned_for_record.recorded.buckets
+    ]
+    planned_for_record.recorded = msgspec.structs.replace(
+        planned_for_record.recorded, buckets=buckets, hook="bf16_compress_hook", ranks=8
     )
-    text = plan_text.render_all(recorded)
+    text = plan_text.render_all(planned_for_record)
     assert "note: the exchanges are those of 2 ranks; the step is that of 8\n" in text
     assert "note: the training has the communication hook bf16_compress_hook: leave" in text
     assert "note: the shapes of parameters are unknown: powersgd is measured on" in text
