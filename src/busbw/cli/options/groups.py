@@ -47,7 +47,20 @@ RUN: Groups = (
         ),
     ),
     ("Verification", ("check", "soak_s")),
-    ("Output", ("brief", "force", "ideal", "min_busbw", "watch", "memory", "report_timestamps")),
+    (
+        "Output",
+        (
+            "brief",
+            "force",
+            "html_name",
+            "history",
+            "ideal",
+            "min_busbw",
+            "watch",
+            "memory",
+            "report_timestamps",
+        ),
+    ),
     ("Limits", ("limit_s", "launch_limit_s", "timeout")),
     (
         "NCCL's calls, as in nccl-tests",
@@ -74,7 +87,7 @@ TRAIN: Groups = (
     ("What to train", ("sequence", "precision", "bucket_mb")),
     ("A gpt of any size", (*_GPT, "offload", "largest")),
     ("How precisely", ("rounds", "iters", "steps", "warmup")),
-    ("Output", ("format_name", "force")),
+    ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 PLAN: Groups = (
@@ -88,7 +101,7 @@ PLAN: Groups = (
         "A gpt of any size, with --memory",
         ("memory", *_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
     ),
-    ("Output", ("format_name", "force")),
+    ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TUNE: Groups = (
@@ -121,7 +134,7 @@ REPLAY: Groups = (
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to replay", ("scale", "choice")),
-    ("Output", ("format_name", "rows", "force")),
+    ("Output", ("format_name", "rows", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 
