@@ -122,6 +122,13 @@ def test_command_without_nccl_is_an_error(busbw: Busbw, tmp_path: Path):
     assert "no rank of the command was recorded" in done.stderr
 
 
+def test_command_that_fails_before_it_communicates_is_to_be_run_alone(busbw: Busbw, tmp_path: Path):
+    done = busbw("capture", "-o", tmp_path / "run", "--", "false")
+    assert done.returncode == 1
+    assert "error: the command ended with 1 before a rank of it was recorded" in done.stderr
+    assert "hint: run it without busbw first" in done.stderr
+
+
 def test_the_recorder_leaves_other_programs_alone(busbw: Busbw, tmp_path: Path):
     """The user's sitecustomize runs too, and a program without PyTorch leaves no file."""
     (tmp_path / "sitecustomize.py").write_text(

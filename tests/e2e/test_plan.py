@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.pattern import capture
+from busbw.pattern.registry import load
 
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
@@ -136,7 +136,7 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, tmp_path, capsy
     assert [exchange["method"] for exchange in exchanges] == ["none", "none", "bf16"]
     assert guarded(["show", str(tmp_path / "p.json")]) == 0
     assert capsys.readouterr().out == done.out
-    assert capture.read(str(tmp_path / "run1")).header.training.shapes == [
+    assert load([str(tmp_path / "run1")]).header.training.shapes == [
         bucket["shapes"] for bucket in recorded["buckets"]
     ]
 

@@ -81,6 +81,10 @@ def _report(folder: Path, code: int) -> int:
     """
     if not code:
         return _print(folder)
+    if not any(folder.iterdir()):
+        message = f"the command ended with {code} before a rank of it was recorded"
+        talk(NoMeasurement(message, "run it without busbw first; its output is above").render())
+        return code
     talk(f"note: the command ended with {code}; what it did until then is recorded")
     try:
         _print(folder)

@@ -20,6 +20,7 @@ from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.pattern import Pattern
 from busbw.measure.target import Placement
 from busbw.pattern import capture
+from busbw.pattern.registry import load
 from busbw.train.pattern_step import recorded_step
 from busbw.train.recorded_step import RecordedStep
 from busbw.train.types import TrainSpec
@@ -94,7 +95,7 @@ class Request:
     def step(self) -> RecordedStep:
         """Its recorded step. A command is run and recorded."""
         if self.file:
-            return recorded_step(capture.read(self.file), self.file)
+            return recorded_step(load([self.file]), self.file)
         with _folder(self.folder) as folder:
             return recorded_step(self._capture(folder), _short(self.command))
 

@@ -9,6 +9,8 @@ measured by a host's clock and `gpu_us` by the GPU's. They are never mixed.
 """
 
 from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeVar
 
 import msgspec
 
@@ -22,6 +24,9 @@ FUNCTIONS = (*COLLECTIVES, SEND, RECV)
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
 US = 1e-6
+MIN_STEPS = 3  # that a median is taken of
+SETTLING = 2  # first steps of a training that are left out, if MIN_STEPS others remain
+_Step = TypeVar("_Step")
 
 
 class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -39,6 +44,21 @@ class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     hook: str = ""
     shapes: list[list[list[int]]] = []
     hosts: list[str] = []
+
+    @property
+    def step_s(self) -> float | None:
+        """The median duration of a step."""
+        return US * median(settled(self.steps_us)) if self.steps_us else None
+
+    @property
+    def wait_s(self) -> float | None:
+        """The median of the waits for gradients, None if DDP timed none."""
+        return US * median(settled(self.waits_us)) if self.waits_us else None
+
+
+def settled(steps: list[_Step]) -> list[_Step]:
+    """The steps without the first ones, which are slower."""
+    return steps[SETTLING:] if len(steps) >= MIN_STEPS + SETTLING else steps
 
 
 class Header(msgspec.Struct, tag="header", omit_defaults=True):

@@ -43,8 +43,8 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
 
     `bytes` keeps the bytes that algbw divides by the time, so that each rank's share shrinks as
     ranks are added. `count` keeps NCCL's count argument, so that all_gather and reduce_scatter
-    grow. UsageError if a communicator is only a part of the job, or a rank addresses another one:
-    no rule says what other ranks would do.
+    grow. No rank's share becomes less than an element. UsageError if a communicator is only a
+    part of the job, or a rank addresses another one: no rule says what other ranks would do.
     """
     recorded = ranks_of(pattern)
     if ranks == recorded:
@@ -81,7 +81,9 @@ def _scaled_row(row: PatternRow, recorded: int, ranks: int, rule: str) -> Patter
         size = algbw_bytes(row.function, row.count, row.dtype, ranks)
         return msgspec.structs.replace(row, bytes=size, root=root)
     size = row.bytes if rule == BYTES else row.bytes // units(recorded) * units(ranks)
-    count = None if row.count is None else row.count * units(recorded) // units(ranks)
+    count = None
+    if row.count is not None:
+        count = max(row.count * units(recorded) // units(ranks), min(row.count, 1))
     if count is not None and row.dtype is not None:
         size = algbw_bytes(row.function, count, row.dtype, ranks)
     return msgspec.structs.replace(row, bytes=size, count=count, root=root)

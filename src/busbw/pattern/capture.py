@@ -15,7 +15,6 @@ from busbw.core.pattern import Pattern
 from busbw.host import net_plugin
 from busbw.launch import wrap_command
 from busbw.measure.record import save
-from busbw.pattern import training_steps
 from busbw.pattern.pattern_lines import lines
 from busbw.pattern.registry import load
 
@@ -82,15 +81,6 @@ def run(
     return wrap_command.run(line, {**os.environ, **values}, stdout, limit_s)
 
 
-def read(file: str) -> Pattern:
-    """The pattern in a file, or in the folder of a capture with the steps of the training."""
-    recorded = load([file])
-    if Path(file).is_dir():
-        recorded.header.training, notes = training_steps.read(Path(file))
-        recorded.header.notes += notes
-    return recorded
-
-
 def pattern(folder: Path) -> Pattern:
     """The pattern of the ranks, which is also saved to FILE in the folder.
 
@@ -98,6 +88,6 @@ def pattern(folder: Path) -> Pattern:
     """
     if not any(folder.iterdir()):
         raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
-    recorded = read(str(folder))
+    recorded = load([str(folder)])
     save(b"".join(lines(recorded)), folder / FILE)
     return recorded

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from busbw.core.errors import UsageError, unknown
 from busbw.core.given_file import refuse_device
 from busbw.core.pattern import SCHEMA, Pattern
-from busbw.pattern import pattern_lines
+from busbw.pattern import pattern_lines, training_steps
 from busbw.pattern.collector import ORDER_LIMIT, Collector
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import (
@@ -252,11 +252,15 @@ def _record(source: Source) -> Pattern:
 
 def load(files: Sequence[str], source: str | None = None) -> Pattern:
     """The record in these files (- = stdin, a directory stands for its files), in the format
-    `source` or that of their content.
+    `source` or that of their content. The folder of a capture also has the training's steps.
 
     UsageError if they cannot be read, or hold no call.
     """
-    return read(sources(files), source)
+    pattern = read(sources(files), source)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        pattern.header.training, notes = training_steps.read(Path(files[0]))
+        pattern.header.notes += notes
+    return pattern
 
 
 def sources(files: Sequence[str]) -> Iterator[Source]:

@@ -15,8 +15,11 @@ from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, Started, 
 from busbw.measure.process_groups import facts, join_groups
 from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw.train.names import require_model
+from busbw.train.types import TrainSpec
 
 if TYPE_CHECKING:
+    import torch
+
     from busbw.train.bench import Bench
     from busbw.train.states.bench import StatesBench
 
@@ -29,7 +32,6 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     from busbw.train.bench import Bench
     from busbw.train.models import BY_NAME
     from busbw.train.recorded_survey import recorded_model
-    from busbw.train.states.bench import StatesBench
 
     spec = job.training
     recorded = job.recorded if isinstance(job, PlanJob) else None
@@ -47,7 +49,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     elif spec.states is None:
         bench = Bench(spec, BY_NAME[require_model(spec.model)], opened.device, control)
     else:
-        bench = StatesBench(spec, opened.device, control)
+        bench = _states_bench(spec, opened.device, control)
     form = PlanResult if isinstance(job, PlanJob) else TrainResult
     result = form(training=bench.training, **facts(job, party, opened))
     if isinstance(result, PlanResult):
@@ -68,16 +70,23 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     opened.close()
 
 
+def _states_bench(spec: TrainSpec, device: "torch.device", control: Control) -> "StatesBench":
+    """It imports torch's compiler, which takes a second and which other benchmarks do without."""
+    from busbw.train.states.bench import StatesBench
+
+    return StatesBench(spec, device, control)
+
+
 def _measure(
     job: TrainJob | PlanJob, bench: "Bench | StatesBench", emit: Emit, enter_phase: EnterPhase
 ) -> None:
     """Measure what the job asks for."""
+    from busbw.train.bench import Bench
     from busbw.train.methods import parse
     from busbw.train.plan_measure import survey
     from busbw.train.recorded_survey import survey_recorded
-    from busbw.train.states.bench import StatesBench
 
-    if isinstance(bench, StatesBench):
+    if not isinstance(bench, Bench):
         emit(Trained(bench.run(enter_phase)))
         return
     methods = [parse(name) for name in job.training.methods]

@@ -12,15 +12,22 @@ from statistics import median
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.pattern import US, Call, Comm, Pattern, PatternRow, TrainingSteps
+from busbw.core.pattern import (
+    MIN_STEPS,
+    US,
+    Call,
+    Comm,
+    Pattern,
+    PatternRow,
+    TrainingSteps,
+    settled,
+)
 from busbw.core.pattern_weights import coverage, step
 from busbw.core.sizes import counted, format_size
 from busbw.train.plan_types import Bucket, exposed_s
 from busbw.train.recorded_step import RecordedBucket, RecordedStep, elements
 
 SMALL_BYTES = 512  # what is smaller is a value such as a loss, not gradients
-MIN_STEPS = 3
-SETTLING = 2  # first steps that are left out, if MIN_STEPS others remain
 BACK_TO_BACK_S = 100e-6  # a kernel that begins so soon after another may have waited for it
 MAX_OTHERS = 4
 GRADIENTS, SHARDED = "all_reduce", ("reduce_scatter", "all_gather")
@@ -108,8 +115,7 @@ class _Finder:
                 f" all_reduces; a plan needs {MIN_STEPS} alike",
                 RECORD_HINT,
             )
-        if len(steps.calls) >= MIN_STEPS + SETTLING:
-            del steps.calls[:SETTLING]
+        steps.calls = settled(steps.calls)
         buckets = self._buckets(steps)
         step_s = self._step_s(steps)
         waited_s, waited_source = self._waited(steps, buckets)
@@ -223,10 +229,8 @@ class _Finder:
         return estimated
 
     def _step_s(self, steps: _Steps) -> float | None:
-        recorded = self._facts.steps_us
-        if recorded:
-            kept = recorded[SETTLING:] if len(recorded) >= MIN_STEPS + SETTLING else recorded
-            return US * median(kept)
+        if self._facts.step_s is not None:
+            return self._facts.step_s
         starts = [_start_us(calls[0]) for calls in steps.calls]
         known = [at_us for at_us in starts if at_us is not None]
         durations = [US * (after - before) for before, after in pairwise(known)]
@@ -234,10 +238,8 @@ class _Finder:
 
     def _waited(self, steps: _Steps, buckets: Sequence[RecordedBucket]) -> tuple[float | None, str]:
         """How long a step waited for gradients after backward, and where this is from."""
-        waits = self._facts.waits_us
-        if waits:
-            kept = waits[SETTLING:] if len(waits) >= MIN_STEPS + SETTLING else waits
-            return US * median(kept), "as DDP timed it"
+        if self._facts.wait_s is not None:
+            return self._facts.wait_s, "as DDP timed it"
         durations = _durations_s(steps)
         if not durations:
             return None, ""

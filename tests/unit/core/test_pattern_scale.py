@@ -98,3 +98,12 @@ def test_a_steps_time_is_that_of_its_own_calls() -> None:
         for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)
     ]
     assert [row.step_s for row in scales] == pytest.approx([10e-6, 2e-6, 0.0])
+
+
+def test_no_share_becomes_less_than_an_element():
+    """DDP gathers a few values of each rank at its start."""
+    values = Arguments(0, "all_gather", algbw_bytes("all_gather", 1, "int64", 2), 1, "int64")
+    (scaled_values,) = scaled(pattern(values, ranks=2), 128, "bytes").rows
+    assert (scaled_values.count, scaled_values.bytes) == (1, 8 * 128)
+    nothing = Arguments(0, "all_gather", 0, 0, "int64")
+    assert scaled(pattern(nothing, ranks=2), 128, "bytes").rows[0].bytes == 0

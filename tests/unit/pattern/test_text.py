@@ -1,6 +1,6 @@
 """The table of a pattern: sorted by share, with one kind of time, and with what is missing."""
 
-from busbw.core.pattern import Header, Pattern
+from busbw.core.pattern import Header, Pattern, TrainingSteps
 from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.text import table
 
@@ -58,3 +58,13 @@ def test_missing_parts_are_named() -> None:
 
 def test_record_without_calls_is_a_table_without_rows() -> None:
     assert rows(table(Pattern(Header(source="test")))) == []
+
+
+def test_steps_of_a_training_have_their_median() -> None:
+    steps = TrainingSteps(steps_us=[9e6, 8e6, 10e3, 20e3, 30e3], waits_us=[1e6, 1e6, 1e3, 2e3, 3e3])
+    line = "a step took 20.00 ms, the median of 3 steps; 2.000 ms of it waited for gradients\n"
+    assert line in table(make_pattern(training=steps), 100)
+    untimed = TrainingSteps(steps_us=[10e3, 30e3])
+    assert "\na step took 20.00 ms, the median of 2 steps\n" in table(
+        make_pattern(training=untimed), 100
+    )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, TrainingSteps
-from busbw.pattern import capture, training_steps
+from busbw.pattern import training_steps
+from busbw.pattern.registry import load
 from busbw.train.pattern_step import recorded_step
 from busbw.train.recorded_step import RecordedBucket, merged
 
@@ -102,9 +103,7 @@ def test_a_record_without_times_has_buckets_alone():
 
 
 def test_a_real_training_on_gpus():
-    step = recorded_step(
-        capture.read(str(ROOT / "benchmarks/capture_2xh100_202611/gpt2.jsonl")), "gpt2"
-    )
+    step = recorded_step(load([str(ROOT / "benchmarks/capture_2xh100_202611/gpt2.jsonl")]), "gpt2")
     assert (len(step.buckets), step.nbytes) == (13, 497_759_232)
     assert step.step_s == pytest.approx(0.0457, abs=1e-4)
 
