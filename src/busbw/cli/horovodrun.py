@@ -23,6 +23,8 @@ from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
 from busbw.measure.target import FORWARDED, Placement, forwarded
 
+# With PATH `python` is that of the same environment on every host.
+PASSED_ON = (*FORWARDED, "HOROVOD_", "LIGHT_", "PATH")
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
 # horovodrun's options with a value, the variable that each sets, and the factor of the value. With
@@ -162,7 +164,7 @@ def command(
         named = hosts.share(named, ranks)
     if mpi:
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
-    environment = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
+    environment = forwarded(PASSED_ON) if named else {}
     environment |= variables(tuning)
     count = sum(host.slots for host in named) or ranks or 1
     line = mpirun.command(mpirun.find(), args, count, named, ifname, environment)

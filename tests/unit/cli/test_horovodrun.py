@@ -1,5 +1,7 @@
 """`busbw horovodrun` takes horovodrun's options, and programs it starts import busbw's horovod."""
 
+import os
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,6 +63,8 @@ def test_hosts_get_communication_variables(
 ) -> None:
     monkeypatch.delenv("OMPI_MCA_plm", raising=False)  # of images without ssh
     monkeypatch.setenv("LIGHT_TOPK_ALLREDUCE", "1")
+    path = f"/venv/bin:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("AWS_SECRET", "x")
     assert (
         main(["busbw", "horovodrun", "-H", "h1:2,h2:1", "--dry-run", "python", "train.py"])
@@ -68,6 +72,7 @@ def test_hosts_get_communication_variables(
     )
     line = capsys.readouterr().out
     assert " -n 3 " in line and "--host h1:2,h2:1" in line and "-x LIGHT_TOPK_ALLREDUCE=1" in line
+    assert shlex.quote(f"PATH={path}") in line
     assert "AWS_SECRET" not in line
 
 
