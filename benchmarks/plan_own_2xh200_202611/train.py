@@ -1,23 +1,30 @@
-import os, torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
+"""A transformer under DistributedDataParallel on GPUs, started by torchrun."""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH, LAYERS = 1024, 8
 
 dist.init_process_group("nccl")
-r = int(os.environ["LOCAL_RANK"])
-torch.cuda.set_device(r)
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
 torch.manual_seed(0)
-layer = lambda: torch.nn.TransformerEncoderLayer(1024, 16, 4096, batch_first=True, dropout=0.0)
-model = torch.nn.Sequential(
-    torch.nn.Linear(64, 1024), *[layer() for _ in range(8)], torch.nn.Linear(1024, 64)
-).cuda(r)
-model = DDP(model, device_ids=[r])
-opt = torch.optim.AdamW(model.parameters(), 1e-4)
-x = torch.randn(16, 256, 64, device=r)
-for step in range(int(os.environ.get("STEPS", "200"))):
-    opt.zero_grad()
+layers = [
+    nn.TransformerEncoderLayer(WIDTH, 16, 4 * WIDTH, batch_first=True, dropout=0.0)
+    for _ in range(LAYERS)
+]
+model = nn.Sequential(nn.Linear(64, WIDTH), *layers, nn.Linear(WIDTH, 64)).cuda(rank)
+model = DistributedDataParallel(model, device_ids=[rank])
+optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+samples = torch.randn(16, 256, 64, device=rank)
+for _ in range(200):
+    optimizer.zero_grad()
     with torch.autocast("cuda", torch.bfloat16):
-        loss = (model(x) - x).square().mean()
+        loss = (model(samples) - samples).square().mean()
     loss.backward()
-    opt.step()
-torch.cuda.synchronize()
-print("done", step + 1, float(loss)) if r == 0 else None
+    optimizer.step()
 dist.destroy_process_group()
