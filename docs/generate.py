@@ -19,6 +19,7 @@ import reference_commands  # noqa: E402
 import reference_expectations  # noqa: E402
 import reference_findings  # noqa: E402
 import reference_machine  # noqa: E402
+import reference_metrics  # noqa: E402
 import reference_model  # noqa: E402
 import reference_net  # noqa: E402
 import reference_patterns  # noqa: E402
@@ -62,6 +63,7 @@ PAGES = (
     ),
     ("counters.md", "Host counters", reference_machine.counters),
     ("watched-counters.md", "Watched counters and patterns", reference_machine.watched),
+    ("metrics.md", "Metrics for Prometheus", reference_metrics.exported),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
     ("schemas.md", "Files and their JSON schemas", reference_schemas.files),

@@ -27,6 +27,7 @@ HOW_TO = {
         "what-a-node-should-have",
         "test-links",
         "watch-a-network",
+        "monitor-with-prometheus",
         "how-fast-should-my-cluster-be",
     ],
     "Training": [

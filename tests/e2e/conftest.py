@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
+sys.path.append(str(Path(__file__).parents[1] / "hosts"))  # trees of machines, expositions
 SOURCE = str(Path(__file__).parents[2] / "src")
 LIMIT_S = 60
 WIDE = "1000"  # columns, so that sentences are not broken

@@ -2,11 +2,9 @@
 away.
 """
 
-import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -14,12 +12,9 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import parser
 
 ROOT = Path(__file__).parents[2]
@@ -115,64 +110,7 @@ def test_metrics_are_served_while_it_watches():
     ]
     assert samples[1] > samples[0]
     names = {family.name for family in parser.text_string_to_metric_families(pages[1])}
-    assert "node_network_receive_bytes" in names
-
-
-@contextlib.contextmanager
-def scraping(page: str, token: Path, folder: Path) -> Iterator[str]:
-    """A Prometheus with the how-to's configuration, whose target is the page; its own address."""
-    text = (ROOT / "docs" / "how-to" / "watch-a-network.md").read_text(encoding="utf-8")
-    config = yaml.safe_load(re.search(r"```yaml\n(scrape_configs:.*?)```", text, re.DOTALL)[1])
-    (job,) = config["scrape_configs"]
-    job["authorization"]["credentials_file"] = str(token)
-    job["static_configs"] = [{"targets": [urllib.parse.urlsplit(page).netloc]}]
-    job["scrape_interval"] = "1s"
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = f"127.0.0.1:{free.getsockname()[1]}"
-    words = [
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address={own}",
-    ]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(["prometheus", *words], stdout=log, stderr=log) as server,
-    ):
-        try:
-            yield f"http://{own}"
-        finally:
-            server.kill()
-
-
-def answered(prometheus: str, query: str) -> list[dict[str, Any]]:
-    """The series of a query, once there are any."""
-    url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-    until = time.monotonic() + 90
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
-            if result := json.load(answer)["data"]["result"]:
-                return result
-        time.sleep(0.2)
-    raise AssertionError(f"Prometheus has no {query}")
-
-
-@pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus: make test-tools")
-def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
-    token = tmp_path / "token"
-    token.write_text("hunter2\n")
-    token.chmod(0o600)
-    with start(
-        "--listen", "127.0.0.1:0", "--token-file", str(token), "--interval", "1s"
-    ) as process:
-        assert process.stderr
-        page = process.stderr.readline().split()[-1]
-        with scraping(page, token, tmp_path) as prometheus:
-            (sample,) = answered(prometheus, 'busbw_watch_samples_total{job="busbw"}')
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert sample["metric"]["instance"] == urllib.parse.urlsplit(page).netloc
-    assert int(sample["value"][1]) > 0
+    assert "busbw_network_receive_bytes" in names
 
 
 @pytest.mark.parametrize(
@@ -182,11 +120,11 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
         (["--interval", "soon"], "--interval soon: must be"),
         (["--port", "not-there"], "--port not-there: no such port here"),
         (
-            ["--listen", "0.0.0.0:9400"],
-            "--listen 0.0.0.0:9400: other hosts could read the counters",
+            ["--listen", "0.0.0.0:28729"],
+            "--listen 0.0.0.0:28729: other hosts could read the counters",
         ),
         (
-            ["--listen", "9400", "--token-file", "none"],
+            ["--listen", "28729", "--token-file", "none"],
             "--token-file none: No such file or directory",
         ),
     ],

@@ -53,6 +53,18 @@ def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts
     )
 
 
+def test_metrics_of_hosts_say_which_did_not_answer(two_hosts):
+    words = ("--only", "kernel-port-range", "--format", "prometheus")
+    done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.9", *words)
+    assert done.returncode == 1
+    name = two_hosts.hosts[0].name
+    labels = f'host="{name}",id="BW120",check="kernel-port-range",layer="kernel",verdict="pass"'
+    lines = done.stdout.splitlines()
+    assert f"busbw_check_verdict{{{labels}}} 1" in lines
+    assert f'busbw_check_answered{{host="{name}"}} 1' in lines
+    assert 'busbw_check_answered{host="10.77.0.9"} 0' in lines
+
+
 def test_no_host_that_answers_is_exit_3(two_hosts):
     done = check(two_hosts, "--hosts", "10.77.0.8,10.77.0.9", "--limit", "20")
     assert done.returncode == 3

@@ -151,7 +151,7 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
 
 def test_metrics_count_what_was_sent(two_hosts):
     first, _ = two_hosts.hosts
-    words = ["--listen", "127.0.0.1:9400", "--interval", "100ms", "--seconds", "12"]
+    words = ["--listen", "127.0.0.1:28729", "--interval", "100ms", "--seconds", "12"]
     process = subprocess.Popen(
         first.enter(sys.executable, "-m", "busbw", "watch", "--no-gpus", *words),
         env=ENVIRONMENT,
@@ -159,7 +159,7 @@ def test_metrics_count_what_was_sent(two_hosts):
         text=True,
     )
     fetch = (
-        "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9400/metrics',"
+        "import urllib.request as u; print(u.urlopen('http://127.0.0.1:28729/metrics',"
         " timeout=10).read().decode())"
     )
 
@@ -172,7 +172,7 @@ def test_metrics_count_what_was_sent(two_hosts):
             timeout=30,
         ).stdout
         families = {family.name: family for family in parser.text_string_to_metric_families(page)}
-        samples = families["node_network_transmit_bytes"].samples
+        samples = families["busbw_network_transmit_bytes"].samples
         return next(
             sample.value for sample in samples if sample.labels == {"device": first.interface}
         )

@@ -25,21 +25,21 @@ _WITH_UNIT = re.compile(rf"({_NUMBER}) ?({'|'.join(filter(None, _FACTORS))}|)")
 _PLURAL = re.compile(r"^( \w+?)s\b")
 
 
-class Said(NamedTuple):
+class HostText(NamedTuple):
     """A text of a host."""
 
     host: str
     text: str
 
 
-def pattern(said: Said) -> tuple[str, ...]:
+def pattern(text: HostText) -> tuple[str, ...]:
     """The text without the names and values in it; a noun after a number is in the singular."""
-    return tuple(_PLURAL.sub(r"\1", part) for part in _values(said.host).split(said.text)[::2])
+    return tuple(_PLURAL.sub(r"\1", part) for part in _values(text.host).split(text.text)[::2])
 
 
-def merged_text(texts: Sequence[Said]) -> str:
+def merged_text(texts: Sequence[HostText]) -> str:
     """One text for those of one pattern."""
-    if len({said.text for said in texts}) == 1:
+    if len({text.text for text in texts}) == 1:
         return texts[0].text
     longest = max(texts, key=_length)
     literals = _values(longest.host).split(longest.text)[::2]
@@ -49,15 +49,15 @@ def merged_text(texts: Sequence[Said]) -> str:
     return merged
 
 
-def for_any_host(texts: Sequence[Said]) -> str:
+def for_any_host(texts: Sequence[HostText]) -> str:
     """The text for all hosts, with `HOST` for the host's name; '' if they differ in more."""
-    if len({said.text for said in texts}) == 1:
+    if len({text.text for text in texts}) == 1:
         return texts[0].text
-    general = {_own_name(said.host).sub(HOST, said.text) for said in texts}
+    general = {_own_name(text.host).sub(HOST, text.text) for text in texts}
     return general.pop() if len(general) == 1 else ""
 
 
-def largest(texts: Sequence[Said]) -> list[Said]:
+def largest(texts: Sequence[HostText]) -> list[HostText]:
     """The largest numbers with their hosts, if texts of one pattern have more than two.
 
     They are those of the column with the most numbers, if a text has several.
@@ -69,11 +69,11 @@ def largest(texts: Sequence[Said]) -> list[Said]:
     return sorted(column, key=_size, reverse=True)[:_MAX_LARGEST]
 
 
-def _columns(texts: Sequence[Said]) -> list[list[Said]]:
+def _columns(texts: Sequence[HostText]) -> list[list[HostText]]:
     """For each place of a value, what the texts have there."""
-    values = [_values(said.host).split(said.text)[1::2] for said in texts]
+    values = [_values(text.host).split(text.text)[1::2] for text in texts]
     return [
-        [Said(said.host, value) for said, value in zip(texts, column, strict=True)]
+        [HostText(text.host, value) for text, value in zip(texts, column, strict=True)]
         for column in zip(*values, strict=True)
     ]
 
@@ -95,7 +95,7 @@ def _own_name(host: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-])(?:{either})(?![\w-]|\.\w)")
 
 
-def _merged_values(column: Sequence[Said]) -> str:
+def _merged_values(column: Sequence[HostText]) -> str:
     distinct = list(dict.fromkeys(value for _, value in column))
     if len(distinct) == 1:
         return distinct[0]
@@ -109,7 +109,7 @@ def _merged_values(column: Sequence[Said]) -> str:
     return ANY
 
 
-def _number_range(ordered: Sequence[Said], between: str) -> str:
+def _number_range(ordered: Sequence[HostText], between: str) -> str:
     """`3 to 120`, `10 to 30 s`, `5 min to 2 h`."""
     least, most = ordered[0].text, ordered[-1].text
     number, _, unit = least.partition(" ")
@@ -118,18 +118,18 @@ def _number_range(ordered: Sequence[Said], between: str) -> str:
     return f"{least} {between} {most}"
 
 
-def _length(said: Said) -> int:
-    return sum(map(len, _values(said.host).split(said.text)[::2]))
+def _length(text: HostText) -> int:
+    return sum(map(len, _values(text.host).split(text.text)[::2]))
 
 
-def _count_distinct(column: Sequence[Said]) -> int:
+def _count_distinct(column: Sequence[HostText]) -> int:
     return len({value for _, value in column})
 
 
-def _all_numbers(column: Sequence[Said]) -> bool:
+def _all_numbers(column: Sequence[HostText]) -> bool:
     return all(_WITH_UNIT.fullmatch(value) for _, value in column)
 
 
-def _size(said: Said) -> float:
-    match = _WITH_UNIT.fullmatch(said.text)
+def _size(text: HostText) -> float:
+    match = _WITH_UNIT.fullmatch(text.text)
     return float(match[1]) * _FACTORS[match[2]] if match else 0.0

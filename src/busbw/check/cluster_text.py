@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from busbw.check.alike import Said, merged_text, pattern
+from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.causes import is_cause
 from busbw.check.differences_text import differences_text
 from busbw.check.groups import Group, OnNode, fix_for_all, group
@@ -51,7 +51,7 @@ def cluster_text(
     """
     groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     names = node_names(cluster.nodes)
-    head = f"{_head(cluster, names)}{differences_text(cluster)}\n"
+    head = f"{head_text(cluster, names)}{differences_text(cluster)}\n"
     muted = _muted_text(cluster.nodes, names)
     faults = [fault for fault in groups if grade(fault.first) != NO_DATA]
     in_full = "".join(_in_full(fault, names) for fault in groups) + muted
@@ -69,7 +69,7 @@ def cluster_text(
     return wrapped(f"{head}{in_full}{without_data}{_NO_DATA_HINT}", width)
 
 
-def _head(cluster: ClusterReport, names: Sequence[str]) -> str:
+def head_text(cluster: ClusterReport, names: Sequence[str]) -> str:
     """How many nodes failed, and which; the hosts without an answer; unreadable snapshots."""
     total = len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)
     by_verdict: dict[Verdict, list[str]] = {}
@@ -88,12 +88,12 @@ def _head(cluster: ClusterReport, names: Sequence[str]) -> str:
 
 def _lost(word: str, reasons: Mapping[str, str]) -> str:
     """Hosts or files that could not be judged, those with the same reason in one line."""
-    alike: dict[tuple[str, ...], list[Said]] = {}
+    alike: dict[tuple[str, ...], list[HostText]] = {}
     for name, reason in reasons.items():
-        said = Said(name, reason)
-        alike.setdefault(pattern(said), []).append(said)
+        text = HostText(name, reason)
+        alike.setdefault(pattern(text), []).append(text)
     return "".join(
-        f"{word} {fold(said.host for said in texts)}: {merged_text(texts)}\n"
+        f"{word} {fold(text.host for text in texts)}: {merged_text(texts)}\n"
         for texts in alike.values()
     )
 
@@ -116,14 +116,22 @@ def _no_data_text(groups: Sequence[Group], names: Sequence[str]) -> str:
 
 def _headline(fault: Group, names: Sequence[str]) -> str:
     head = f"{label(fault.first)} {fault.headline}  {check_name(fault.first)}\n"
+    return head + "".join(where_lines(fault, names))
+
+
+def where_lines(fault: Group, names: Sequence[str]) -> list[str]:
+    """The parts and nodes of a fault; `names` are those of all nodes."""
     parts = fault.parts()
-    if len(parts) == 1:
-        (part,) = parts
-        if part not in head and "," in part:
-            head += f"        parts: {part.replace(',', ', ')}\n"
-        return head + _on_line(fault.nodes, names)
-    where = [f"{fold(nodes)} ({part})" if part else fold(nodes) for part, nodes in parts.items()]
-    return f"{head}        on: {', '.join(where)}\n"
+    if len(parts) > 1:
+        where = [
+            f"{fold(nodes)} ({part})" if part else fold(nodes) for part, nodes in parts.items()
+        ]
+        return [f"        on: {', '.join(where)}\n"]
+    on = _on_line(fault.nodes, names)
+    (part,) = parts
+    if part in fault.headline or "," not in part:
+        return [on]
+    return [f"        parts: {part.replace(',', ', ')}\n", on]
 
 
 def _on_line(nodes: Sequence[str], names: Sequence[str]) -> str:
@@ -140,21 +148,26 @@ def _nodes_text(nodes: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _in_full(fault: Group, names: Sequence[str]) -> str:
-    """The fault with its details, what was read, and the fix."""
+    return _headline(fault, names) + "".join(f"{line}\n" for line in detail_lines(fault))
+
+
+def detail_lines(fault: Group) -> list[str]:
+    """The largest values of a fault, its details, what was read, and the fix."""
     lines = []
     if fault.largest:
-        values = ", ".join(f"{said.text} on {said.host}" for said in fault.largest)
+        values = ", ".join(f"{value.text} on {value.host}" for value in fault.largest)
         lines.append(f"        largest: {values}")
     details = fault.details()
     lines += _details_lines(fault, details)
     if grade(fault.first) in SHOWN_GRADES:
         lines += _seen(fault)
-        for each in (fault, *(detail for detail in details if is_cause(detail.first, fault.first))):
-            lines += _fixes(each)
+        causes = [detail for detail in details if is_cause(detail.first, fault.first)]
+        for with_fix in (fault, *causes):
+            lines += _fixes(with_fix)
         lines += stays_lines(fault.first)
     if fault.same_in:
         lines.append(f"        the same in: {', '.join(fault.same_in)}")
-    return _headline(fault, names) + "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:
@@ -175,19 +188,19 @@ def _details_lines(fault: Group, details: Sequence[Group]) -> list[str]:
 def _seen(fault: Group) -> list[str]:
     """What was read: the same everywhere, or the largest value as an example."""
     sample = fault.sample[0]
-    evidence = {each.finding.evidence for each in fault.found}
+    evidence = {item.finding.evidence for item in fault.findings}
     return seen_lines(sample.finding, "" if len(evidence) == 1 else _on(fault, sample.node))
 
 
 def _fixes(fault: Group) -> list[str]:
     """The fix for all nodes, or that of the sample for its first part."""
-    fix = fix_for_all(fault.found)
+    fix = fix_for_all(fault.findings)
     if fix or not fault.first.fix:
         return [f"        fix: {fix}"] if fix else []
     alike: dict[tuple[str, ...], list[OnNode]] = {}
-    for each in fault.sample:
-        if each.finding.fix:
-            alike.setdefault(pattern(Said(each.node, each.finding.fix)), []).append(each)
+    for item in fault.sample:
+        if item.finding.fix:
+            alike.setdefault(pattern(HostText(item.node, item.finding.fix)), []).append(item)
     lines = []
     for first, *others in alike.values():
         parts = fold(other.finding.subject for other in others)
@@ -207,12 +220,12 @@ def _muted_text(nodes: Sequence[CheckReport], names: Sequence[str]) -> str:
     for name, report in zip(names, nodes, strict=True):
         for mute in report.muted:
             lines = muted_lines(mute)
-            key = tuple(part for line in lines for part in pattern(Said(name, line)))
+            key = tuple(part for line in lines for part in pattern(HostText(name, line)))
             accepted.setdefault(key, []).append((name, mute))
     text = ""
     for mutes in accepted.values():
-        said = [[Said(name, line) for line in muted_lines(mute)] for name, mute in mutes]
-        first, second = (merged_text(column) for column in zip(*said, strict=True))
+        texts = [[HostText(name, line) for line in muted_lines(mute)] for name, mute in mutes]
+        first, second = (merged_text(column) for column in zip(*texts, strict=True))
         on = _on_line(list(Counter(name for name, _ in mutes)), names)
         text += f"{first}\n{on}{second}\n"
     return text

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from busbw.check.alike import Said, merged_text, pattern
+from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.types import MISSING, ClusterReport, Difference
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
@@ -23,17 +23,17 @@ def differences_text(cluster: ClusterReport) -> str:
         return ""
     text = f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n"
     text += _oddest_line(cluster.differences)
-    missing = _missing(cluster.differences)
-    told = {name for names in missing.values() for name in names}
+    lacking = missing(cluster.differences)
+    told = {name for names in lacking.values() for name in names}
     others = [difference for difference in cluster.differences if difference.fact not in told]
-    last = partial(_differs_everywhere, len(cluster.nodes))
+    last = partial(differs_everywhere, len(cluster.nodes))
     text += "".join(map(_difference_line, sorted(others, key=last)))
-    for hosts, names in missing.items():
+    for hosts, names in lacking.items():
         text += f"WARN    {len(names)} facts are missing on {hosts}: {', '.join(names)}\n"
     return text
 
 
-def _missing(differences: Sequence[Difference]) -> dict[str, list[str]]:
+def missing(differences: Sequence[Difference]) -> dict[str, list[str]]:
     """The facts that only some hosts lack, by these hosts, if they lack several."""
     lacking: dict[str, list[str]] = {}
     for difference in differences:
@@ -59,7 +59,8 @@ def _oddest_line(differences: Sequence[Difference]) -> str:
     return f"unlike the others: {', '.join(named)}\n" if named else ""
 
 
-def _differs_everywhere(nodes: int, difference: Difference) -> bool:
+def differs_everywhere(nodes: int, difference: Difference) -> bool:
+    """Whether each of several nodes has a value of its own."""
     return nodes > 2 and len(difference.odd) == nodes
 
 
@@ -67,13 +68,13 @@ def _difference_line(difference: Difference) -> str:
     usual = ""
     if difference.usual:
         usual = f"; {difference.usual} on the other {difference.usual_hosts}"
-    return f"WARN    {difference.fact}: {_odd_text(difference)}{usual}\n"
+    return f"WARN    {difference.fact}: {odd_text(difference)}{usual}\n"
 
 
-def _odd_text(difference: Difference) -> str:
+def odd_text(difference: Difference) -> str:
     """Each value with its hosts; the range of the values if nearly each host has its own."""
     hosts = [host for named in difference.odd.values() for host in named]
-    values = [Said("", value) for value in difference.odd]
+    values = [HostText("", value) for value in difference.odd]
     own = len(values) > _MAX_VALUES and 2 * len(values) > len(hosts)
     if own and len(set(map(pattern, values))) == 1:
         return f"{merged_text(values)} ({len(values)} values) on {fold(hosts)}"

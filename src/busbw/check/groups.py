@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from busbw.check.alike import Said, for_any_host, largest, merged_text, pattern
+from busbw.check.alike import HostText, for_any_host, largest, merged_text, pattern
 from busbw.check.causes import Problem, problems
 from busbw.check.types import GRADES, SHOWN_GRADES, Checked, CheckReport, Fault, grade, node_names
 from busbw.core.finding import Verdict
@@ -32,41 +32,41 @@ class Group:
     `same_in` are further checks with the same findings on the same nodes.
     """
 
-    found: list[OnNode]
+    findings: list[OnNode]
     same_in: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> Checked:
         """The finding on the first node."""
-        return self.found[0].finding
+        return self.findings[0].finding
 
     @property
     def nodes(self) -> list[str]:
         """The nodes, each once."""
-        return list(dict.fromkeys(one.node for one in self.found))
+        return list(dict.fromkeys(item.node for item in self.findings))
 
     @property
     def headline(self) -> str:
         """The message for all nodes."""
-        return merged_text([Said(one.node, headline(one.finding)) for one in self.found])
+        return merged_text([HostText(item.node, headline(item.finding)) for item in self.findings])
 
     @property
-    def largest(self) -> list[Said]:
+    def largest(self) -> list[HostText]:
         """The largest values with their nodes, if there are more than two."""
-        return largest([Said(one.node, one.finding.message) for one in self.found])
+        return largest([HostText(item.node, item.finding.message) for item in self.findings])
 
     @property
     def sample(self) -> list[OnNode]:
         """What was found on the node with the largest value, or on the first."""
         values = self.largest
-        node = values[0].host if values else self.found[0].node
-        return [one for one in self.found if one.node == node]
+        node = values[0].host if values else self.findings[0].node
+        return [item for item in self.findings if item.node == node]
 
     def parts(self) -> dict[str, list[str]]:
         """The nodes by their parts that have the fault, `mlx5_[3-4]`; '' is the whole node."""
         by_node: dict[str, list[str]] = {}
-        for one in self.found:
-            by_node.setdefault(one.node, []).append(one.finding.subject)
+        for item in self.findings:
+            by_node.setdefault(item.node, []).append(item.finding.subject)
         nodes: dict[str, list[str]] = {}
         for node, subjects in by_node.items():
             nodes.setdefault(fold(subjects), []).append(node)
@@ -75,9 +75,9 @@ class Group:
     def details(self) -> list["Group"]:
         """What was found on these nodes under the fault."""
         under = [
-            OnNode(one.node, Problem(detail))
-            for one in self.found
-            for detail in one.problem.details
+            OnNode(item.node, Problem(detail))
+            for item in self.findings
+            for detail in item.problem.details
         ]
         return join_same(_by_fault(under))
 
@@ -94,52 +94,52 @@ def group(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[Group]:
 
     Faults of one check are next to each other.
     """
-    found = [
+    findings = [
         OnNode(name, problem)
         for name, report in zip(node_names(nodes), nodes, strict=True)
         for problem in problems(report.findings)
         if grade(problem.finding) in grades
     ]
-    groups = _by_fault(found)
-    most: dict[tuple[str, str], int] = {}
-    for one in groups:
-        check = (grade(one.first), one.first.id)
-        most[check] = max(most.get(check, 0), len(one.nodes))
+    groups = _by_fault(findings)
+    most_nodes: dict[tuple[str, str], int] = {}
+    for fault in groups:
+        check = (grade(fault.first), fault.first.id)
+        most_nodes[check] = max(most_nodes.get(check, 0), len(fault.nodes))
 
-    def order(one: Group) -> tuple[int, int, str, int]:
-        check = (grade(one.first), one.first.id)
-        return GRADES.index(check[0]), -most[check], check[1], -len(one.nodes)
+    def order(fault: Group) -> tuple[int, int, str, int]:
+        check = (grade(fault.first), fault.first.id)
+        return GRADES.index(check[0]), -most_nodes[check], check[1], -len(fault.nodes)
 
     return join_same(sorted(groups, key=order))
 
 
 def faults(nodes: Sequence[CheckReport]) -> list[Fault]:
     """What is not right on the nodes, for programs."""
-    return [_fault(one) for one in group(nodes, SHOWN_GRADES)]
+    return [_fault(fault) for fault in group(nodes, SHOWN_GRADES)]
 
 
-def _fault(one: Group) -> Fault:
-    first = one.first
-    details = [detail.name for each in one.found for detail in each.problem.details]
+def _fault(fault: Group) -> Fault:
+    first = fault.first
+    details = [detail.name for item in fault.findings for detail in item.problem.details]
     return Fault(
         id=first.id,
         name=first.name,
         layer=first.layer,
         verdict=first.verdict,
-        message=one.headline,
-        hosts=one.nodes,
+        message=fault.headline,
+        hosts=fault.nodes,
         optional=first.optional,
         under=list(dict.fromkeys(details)),
-        same_in=one.same_in,
+        same_in=fault.same_in,
     )
 
 
-def _by_fault(found: Iterable[OnNode]) -> list[Group]:
+def _by_fault(findings: Iterable[OnNode]) -> list[Group]:
     groups: dict[tuple[str, str, tuple[str, ...]], Group] = {}
-    for one in found:
-        said = Said(one.node, headline(one.finding))
-        key = (grade(one.finding), one.finding.id, pattern(said))
-        groups.setdefault(key, Group([])).found.append(one)
+    for item in findings:
+        text = HostText(item.node, headline(item.finding))
+        key = (grade(item.finding), item.finding.id, pattern(text))
+        groups.setdefault(key, Group([])).findings.append(item)
     return list(groups.values())
 
 
@@ -148,19 +148,21 @@ def join_same(groups: Iterable[Group]) -> list[Group]:
     for the same reason.
     """
     joined: dict[object, Group] = {}
-    for one in groups:
-        if one.first.verdict in _UNJUDGED:
-            said = [(each.node, each.finding.subject, each.finding.message) for each in one.found]
-            key: object = (grade(one.first), tuple(said))
+    for fault in groups:
+        if fault.first.verdict in _UNJUDGED:
+            reasons = [
+                (item.node, item.finding.subject, item.finding.message) for item in fault.findings
+            ]
+            key: object = (grade(fault.first), tuple(reasons))
         else:
-            key = id(one)
+            key = id(fault)
         if key in joined:
-            joined[key].same_in.append(one.first.name)
+            joined[key].same_in.append(fault.first.name)
         else:
-            joined[key] = one
+            joined[key] = fault
     return list(joined.values())
 
 
-def fix_for_all(found: Sequence[OnNode]) -> str:
+def fix_for_all(findings: Sequence[OnNode]) -> str:
     """The fix if it is the same on all nodes but for their names, else ''."""
-    return for_any_host([Said(one.node, one.finding.fix) for one in found])
+    return for_any_host([HostText(item.node, item.finding.fix) for item in findings])

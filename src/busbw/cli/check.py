@@ -24,7 +24,7 @@ from busbw.cli.checks.arguments import (
     refuse_contradictions,
 )
 from busbw.cli.checks.brief import BriefGroup
-from busbw.cli.checks.output import FORMATS, Output
+from busbw.cli.checks.output import FORMATS, Output, check_output
 from busbw.cli.checks.save import STDOUT, save_option, save_snapshot
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
@@ -132,6 +132,14 @@ LAYERS = [layer.value for layer in Layer]
     show_default=True,
     help="output on stdout",
 )
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="",
+    callback=not_empty,
+    help="write the output to this file, which is replaced at once, and that all users can read",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -151,6 +159,7 @@ def command(
     listed: bool,
     node: bool,
     format_name: str,
+    output: str,
     expect: str,
     learn: bool,
     force: bool,
@@ -168,6 +177,7 @@ def command(
     if context.invoked_subcommand:
         refuse_before_subcommand(context, context.invoked_subcommand)
         return None
+    check_output(output, other=listed or learn or node)
     if learn or (force and not save):
         return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
     if listed:
@@ -186,19 +196,23 @@ def command(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
     rates.refuse_watch_options(watch_s, since, files, hosts=len(names))
-    output = Output(
-        format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
+    printed = Output(
+        format_name=format_name,
+        everything=everything,
+        brief=brief,
+        fail_on=Verdict(fail_on),
+        file=output,
     )
     if names:
         options = _options(only, layer, watch_s, expected, differences=differences)
         stdin = expectations.stdin_of_nodes(expected)
-        return output.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
+        return printed.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
-        return output.print_several(cluster.recorded_nodes(files, checks, expected))
+        return printed.print_several(cluster.recorded_nodes(files, checks, expected))
     if save or files:
         source = _save(save, limit_s, force=force) if save else recorded(Path(files[0]))
-        return _print_recorded(source, "".join(files), checks, expected, since, output)
-    return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
+        return _print_recorded(source, "".join(files), checks, expected, since, printed)
+    return printed.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
 
 def _answer_node(

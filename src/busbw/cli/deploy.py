@@ -65,8 +65,7 @@ def command(
         raise UsageError(
             "deploy: give the hosts once", "busbw deploy --hosts h1,h2, or --hostfile FILE"
         )
-    found = given_hosts(hosts, hostfile)
-    names = [host.name for host in found]
+    names = [host.name for host in given_hosts(hosts, hostfile)]
     local, target = _file(file, to)
     words = [python or _default_python()]
     outcomes = deploy.deploy(names, local, target, words[0], limit_s)
@@ -105,10 +104,10 @@ def _default_python() -> str:
 def _lines(outcome: Outcome, target: str) -> str:
     """What happened on some hosts, and a fix if it failed; wrapped for the terminal."""
     hosts = fold(outcome.hosts)
-    if outcome.found is not None:
-        found = outcome.found
-        what = f"{target}, busbw {found.busbw}, Python {found.python} ({found.executable})"
-        return _labeled("ok", f"{hosts}: {what}")
+    if outcome.started is not None:
+        started = outcome.started
+        python = f"Python {started.python} ({started.executable})"
+        return _labeled("ok", f"{hosts}: {target}, busbw {started.busbw}, {python}")
     problem = outcome.problem
     if len(outcome.hosts) == 1:
         problem = problem.replace(HOST_PLACEHOLDER, hosts)

@@ -118,13 +118,19 @@ def load(
 
 
 def _snapshot(data: bytes, file: str) -> Document:
-    """A snapshot as its checks."""
+    """A snapshot as its checks and facts."""
     from busbw.check import text as check_text
-    from busbw.check.registry import examine  # takes 0.1 s
+    from busbw.check.cluster import here
+    from busbw.check.registry import CHECKS  # takes 0.1 s
+    from busbw.check.types import overall
     from busbw.host.snapshot import parse_archive
 
-    report = examine(parse_archive(data, file), name=file)
-    return Document(file_kinds.SNAPSHOT, lambda width: check_text.text(report, width), report)
+    node = here(parse_archive(data, file), CHECKS, file)
+    report = node.report
+    report.verdict = overall(report.findings)
+    return Document(
+        file_kinds.SNAPSHOT, lambda width: check_text.text(report, width), report, facts=node.facts
+    )
 
 
 def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from busbw.cli.check import command as check_command
-from busbw.cli.options.parameters import shell_words
+from busbw.cli import manifest_monitoring
+from busbw.cli.manifest_words import parse, parse_check
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
 from busbw.cli.streams import answer
-from busbw.core.errors import UsageError
+from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest import kubernetes, mpijob
 from busbw.launch.manifest import plan as manifest_plan
 from busbw.launch.manifest.kubernetes import Steps, preflight, prolog
@@ -23,7 +23,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 @click.group("manifest", context_settings=_SETTINGS)
 def command() -> None:
-    """Print a job for Kubernetes or Slurm, or what checks and watches its nodes.
+    """Print a job for Kubernetes or Slurm, or what checks, watches and monitors nodes.
 
     COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like
     all_reduce_perf, is started once per rank.
@@ -130,37 +130,8 @@ _step_options = options(
 
 
 def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
-    run = _parse("--least", run_command, least)
-    return Steps(_parse_check(check), run, limit_s, strict)
-
-
-def _parse_check(text: str) -> list[str]:
-    """Options of `busbw check`; UsageError for those with which its exit code does not judge
-    this machine.
-    """
-    words = _parse("--check", check_command, text)
-    other = next((word for word in words if word in ("--brief", "--list")), None)
-    if other:
-        raise UsageError(
-            f"--check '{text}': with {other} the exit code is not that of busbw check",
-            f"leave out {other}",
-        )
-    return words
-
-
-def _parse(option: str, command: click.Command, text: str) -> list[str]:
-    """Words that `busbw COMMAND` accepts; UsageError for others, because a step that cannot start
-    would protect no job.
-    """
-    words = shell_words(option, text)
-    try:
-        if words:
-            command.make_context(command.name, list(words))
-    except click.ClickException as error:
-        raise UsageError(
-            f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help"
-        ) from error
-    return words
+    run = parse("--least", run_command, least)
+    return Steps(parse_check(check), run, limit_s, strict)
 
 
 @command.command(
@@ -220,7 +191,7 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    default=9400,
+    default=METRICS_PORT,
     show_default=True,
     help="port of the metrics on the node's address",
 )
@@ -257,5 +228,9 @@ def daemonset_command(check: str, **node: Any) -> int:
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
     check` finds no fault.
     """
-    answer(kubernetes.text(kubernetes.Node(check=tuple(_parse_check(check)), **node)))
+    answer(kubernetes.text(kubernetes.Node(check=tuple(parse_check(check)), **node)))
     return 0
+
+
+for _subcommand in manifest_monitoring.COMMANDS:
+    command.add_command(_subcommand)

@@ -20,9 +20,10 @@ from busbw.cli.terminal import is_terminal, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import WatchInterval
 from busbw.core.sizes import duration
+from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch.exporter import Exporter, Page, address
+from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, Page, address
 from busbw.watch.reader import LinkSelection, Reader
 from busbw.watch.watcher import Watcher, ticks
 
@@ -88,7 +89,13 @@ class Interval(click.ParamType[float]):
 @click.option(
     "--listen",
     default="",
-    help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given",
+    is_flag=False,
+    flag_value=DEFAULT_ADDRESS,
+    metavar="[HOST:PORT]",
+    help=(
+        "serve metrics to Prometheus, and print nothing unless --format is given  [without a"
+        f" value: {DEFAULT_ADDRESS}]"
+    ),
 )
 @click.option(
     "--token-file",
@@ -122,9 +129,7 @@ def command(
         first = reader.read()
         page = Page(first)
         if where:
-            exporter = Exporter(
-                *where, lambda: prometheus.render(page.shown), prometheus.CONTENT_TYPE, token
-            )
+            exporter = Exporter(*where, lambda: prometheus.render(page.shown), CONTENT_TYPE, token)
             undo.callback(exporter.close)
             talk(f"note: serving {exporter.url}")
         show = _output(format_name) if not listen or given("format_name") else None

@@ -4,11 +4,17 @@ flow of each link over an interval.
 Rates are per second. Values are in bytes and seconds. None is unknown, never 0.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from busbw.core.finding import Verdict
 
 HOST = "host"  # the subject of CPU time and memory
+# Of `busbw watch --listen`: BUSBW on the keys of a phone. It is below the range of ephemeral ports,
+# and outside 9090 to 9999, which other exporters have:
+# https://github.com/prometheus/prometheus/wiki/Default-port-allocations
+METRICS_PORT = 28729
 
 # Kinds of links. `rdma` is an RDMA device of another link layer.
 IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvlink", "pcie"
@@ -124,14 +130,25 @@ class WatchInterval(
     unread: list[str] = []
 
 
+class SeenPattern(NamedTuple):
+    """A pattern of a link's counters."""
+
+    link: str
+    pattern: str
+    verdict: Verdict
+
+
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     """What an exporter shows: counters since their start and levels as they are, by subject and
     source, in their units.
+
+    `seen` has the time at which each finding was last made.
     """
 
     links: tuple[Link, ...]
     values: dict[tuple[str, str], dict[str, int]]
     said: list[LinkFinding]
+    seen: dict[SeenPattern, float]
     samples: int
     missed: int
     unix_s: float

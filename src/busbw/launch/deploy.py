@@ -59,7 +59,7 @@ class Outcome:
     """
 
     hosts: tuple[str, ...]
-    found: Deployed | None
+    started: Deployed | None
     problem: str = ""
     hint: str = ""
 

@@ -2,7 +2,7 @@
 missing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
@@ -29,7 +29,9 @@ _OPTIONAL = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class PatternLine:
+    """A row with its times, and its weight in the total of all rows."""
+
     pattern: Pattern
     row: PatternRow
     times: Times | None
@@ -64,17 +66,18 @@ def kind(pattern: Pattern) -> _Kind:
     return KINDS[-1]
 
 
-def _function(line: _Line) -> str:
+def function(line: PatternLine) -> str:
+    """busbw's name of the collective, or send or recv."""
     collective = COLLECTIVES.get(line.row.function)
     return collective.name if collective else line.row.function
 
 
-def _time(field: str) -> Callable[[_Line], str]:
+def _time(field: str) -> Callable[[PatternLine], str]:
     return lambda line: "-" if line.times is None else time_text(getattr(line.times, field) * 1e-6)
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column(title="function", value=_function, left=True),
+    Column(title="function", value=function, left=True),
     Column(title="bytes", value=lambda line: format_size(line.row.bytes)),
     Column(title="type", value=lambda line: line.row.dtype or "-", left=True),
     Column(title="op", value=lambda line: line.row.op or "-", left=True),
@@ -104,27 +107,45 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     At most `width` characters wide, 80 without one.
     """
     width = width or DEFAULT_WIDTH
-    sort_kind = kind(pattern)
-    lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
-    shown = [column for column in COLUMNS if _is_shown(column, lines)]
+    lines = sorted_lines(pattern)
+    shown = shown_columns(lines)
     hidden = lines[row_limit:]
     hidden_line = more(
         hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines)
     )
+    table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
+    above, below = wrapped(head(pattern), width), wrapped(foot(pattern), width)
+    return f"{above}\n{table}{hidden_line}\n{below}"
+
+
+def head(pattern: Pattern) -> str:
+    """Where the pattern is from, and what its rows are sorted by."""
+    sort_kind = kind(pattern)
     meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
     order = f"sorted by share of {sort_kind.name} ({average(pattern)}{meaning})"
-    head = wrapped(f"{_title(pattern)}\n{order}\n", width)
-    table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
-    foot = wrapped(_totals(pattern, sort_kind) + _remarks(pattern), width)
-    return f"{head}\n{table}{hidden_line}\n{foot}"
+    return f"{_title(pattern)}\n{order}\n"
 
 
-def _is_shown(column: Column, lines: list[_Line]) -> bool:
-    """Whether a column is always shown, or has a value in any line."""
-    return column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
+def foot(pattern: Pattern) -> str:
+    """The totals, and what the record lacks."""
+    return _totals(pattern, kind(pattern)) + _remarks(pattern)
 
 
-def _lines(pattern: Pattern, sort_kind: _Kind) -> list[_Line]:
+def sorted_lines(pattern: Pattern) -> list[PatternLine]:
+    """The rows, that with the largest share first."""
+    return sorted(_lines(pattern, kind(pattern)), key=lambda line: (-line.weight, line.row.id))
+
+
+def shown_columns(lines: Sequence[PatternLine]) -> list[Column]:
+    """The columns that are always shown, and those with a value in any line."""
+    return [
+        column
+        for column in COLUMNS
+        if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
+    ]
+
+
+def _lines(pattern: Pattern, sort_kind: _Kind) -> list[PatternLine]:
     row_weights = weights(pattern) if sort_kind.field else parts(pattern)
     amounts = [
         _amount(row, sort_kind) * weight
@@ -134,7 +155,7 @@ def _lines(pattern: Pattern, sort_kind: _Kind) -> list[_Line]:
     lines = []
     for row, amount in zip(pattern.rows, amounts, strict=True):
         times = getattr(row, sort_kind.field) if sort_kind.field else None
-        lines.append(_Line(pattern, row, times, amount, total))
+        lines.append(PatternLine(pattern, row, times, amount, total))
     return lines
 
 

@@ -16,9 +16,10 @@ from busbw.history.comparison import (
     summary,
     warnings,
 )
-from busbw.report.rows import NO_VALUE, ReportInput, scroll
+from busbw.report.rows import NO_VALUE, ReportInput
 from busbw.ui.html.element import add, tag
 from busbw.ui.html.plot import swatch
+from busbw.ui.html.table import scroll
 from busbw.ui.number_formats import time_text
 
 KEYS = (("size", None), ("type", "words extra"), ("op", "words extra"), ("placement", "words"))

@@ -3,7 +3,7 @@ text of each.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from busbw.pattern import text as pattern_text
 from busbw.tune import text as tune_text
 from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
+from busbw.watch.over_time import unix_s
 
 Text = Callable[[Any, int | None], str]
 # The first of several JSON lines may have a type too.
@@ -41,6 +42,7 @@ _SCHEMA = re.compile(
     rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"'
 )
 SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +95,17 @@ _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
 class Document:
     """The content of a file: its title, its text by the width of the terminal, and its structure
     if views know it.
+
+    `facts` are those of a snapshot's machine.
+
+    `intervals` are those of a file of link counters; `held` is the last.
     """
 
     title: str
     text: Callable[[int | None], str]
     held: msgspec.Struct | pattern.Pattern | None = None
+    intervals: Sequence[WatchInterval] = ()
+    facts: Mapping[str, str] | None = None
 
     @classmethod
     def of_pattern(cls, record: pattern.Pattern) -> "Document":
@@ -132,14 +140,31 @@ def read(data: bytes, source: str) -> Document | None:
     kind = BY_SCHEMA.get(_schema(data))
     if kind is None:
         return None
-    parts = [data]
     if kind.structure is WatchInterval:
-        parts = [line for line in data.splitlines() if line.strip()]
+        return _watch(data, source)
     try:
-        content = [json_codec.decode(part, kind.structure) for part in parts][-1]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete"
-        ) from error
-    head = f"the last of {len(parts)} intervals\n" if len(parts) > 1 else ""
-    return Document(kind.title, lambda width: head + kind.text(content, width), content)
+        content = json_codec.decode(data, kind.structure)
+    except BROKEN as error:
+        raise _broken(source, kind, error) from error
+    return Document(kind.title, lambda width: kind.text(content, width), content)
+
+
+def _watch(data: bytes, source: str) -> Document:
+    """Counters of links: a line for each interval."""
+    kind = BY_SCHEMA[_schema(data)]
+    lines = [line for line in data.splitlines() if line.strip()]
+    try:
+        intervals = [json_codec.decode(line, WatchInterval) for line in lines]
+        for watched in intervals:
+            unix_s(watched)
+    except (*BROKEN, ValueError) as error:
+        raise _broken(source, kind, error) from error
+    last = intervals[-1]
+    head = f"the last of {len(intervals)} intervals\n" if len(intervals) > 1 else ""
+    return Document(kind.title, lambda width: head + kind.text(last, width), last, intervals)
+
+
+def _broken(source: str, kind: FileKind, error: Exception) -> UsageError:
+    return UsageError(
+        f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete"
+    )

@@ -12,12 +12,10 @@ from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.measure.formats.table import sweep_text
-from busbw.report.rows import NO_VALUE, nominal, scroll
+from busbw.report.rows import NO_VALUE, nominal
 from busbw.ui.html.element import tag
+from busbw.ui.html.table import facts, foldable, text_table
 from busbw.ui.number_formats import nccl_version_text
-
-MAX_UNFOLDED_LINES = 16  # at most so many lines are not folded
-LONG_TEXT = 24  # characters
 
 
 def machine(result: Result) -> list[Element]:
@@ -32,40 +30,11 @@ def machine(result: Result) -> list[Element]:
     return known or [tag("p", "The file does not describe the machine.", class_="note")]
 
 
-def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
-    """Names and values as a definition list without empty values; None if all are empty."""
-    known = [
-        tag("div", tag("dt", name), tag("dd", value))
-        for name, value in pairs
-        if isinstance(value, Element) or value
-    ]
-    return tag("dl", *known, class_="facts") if known else None
-
-
-def table(titles: Sequence[str], lines: Iterable[Sequence[str | Element]], name: str) -> Element:
-    """A table of texts whose first column names its lines."""
-    head = tag("tr", *(tag("th", title, scope="col") for title in titles))
-    body = (
-        tag("tr", tag("th", name_of_line, scope="row"), *map(_cell, texts, titles[1:]))
-        for name_of_line, *texts in lines
-    )
-    return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
-
-
-def _cell(text: str | Element, title: str) -> Element:
-    """A cell; narrow screens show its title before it.
-
-    A long text keeps a minimum width, so that the box scrolls.
-    """
-    long = isinstance(text, str) and len(text) > LONG_TEXT
-    return tag("td", text, class_="long" if long else None, data_title=title)
-
-
 def _hosts(hosts: Sequence[Host]) -> Element | None:
     if not hosts:
         return None
     titles = ("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver")
-    return table(titles, map(_host, hosts), "Hosts")
+    return text_table(titles, map(_host, hosts), "Hosts")
 
 
 def _host(host: Host) -> tuple[str, ...]:
@@ -106,12 +75,6 @@ def _nic(nic: Nic) -> str:
     return f"{nic.name} ({nic.kind}{rate}{virtual}{state})"
 
 
-def _foldable(title: str, content: Element, lines: int) -> Element:
-    """Content under its title, folded if it has more than MAX_UNFOLDED_LINES lines."""
-    open = "" if lines <= MAX_UNFOLDED_LINES else None
-    return tag("details", tag("summary", title), content, open=open)
-
-
 def _ranks(result: Result) -> Element | None:
     devices = result.world.devices
     if not devices:
@@ -129,8 +92,8 @@ def _ranks(result: Result) -> Element | None:
     title = f"{counted(len(devices), 'rank')} in {counted(result.world.processes, 'process', 'es')}"
     if result.world.groups > 1:
         title += f", {result.world.groups} groups"
-    ranks = table(("rank", "host", "device", "bus", "process"), lines, "Ranks")
-    return _foldable(title, ranks, len(lines))
+    ranks = text_table(("rank", "host", "device", "bus", "process"), lines, "Ranks")
+    return foldable(title, ranks, len(lines))
 
 
 def _versions(result: Result) -> Element | None:
@@ -160,7 +123,7 @@ def _environment(environment: dict[str, str]) -> Element | None:
         return None
     lines = list(environment.items())
     title = counted(len(lines), "environment variable")
-    return _foldable(title, table(("name", "value"), lines, "Environment"), len(lines))
+    return foldable(title, text_table(("name", "value"), lines, "Environment"), len(lines))
 
 
 def run(result: Result) -> Element | None:

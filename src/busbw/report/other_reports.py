@@ -2,16 +2,40 @@
 checks, tests of links and predictions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from xml.etree.ElementTree import Element
 
+from busbw.check import html as check_html
+from busbw.check.types import CheckReport, ClusterReport, node_names
+from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
+from busbw.model.states import html as states_html
+from busbw.model.states.types import StatesPlan
+from busbw.pattern import html as pattern_html
+from busbw.pattern.replay.kind import ReplayResult
 from busbw.report.file_kinds import Document
+from busbw.train import html as train_html
+from busbw.train.kinds import PlanResult, TrainResult
 from busbw.ui.html.element import add, framed, section, tag
+from busbw.ui.html.table import scroll
+from busbw.watch import html as watch_html
 
+# The parts of a section, by what its file holds; for other files the text of busbw show.
+PARTS: dict[type, Callable[[Any], list[Element]]] = {
+    LinkReport: partial(link_html.parts, level="h3"),
+    TrainResult: train_html.training,
+    PlanResult: train_html.plan,
+    StatesPlan: states_html.parts,
+    Pattern: pattern_html.pattern,
+    CheckReport: check_html.one_machine,
+    ClusterReport: check_html.several_machines,
+    ReplayResult: pattern_html.replay,
+}
 Named = tuple[str, Document]  # a file name and what it holds
 
 
@@ -36,16 +60,30 @@ class Others:
         ]
 
     def sections(self) -> list[Element]:
-        """A section for each file."""
-        return [
-            section(f"{document.title}: {name}", *_parts(document)) for name, document in self.files
+        """One section for all checks of machines, and one for each other file."""
+        checks = self._checks()
+        sections = [_machines(checks)] if checks else []
+        return sections + [
+            section(f"{document.title}: {name}", *_parts(document, f"file{number}"))
+            for number, (name, document) in enumerate(self.files)
+            if document not in checks
         ]
+
+    def titles(self) -> list[str]:
+        """What the files are, each kind once."""
+        checks = self._checks()
+        others = [document.title for _, document in self.files if document not in checks]
+        return list(dict.fromkeys([_machines_title(checks), *others] if checks else others))
+
+    def _checks(self) -> list[Document]:
+        """The checks of machines, if there are several to be compared."""
+        checks = [document for _, document in self.files if isinstance(document.held, CheckReport)]
+        return checks if len(checks) > 1 else []
 
 
 def page(others: Others) -> bytes:
     """A report without a sweep."""
-    titles = list(dict.fromkeys(document.title for _, document in others.files))
-    title = ", ".join(titles)
+    title = ", ".join(others.titles())
     header = tag(
         "header",
         tag("h1", title),
@@ -55,11 +93,27 @@ def page(others: Others) -> bytes:
     return framed(title, main, others.style)
 
 
-def _parts(document: Document) -> list[Element]:
-    """The heat maps of a test of links; for other files the text that busbw show prints."""
-    if isinstance(document.held, LinkReport):
-        return link_html.parts(document.held, level="h3")
+def _machines_title(documents: Sequence[Document]) -> str:
+    return f"Check of {counted(len(documents), 'node')}"
+
+
+def _machines(documents: Sequence[Document]) -> Element:
+    """The checks of several machines; they are compared in the facts that their snapshots have."""
+    from busbw.check.cluster import differences  # imports all checks
+
+    reports = [document.held for document in documents if isinstance(document.held, CheckReport)]
+    named = zip(node_names(reports), documents, strict=True)
+    facts = {name: document.facts for name, document in named if document.facts is not None}
+    cluster = ClusterReport(differences=differences(facts), nodes=reports)
+    return section(_machines_title(documents), *check_html.several_machines(cluster))
+
+
+def _parts(document: Document, prefix: str) -> list[Element]:
+    """The plots and tables of a file, or the text that busbw show prints."""
+    if document.intervals:
+        return watch_html.parts(document.intervals, prefix)
+    parts = PARTS.get(type(document.held))
+    if parts is not None:
+        return parts(document.held)
     text = tag("pre", document.text(None).rstrip("\n"), class_="text-output")
-    return [
-        tag("div", text, class_="scroll", tabindex="0", role="region", aria_label=document.title)
-    ]
+    return [scroll(text, document.title)]

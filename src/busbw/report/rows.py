@@ -15,6 +15,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.table import BY_TITLE
 from busbw.ui.columns import Column
 from busbw.ui.html.element import add, tag
+from busbw.ui.html.table import scroll
 from busbw.ui.number_formats import time_text
 
 SMALLEST, LARGEST = 1e-15, 1e18  # what can be drawn: seconds, bytes per second, ratios
@@ -165,11 +166,6 @@ def rows(result: Result) -> Element:
         scroll(tag("table", tag("thead", head), *bodies, class_="rows"), "Rows"),
         _mismatches(result),
     )
-
-
-def scroll(table: Element, name: str) -> Element:
-    """A box that scrolls sideways, reachable by keyboard, so that the page itself never does."""
-    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=name)
 
 
 def _title(result: Result, column: Column) -> Element:

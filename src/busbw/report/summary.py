@@ -10,10 +10,10 @@ from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
 from busbw.report.comparison import Comparisons
-from busbw.report.machine import facts, table
 from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, nominal, unlike
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import swatch
+from busbw.ui.html.table import facts, text_table
 from busbw.ui.number_formats import busbw_text, library, machine, percent_text, problems, time_text
 
 
@@ -135,7 +135,7 @@ def _data(result: Result) -> str:
 def _table(inputs: Sequence[ReportInput]) -> Element:
     names = [name for name, _, _ in _main_numbers(inputs[0].result)]
     titles = ("file", "collective", "machine", "start", *names)
-    return table(titles, map(_line, inputs), "Files")
+    return text_table(titles, map(_line, inputs), "Files")
 
 
 def _line(source: ReportInput) -> list[str | Element]:

@@ -24,11 +24,19 @@ DROP_ORDER = (
     "loss",
     "update ms",
     "host GB",
+    "exposed ms",
 )
 
 
 def header(result: TrainResult, width: int | None = None) -> str:
     """Model, machine and settings, and the titles of what follows."""
+    shown = columns(result.training, width)
+    titles = line(shown, [column.title for column in shown])
+    return f"{wrapped(described(result), width)}\n{titles}"
+
+
+def described(result: TrainResult) -> str:
+    """Model, machine and settings."""
     training = result.training
     spec, states = training.spec, training.spec.states
     assert states is not None
@@ -36,7 +44,7 @@ def header(result: TrainResult, width: int | None = None) -> str:
     capped = f", at most {states.gpu_memory / GB:.1f} GB of the GPU" if states.gpu_memory else ""
     activations = "activations recomputed" if states.recompute else "activations kept"
     sharded = f", sharded over {result.world.ranks} ranks" if result.world.ranks > 1 else ""
-    text = (
+    return (
         f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width},"
         f" vocabulary of {shape.vocabulary:,}\n"
         f"# {machine(result)}, {library(result)}\n"
@@ -45,13 +53,11 @@ def header(result: TrainResult, width: int | None = None) -> str:
         f" {activations}{sharded}{capped};"
         f" {spec.iters * spec.steps} steps after {spec.warmup} of warm-up\n"
     )
-    shown = _columns(training, width)
-    return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
 
 
 def row(result: TrainResult, run: TrainRun, width: int | None = None) -> str:
     """One method, or why it has no figures."""
-    shown = _columns(result.training, width)
+    shown = columns(result.training, width)
     if run.failed:
         return wrapped(f"{shown[0].pad(run.method, shown[0].width)}  {run.failed}\n", width)
     return line(shown, [column.text(run) for column in shown])
@@ -75,7 +81,7 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
 def markdown(result: TrainResult) -> str:
     """The table for GitHub."""
     training = result.training
-    shown = _columns(training, None)
+    shown = columns(training, None)
     lines = [
         [column.title for column in shown],
         ["---" if column.left else "---:" for column in shown],
@@ -88,7 +94,7 @@ def markdown(result: TrainResult) -> str:
     return "".join(f"| {' | '.join(texts)} |\n" for texts in lines)
 
 
-def _columns(training: Training, width: int | None) -> list[Column]:
+def columns(training: Training, width: int | None) -> list[Column]:
     """The columns, whose values take a run.
 
     The methods are known before the first run, so widths are too.

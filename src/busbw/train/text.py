@@ -89,14 +89,18 @@ def rate_text(rate: tuple[float, float | None], ranks: int = 1) -> str:
 
 def footer(result: TrainResult, width: int | None = None) -> str:
     """The table, the step on a perfect network, errors and findings."""
-    training = result.training
-    names = list(dict.fromkeys(run.method for run in training.runs))
-    table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = UNMEASURABLE_NOTE if UNMEASURABLE in table else ""
-    text += _below(training)
+    names = result.training.methods
+    table = "\n" + aligned(columns(result), names, width, DROP_ORDER) if names else ""
+    return table + wrapped(notes(result, explain=UNMEASURABLE in table), width)
+
+
+def notes(result: TrainResult, *, explain: bool) -> str:
+    """What stands below the table. With `explain` also what UNMEASURABLE means."""
+    text = UNMEASURABLE_NOTE if explain else ""
+    text += _below(result.training)
     text += contradiction(result) or _unclear(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
-    return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
+    return text + "".join(map(finding_text, result.findings))
 
 
 def contradiction(result: TrainResult) -> str:
@@ -155,7 +159,7 @@ def _perfect(training: Training) -> str:
     return f"on a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone"
 
 
-def _columns(result: TrainResult) -> list[Column]:
+def columns(result: TrainResult) -> list[Column]:
     """The columns, whose values take the name of a method."""
     training = result.training
     return [

@@ -142,6 +142,11 @@ class Training(msgspec.Struct):
         """The method that the others are compared with."""
         return COMPUTE if self.spec.states else ALONE
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods that were run, in their order."""
+        return list(dict.fromkeys(run.method for run in self.runs))
+
     def of(self, method: str) -> list[TrainRun]:
         """All rounds of a method."""
         return [run for run in self.runs if run.method == method]

@@ -24,13 +24,22 @@ from typing import Any
 
 from busbw.core.counters import Counter
 from busbw.core.errors import UsageError
-from busbw.core.link_samples import Exposition, Group, Sample, WatchInterval
+from busbw.core.link_samples import (
+    METRICS_PORT,
+    Exposition,
+    Group,
+    Sample,
+    SeenPattern,
+    WatchInterval,
+)
 from busbw.core.telemetry import increase
 from busbw.core.watch_counters import BY_NAME, LEVELS
 from busbw.host.tcp_connections import has_data
 
-LOOPBACK, PORT = "127.0.0.1", 9400
+LOOPBACK = "127.0.0.1"
+DEFAULT_ADDRESS = f"{LOOPBACK}:{METRICS_PORT}"
 MAX_CONNECTIONS = 64
+SEEN_S = 3600.0  # a pattern is shown for so long after it was last seen
 REQUEST_S = 5.0  # for one connection, from its first byte to its last
 INDEX = (
     b"<html><head><title>busbw watch</title></head><body><a"
@@ -39,7 +48,7 @@ INDEX = (
 
 
 def address(text: str, token: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`.
+    """Host and port of `127.0.0.1:28729`, `:28729`, `28729` or `[::1]:28729`.
 
     UsageError if it is no address, or if other hosts could connect without a token.
     """
@@ -48,7 +57,7 @@ def address(text: str, token: str) -> tuple[str, int]:
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
         raise UsageError(
             f"--listen {text}: '{port}' is not a port",
-            f"give HOST:PORT, like --listen {LOOPBACK}:{PORT}",
+            f"give HOST:PORT, like --listen {DEFAULT_ADDRESS}",
         )
     if not token and not _is_loopback(host):
         raise UsageError(
@@ -289,6 +298,7 @@ class Page:
 
     def __init__(self, first: Sample) -> None:
         self._totals, self._samples, self._missed = Totals(), 0, 0
+        self._seen: dict[SeenPattern, float] = {}
         self.shown = self._expose(first, WatchInterval(host="", at="", seconds=0.0))
 
     def take(self, sample: Sample, watched: WatchInterval) -> None:
@@ -300,11 +310,16 @@ class Page:
         self._samples += 1
         self._missed += watched.missed
         values = self._totals.of(sample)
+        now_s = time.time()
+        for match in watched.said:
+            self._seen[SeenPattern(match.link, match.pattern, match.verdict)] = now_s
+        self._seen = {key: at_s for key, at_s in self._seen.items() if now_s - at_s < SEEN_S}
         return Exposition(
             links=sample.links,
             values=values,
             said=watched.said,
+            seen=self._seen,
             samples=self._samples,
             missed=self._missed,
-            unix_s=time.time(),
+            unix_s=now_s,
         )

@@ -98,11 +98,12 @@ def table(watched: WatchInterval, width: int | None = None) -> str:
         f"  [{match.pattern}]\n"
         for match in watched.said
     )
-    shown = [column for column in columns() if _is_shown(column, watched.links)]
+    shown = [column for column in columns() if is_shown(column, watched.links)]
     return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(matches, width)}"
 
 
-def _is_shown(column: Column, flows: list[Flow]) -> bool:
+def is_shown(column: Column, flows: list[Flow]) -> bool:
+    """Whether a column is always shown, or any link has a value in it."""
     if column.title in ALWAYS:
         return True
     return any(column.value(flow) not in ("-", "") for flow in flows)

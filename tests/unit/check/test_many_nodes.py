@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.check.alike import Said, for_any_host, merged_text, pattern
+from busbw.check.alike import HostText, for_any_host, merged_text, pattern
 from busbw.check.brief import brief_cluster
 from busbw.check.causes import CAUSES, problems
 from busbw.check.cluster import differences
@@ -236,7 +236,7 @@ def test_many_nodes_are_one_line_for_a_monitor():
 
 def test_values_of_one_text():
     def merged(*texts: str) -> str:
-        said = [Said(f"n{at}.example", text) for at, text in enumerate(texts)]
+        said = [HostText(f"n{at}.example", text) for at, text in enumerate(texts)]
         assert len(set(map(pattern, said))) == 1
         return merged_text(said)
 
@@ -246,11 +246,11 @@ def test_values_of_one_text():
     assert merged("at 10.0.0.1", "at 10.0.0.2") == "at 10.0.0.[1-2]"
     long = [f"no GPU at 0000:{number}b:00.0, though" for number in range(1, 6)]
     assert merged(*long) == "no GPU at *, though"
-    assert pattern(Said("a", "Xid 79 (off the bus)")) != pattern(Said("b", "Xid 48 (ECC)"))
+    assert pattern(HostText("a", "Xid 79 (off the bus)")) != pattern(HostText("b", "Xid 48 (ECC)"))
 
 
 @given(st.text(max_size=30), st.sampled_from(["", "gpu1", "a.b", "7", "x-1.y"]))
 def test_any_text_is_itself(text, host):
-    said = Said(host, text)
+    said = HostText(host, text)
     assert merged_text([said, said]) == text == for_any_host([said, said])
     assert pattern(said) == pattern(said)

@@ -20,7 +20,9 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         yield name, command
         if isinstance(command, click.Group):
-            yield from ((f"{name} {part}", one) for part, one in command.commands.items())
+            yield from (
+                (f"{name} {part}", subcommand) for part, subcommand in command.commands.items()
+            )
 
 
 def context_of(name: str) -> click.Context:
@@ -32,7 +34,7 @@ def context_of(name: str) -> click.Context:
 
 
 ALL = dict(commands())
-GROUPED = {name: one for name, one in ALL.items() if isinstance(one, GroupedCommand)}
+GROUPED = {name: command for name, command in ALL.items() if isinstance(command, GroupedCommand)}
 
 
 def test_the_longest_helps_are_grouped() -> None:
@@ -45,8 +47,8 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     command = GROUPED[name]
     listed = Counter(parameter for _, group in command.groups for parameter in group)
     assert [parameter for parameter, times in listed.items() if times > 1] == []
-    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
-    names = {one.name for one in options}
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    names = {option.name for option in options if not option.hidden}
     assert listed.keys() <= names
     assert names - listed.keys() <= OF_EVERY_COMMAND
     *_, (heading, others) = sections(command, context_of(name))

@@ -14,7 +14,7 @@ def test_a_token_that_others_can_write_is_refused(tmp_path, mode, capsys):
     file = tmp_path / "the token"
     file.write_text("s3cret")
     file.chmod(mode)
-    assert guarded(["watch", "--listen", "0.0.0.0:9400", "--token-file", str(file)]) == 2
+    assert guarded(["watch", "--listen", "0.0.0.0:28729", "--token-file", str(file)]) == 2
     err = capsys.readouterr().err
     assert (
         f"error: --token-file {file}: mode {mode:04o}, other users can change the token\n\n"

@@ -117,10 +117,10 @@ def test_commands_of_the_daemonset_parse(tmp_path):
         check_command.make_context("check", probe[2:]).params["layer"]
     )
     (tmp_path / "token").write_text("t")
-    places = {"$(NODE_IP):9400": "10.0.0.1:9400", "/etc/busbw/token": str(tmp_path / "token")}
+    places = {"$(NODE_IP):28729": "10.0.0.1:28729", "/etc/busbw/token": str(tmp_path / "token")}
     words = [places.get(word, word) for word in container["command"]]
     assert words[:2] == ["busbw", "watch"]
-    assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:9400"
+    assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:28729"
 
 
 def run(

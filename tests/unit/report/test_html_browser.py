@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from nodes_and_watches import node_snapshots, watched_lines
 
+from busbw.check.types import CheckReport, ClusterReport
+from busbw.cli.main import guarded
+from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.report.page import page
 from busbw.report.read import read
@@ -131,6 +136,40 @@ def test_the_page_fits_its_window_and_its_plots_can_be_read(
             if text["top"] < plot["top"] or text["bottom"] > plot["bottom"] + 1
         ] == []
         assert overlapping(texts) == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+def test_pages_of_other_files_fit_their_windows(tmp_path: Path) -> None:
+    watch = tmp_path / "watch.jsonl"
+    watch.write_bytes(watched_lines())
+    nodes = tmp_path / "nodes"
+    nodes.mkdir()
+    node_snapshots(nodes, 9)
+    checked = tmp_path / "check.json"
+    long = CheckReport(host="h" * 200, verdict=Verdict.FAIL, source="s" * 200)
+    cluster = ClusterReport(differences=[], nodes=[long, long], silent={"x" * 200: "y" * 200})
+    checked.write_bytes(msgspec.json.encode(cluster))
+    benchmarks = BENCHMARK.parent
+    files = [
+        watch,
+        nodes,
+        checked,
+        benchmarks / "plan_2xh200_202611/gpt2.json",
+        benchmarks / "offload_1xh100_202611/plan_8b.json",
+        benchmarks / "offload_1xh100_202611/train_3b.json",
+        benchmarks / "capture_2xh100_202611/gpt2.jsonl",
+    ]
+    views = []
+    for file in files:
+        target = tmp_path / "page.html"
+        assert guarded(["report", str(file), "-o", str(target)]) == 0
+        unfolded = target.read_bytes().replace(b"<details>", b"<details open>")
+        views += [(unfolded, WINDOWS[window]) for window in ("phone", "wide")]
+    layouts = measure_pages(tmp_path, views)
+    assert [layout["width"] - layout["window"] for layout in layouts] == [0] * len(views)
+    plots = [plot for layout in layouts[:2] for plot in layout["plots"]]
+    assert len(plots) == 2 * 4
+    assert [pair for plot in plots for pair in overlapping(plot["texts"])] == []
 
 
 def overlapping(texts: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from busbw.report.page import page
 from busbw.report.plots import plots
 from busbw.report.rows import ReportInput, alike, rows
 from busbw.stats.compare import compare
-from busbw.ui.html.plot import Axis, ends, size_ticks, ticks
+from busbw.ui.html.axes import Axis, ends, size_ticks, ticks
 
 Make = Callable[..., Result]
 

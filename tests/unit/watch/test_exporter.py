@@ -172,9 +172,9 @@ def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monk
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
-        ("127.0.0.1:9400", "127.0.0.1", 9400),
-        (":9400", "127.0.0.1", 9400),
-        ("9400", "127.0.0.1", 9400),
+        ("127.0.0.1:28729", "127.0.0.1", 28729),
+        (":28729", "127.0.0.1", 28729),
+        ("28729", "127.0.0.1", 28729),
         ("[::1]:80", "::1", 80),
         ("localhost:1", "localhost", 1),
     ],
@@ -183,11 +183,11 @@ def test_addresses_of_loopback_need_no_token(text, host, port):
     assert address(text, "") == (host, port)
 
 
-@pytest.mark.parametrize("text", ["0.0.0.0:9400", "10.1.2.3:9400", "[::]:9400", "gpu-1:9400"])
+@pytest.mark.parametrize("text", ["0.0.0.0:28729", "10.1.2.3:28729", "[::]:28729", "gpu-1:28729"])
 def test_other_addresses_need_a_token(text):
     with pytest.raises(UsageError, match="other hosts could read the counters"):
         address(text, "")
-    assert address(text, "s3cret")[1] == 9400
+    assert address(text, "s3cret")[1] == 28729
 
 
 @pytest.mark.parametrize(

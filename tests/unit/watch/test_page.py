@@ -1,6 +1,9 @@
 """The exporter's page shows the last sample, with sums over all samples."""
 
+from exposition import LOSS
+
 from busbw.core.link_samples import IB, Group, Link, Sample, WatchInterval
+from busbw.watch import exporter
 from busbw.watch.exporter import Page
 
 LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
@@ -26,3 +29,15 @@ def test_sums_samples_and_missed_ones():
         3,
     )
     assert page.shown.links == (LINK,)
+
+
+def test_a_pattern_of_one_interval_is_shown_with_its_time_for_a_while(monkeypatch):
+    page = Page(sample(1.0, 70))
+    page.take(sample(2.0, 75), WatchInterval(host="h1", at="", seconds=1.0, said=[LOSS]))
+    at_s = page.shown.unix_s
+    page.take(sample(3.0, 75), WatchInterval(host="h1", at="", seconds=1.0))
+    assert page.shown.said == []
+    assert list(page.shown.seen.items()) == [((LOSS.link, LOSS.pattern, LOSS.verdict), at_s)]
+    monkeypatch.setattr(exporter, "SEEN_S", 0.0)
+    page.take(sample(4.0, 75), WatchInterval(host="h1", at="", seconds=1.0))
+    assert page.shown.seen == {}

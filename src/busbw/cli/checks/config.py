@@ -48,8 +48,8 @@ def command(format_name: str) -> int:
     _check_system(settings)
     lines = _lines(settings)
     if format_name == "json":
-        found = {"settings": lines, "files": settings.files}
-        answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        document = {"settings": lines, "files": settings.files}
+        answer(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
     else:
         answer(_table(lines, width()) + "\n" + _files(settings))
     for name in _misspelt(os.environ):
@@ -120,5 +120,6 @@ def _misspelt(environment: Iterable[str]) -> list[str]:
     for name in sorted(environment):
         if name.startswith("BUSBW_") and name not in known:
             close = get_close_matches(name, known, n=1, cutoff=CLOSE)
-            notes += [f"note: busbw does not read {name}; did you mean {one}?" for one in close]
+            if close:
+                notes.append(f"note: busbw does not read {name}; did you mean {close[0]}?")
     return notes

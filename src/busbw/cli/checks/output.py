@@ -1,10 +1,11 @@
 """What `busbw check` prints for one machine or several, and its exit code."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
-from busbw.check import rdma_qos_check
+from busbw.check import metrics, rdma_qos_check
 from busbw.check.brief import brief, brief_cluster
 from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
@@ -14,33 +15,56 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import height, width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.measure.record import check_writable, save
 
-FORMATS = ("table", "json", "rdma_qos_check")
+TABLE, JSON, QOS, PROMETHEUS = "table", "json", "rdma_qos_check", "prometheus"
+FORMATS = (TABLE, JSON, QOS, PROMETHEUS)
+
+
+def check_output(file: str, *, other: bool) -> None:
+    """UsageError if --output FILE could not be written, or if the command line asks for `other`
+    output, which goes to stdout.
+    """
+    if file and other:
+        raise UsageError(
+            f"--output {file}: --list and --learn print to stdout",
+            "redirect it: busbw check --learn > node.toml",
+        )
+    if file:
+        check_writable(Path(file), what=f"--output {file}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """How to print. If `fail_on` is WARN, a warning counts as a failure."""
+    """How to print. If `fail_on` is WARN, a warning counts as a failure.
+
+    `file` is the file that has the output instead of stdout; '' for stdout.
+    """
 
     format_name: str
     everything: bool
     brief: bool
     fail_on: Verdict
+    file: str = ""
 
     def print_one(self, report: CheckReport) -> int:
         """Print the report of a machine; returns the exit code."""
         report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
             code, line = brief(report, self.fail_on)
-            answer(line)
+            self._print(line)
             return code
-        if self.format_name == "json":
-            _print_json(report)
-        elif self.format_name == "rdma_qos_check":
-            answer(rdma_qos_check.text(report))
-        else:
-            answer(text(report, width(), everything=self.everything))
+        self._print(self._text_of_one(report))
         return int(exit_code(report.verdict))
+
+    def _text_of_one(self, report: CheckReport) -> str:
+        if self.format_name == JSON:
+            return _json(report)
+        if self.format_name == QOS:
+            return rdma_qos_check.text(report)
+        if self.format_name == PROMETHEUS:
+            return metrics.machine_text(report)
+        return text(report, width(), everything=self.everything)
 
     def print_several(self, cluster: ClusterReport) -> int:
         """Print the reports of several machines, and what differs between them; returns the exit
@@ -50,23 +74,35 @@ class Output:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
             code, line = brief_cluster(cluster, _verdict(cluster), self.fail_on)
-            answer(line)
+            self._print(line)
             return code
-        if self.format_name == "rdma_qos_check":
+        self._print(self._text_of_several(cluster))
+        return int(exit_code(_verdict(cluster)))
+
+    def _text_of_several(self, cluster: ClusterReport) -> str:
+        if self.format_name == QOS:
             raise UsageError(
                 "--format rdma_qos_check is for one machine",
                 "use it without --hosts and with one --from",
             )
-        if self.format_name == "json":
+        if self.format_name == JSON:
             cluster.faults = faults(cluster.nodes)
-            _print_json(cluster)
+            return _json(cluster)
+        if self.format_name == PROMETHEUS:
+            return metrics.cluster_text(cluster)
+        lines = None if self.file else height()
+        return cluster_text(cluster, width(), lines, everything=self.everything)
+
+    def _print(self, printed: str) -> None:
+        """Print the text, or replace the file with it at once; others can read the file."""
+        if self.file:
+            save(printed.encode(), Path(self.file), "name a file that you can write", shared=True)
         else:
-            answer(cluster_text(cluster, width(), height(), everything=self.everything))
-        return int(exit_code(_verdict(cluster)))
+            answer(printed)
 
 
-def _print_json(report: CheckReport | ClusterReport) -> None:
-    answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+def _json(report: CheckReport | ClusterReport) -> str:
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
 def _verdict(cluster: ClusterReport) -> Verdict:

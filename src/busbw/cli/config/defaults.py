@@ -166,5 +166,5 @@ class _Chosen:
 
 def _option(context: click.Context, name: str) -> str:
     """The option of a parameter as a user types it."""
-    parameter = next(one for one in context.command.params if one.name == name)
+    parameter = next(option for option in context.command.params if option.name == name)
     return max(parameter.opts, key=len)

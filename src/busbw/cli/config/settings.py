@@ -49,10 +49,10 @@ def read(named: str, environment: Mapping[str, str]) -> Settings:
     else:
         files = []
         for path in places(environment):
-            found = find(path)
-            settings.files[shown(path)] = found is not None
-            if found:
-                files.append(found)
+            file = find(path)
+            settings.files[shown(path)] = file is not None
+            if file:
+                files.append(file)
     for file in reversed(files):
         _add(settings, _of_file(file), file.name)
     _add(settings, _of_environment(environment), "the environment")

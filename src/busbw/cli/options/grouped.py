@@ -27,13 +27,13 @@ class GroupedCommand(click.Command):
         """Write a section for each group, all with the same width of names; then the subcommands
         of a group.
         """
-        found = [
+        shown = [
             (heading, [(re.sub(_UNDERSCORE, "", names), text) for names, text in records])
             for heading, records in sections(self, ctx)
         ]
-        lengths = [len(names) for _, records in found for names, _ in records]
+        lengths = [len(names) for _, records in shown for names, _ in records]
         widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)
-        for heading, records in found:
+        for heading, records in shown:
             with formatter.section(heading):
                 padded = [(names.ljust(widest), text) for names, text in records]
                 formatter.write_dl(padded, col_max=widest)
@@ -51,8 +51,8 @@ def sections(command: click.Command, context: click.Context) -> list[tuple[str, 
             records.setdefault(parameter.name or "", []).append((names.removesuffix(_RANGE), text))
     if not isinstance(command, GroupedCommand):
         return [(PLAIN, list(chain.from_iterable(records.values())))]
-    found = []
+    grouped = []
     for heading, parameters in command.groups:
         shown = [records.pop(name) for name in parameters if name in records]
-        found.append((heading, list(chain.from_iterable(shown))))
-    return [*found, (OTHERS, list(chain.from_iterable(records.values())))]
+        grouped.append((heading, list(chain.from_iterable(shown))))
+    return [*grouped, (OTHERS, list(chain.from_iterable(records.values())))]

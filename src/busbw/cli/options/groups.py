@@ -47,7 +47,20 @@ RUN: Groups = (
         ),
     ),
     ("Verification", ("check", "soak_s")),
-    ("Output", ("brief", "force", "ideal", "min_busbw", "watch", "memory", "report_timestamps")),
+    (
+        "Output",
+        (
+            "brief",
+            "force",
+            "html_name",
+            "history",
+            "ideal",
+            "min_busbw",
+            "watch",
+            "memory",
+            "report_timestamps",
+        ),
+    ),
     ("Limits", ("limit_s", "launch_limit_s", "timeout")),
     (
         "NCCL's calls, as in nccl-tests",
@@ -74,20 +87,21 @@ TRAIN: Groups = (
     ("What to train", ("sequence", "precision", "bucket_mb")),
     ("A gpt of any size", (*_GPT, "offload", "largest")),
     ("How precisely", ("rounds", "iters", "steps", "warmup")),
-    ("Output", ("format_name", "force")),
+    ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 PLAN: Groups = (
-    ("Most used", ("ranks", "hosts", "compare", "transports", "memory", "json_name")),
+    ("Most used", ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
+    ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
     ("Ranks and hosts", ("hostfile", "ifname")),
     _SLURM,
-    ("What to train", ("batch_size", "sequence", "precision", "bucket_mb")),
+    ("A model of busbw's", ("batch_size", "sequence", "precision", "bucket_mb")),
     ("How precisely", ("target", "check", "rounds", "iters", "steps", "warmup")),
     (
         "A gpt of any size, with --memory",
-        (*_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
+        ("memory", *_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
     ),
-    ("Output", ("format_name", "force")),
+    ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 TUNE: Groups = (
@@ -104,7 +118,7 @@ CHECK: Groups = (
     ("Machines", ("hostfile", "differences", "save")),
     ("Readings", ("load_s", "watch_s", "since")),
     ("What a node should have", ("learn", "force")),
-    ("Output", ("format_name", "brief", "fail_on", "listed")),
+    ("Output", ("format_name", "output", "brief", "fail_on", "listed")),
     ("Limits", ("limit_s",)),
 )
 
@@ -120,7 +134,7 @@ REPLAY: Groups = (
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to replay", ("scale", "choice")),
-    ("Output", ("format_name", "rows", "force")),
+    ("Output", ("format_name", "rows", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 

@@ -88,7 +88,7 @@ ROWS = (
                 "two ports for a minute, ten times a second",
                 "busbw watch -p mlx5_0 -p eth3 --interval 100ms --seconds 60",
             ),
-            ("serve metrics to Prometheus", "busbw watch --listen 127.0.0.1:9400"),
+            ("serve metrics to Prometheus", "busbw watch --listen"),
         ),
     ),
 )

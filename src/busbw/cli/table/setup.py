@@ -80,7 +80,7 @@ ROWS = (
     Row(
         "manifest",
         SET_UP,
-        "Print a job for Kubernetes or Slurm, or what checks and watches their nodes.",
+        "Print a job for Kubernetes or Slurm, or files that check and monitor nodes.",
         (
             (
                 "a Slurm job on two nodes",
@@ -105,6 +105,17 @@ ROWS = (
                 (
                     "only the checks of the network",
                     "busbw manifest daemonset --image registry/busbw --check '--layer NIC'",
+                ),
+            ),
+            "grafana-dashboard": (
+                ("a file to import", "busbw manifest grafana-dashboard > busbw.json"),
+                (
+                    "a file that Grafana loads at its start",
+                    "busbw manifest grafana-dashboard > /var/lib/grafana/dashboards/busbw.json",
+                ),
+                (
+                    "list its queries",
+                    "busbw manifest grafana-dashboard | jq -r '.panels[].targets[]?.expr'",
                 ),
             ),
             "mpijob": (
@@ -135,6 +146,17 @@ ROWS = (
                     "busbw manifest preflight --image registry/busbw --least 'all_reduce -e 1G'",
                 ),
             ),
+            "prometheus-rules": (
+                (
+                    "a file for rule_files of prometheus.yml",
+                    "busbw manifest prometheus-rules > busbw-rules.yml",
+                ),
+                (
+                    "check them",
+                    "busbw manifest prometheus-rules > r.yml && promtool check rules r.yml",
+                ),
+                ("list their expressions", "busbw manifest prometheus-rules | grep expr:"),
+            ),
             "prolog": (
                 ("drain nodes that fail a check", "busbw manifest prolog > busbw-prolog.sh"),
                 (
@@ -155,6 +177,14 @@ ROWS = (
                 (
                     "another command, started once per rank",
                     "busbw manifest slurm --hosts 2 -- all_reduce_perf -b 8 -e 8G",
+                ),
+            ),
+            "systemd": (
+                ("print the units of this host", "busbw manifest systemd"),
+                ("install them", "busbw manifest systemd --into /etc/systemd/system"),
+                (
+                    "serve metrics to other hosts",
+                    "busbw manifest systemd --listen 0.0.0.0:28729 --token-file /etc/busbw/token",
                 ),
             ),
         },

@@ -1,17 +1,20 @@
 """Fills the files of templates/: `@{name}` stands for a value.
 
 A value cannot change the structure of the file: JSON is parsed before it is filled, and words of a
-shell script are quoted. A member of a JSON object, or a line of a script, whose value is None is
-left out. In JSON, lines that begin with // are comments.
+shell script or a systemd unit are quoted. A member of a JSON object, or a line of a script or unit,
+whose value is None is left out. In JSON, lines that begin with // are comments.
 """
 
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+# The backslash comes first: the others add some.
+_ESCAPES_IN_UNIT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "%": "%%", "$": "$$"}
+_SPECIAL_IN_UNIT = re.compile(r"[\s\"'\\;]")
 _PLACEHOLDER = re.compile(r"@\{(\w+)\}")
 
 
@@ -44,7 +47,21 @@ def _fill(part: Any, values: Mapping[str, Any]) -> Any:
 
 def fill_script(name: str, values: Mapping[str, Any]) -> str:
     """The shell script `name` with its values; a list or tuple becomes several words."""
-    quoted = {key: _quote(value) for key, value in values.items() if value is not None}
+    return _fill_lines(name, values, _quote)
+
+
+def fill_unit(name: str, values: Mapping[str, Any]) -> str:
+    """The systemd unit `name` with its values; a list or tuple becomes words of a command."""
+    return _fill_lines(name, values, _quote_in_unit)
+
+
+def plain(name: str) -> str:
+    """The template `name`, which has no values."""
+    return _read(name)
+
+
+def _fill_lines(name: str, values: Mapping[str, Any], quote: Callable[[Any], str]) -> str:
+    quoted = {key: quote(value) for key, value in values.items() if value is not None}
     lines = []
     for line in _read(name).splitlines(keepends=True):
         placeholders = _PLACEHOLDER.findall(line)
@@ -59,6 +76,22 @@ def _quote(value: Any) -> str:
     if isinstance(value, list | tuple):
         return shlex.join(value)
     return shlex.quote(str(value))
+
+
+def _quote_in_unit(value: Any) -> str:
+    """As systemd.service(5) reads the words of a command, or systemd.unit(5) another setting."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(_quote_word_in_unit, value))
+    return str(value).replace("%", "%%")
+
+
+def _quote_word_in_unit(word: str) -> str:
+    if isinstance(word, ShellSyntax):
+        return word
+    escaped = word
+    for character, escape in _ESCAPES_IN_UNIT.items():
+        escaped = escaped.replace(character, escape)
+    return escaped if word and not _SPECIAL_IN_UNIT.search(word) else f'"{escaped}"'
 
 
 def _substitute(text: str, values: Mapping[str, Any]) -> str:

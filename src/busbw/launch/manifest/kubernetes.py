@@ -12,6 +12,7 @@ from typing import Any
 
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Layer
+from busbw.core.link_samples import METRICS_PORT
 from busbw.launch.manifest.filler import ShellSyntax, fill_json, fill_script
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, which a Service's name obeys
@@ -96,7 +97,7 @@ class Node:
     image: str
     namespace: str = ""
     secret: str = "busbw-watch"
-    port: int = 9400
+    port: int = METRICS_PORT
     every_s: int = 300
     runtime_class: str = "nvidia"
     selector: str = "nvidia.com/gpu.present=true"

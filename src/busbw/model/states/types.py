@@ -135,8 +135,8 @@ def text(plan: StatesPlan, command: str, width: int | None = None) -> str:
     """The training, the machine, a line for each way, and what to run: `command` begins the
     line, without the methods; '' leaves it out.
     """
-    table = aligned(_columns(plan), plan.ways, width, DROP_ORDER)
-    return f"{wrapped(_header(plan), width)}\n{table}{_advice(plan, command, width)}"
+    table = aligned(columns(plan), plan.ways, width, DROP_ORDER)
+    return f"{wrapped(header(plan), width)}\n{table}{advice(plan, command, width)}"
 
 
 def code(way: Way, max_norm: float | None) -> str:
@@ -149,7 +149,8 @@ def code(way: Way, max_norm: float | None) -> str:
     return f"optimizer = busbw.accel.offload({arguments})"
 
 
-def _header(plan: StatesPlan) -> str:
+def header(plan: StatesPlan) -> str:
+    """The training and the machine."""
     training, machine = plan.training, plan.machine
     shape = training.shape
     activations = "recomputed" if training.recompute else "kept"
@@ -170,7 +171,9 @@ def _header(plan: StatesPlan) -> str:
     )
 
 
-def _columns(plan: StatesPlan) -> list[Column]:
+def columns(plan: StatesPlan) -> list[Column]:
+    """The columns, whose values take a way."""
+
     def size(title: str, name: str) -> Column:
         return Column(title=title, value=lambda way: f"{getattr(way.memory, name) / GB:.1f}")
 
@@ -194,13 +197,14 @@ def _columns(plan: StatesPlan) -> list[Column]:
     ]
 
 
-def _advice(plan: StatesPlan, command: str, width: int | None) -> str:
+def advice(plan: StatesPlan, command: str, width: int | None = None) -> str:
+    """The recommended way and what to run, or what to do if nothing fits."""
     chosen = plan.recommended()
     if chosen is None:
         remedy = "take a smaller model or batch, more ranks, or a machine with more memory"
         return wrapped(f"\nnothing fits: {remedy}\n", width)
     rate = 100 * plan.compute_s / chosen.step_s
-    advice = (
+    sentence = (
         f"\nrecommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step,"
         f" {rate:.1f} % of the speed of compute alone\n"
     )
@@ -208,4 +212,4 @@ def _advice(plan: StatesPlan, command: str, width: int | None) -> str:
     if not line:
         line = "torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed"
     measure = f"  {command} --compare compute,{chosen.method}\n" if command else ""
-    return f"{wrapped(advice, width)}  {line}\n{measure}"
+    return f"{wrapped(sentence, width)}  {line}\n{measure}"

@@ -67,20 +67,36 @@ def header(result: ReplayResult, width: int | None = None) -> str:
 
 def render_all(result: ReplayResult, width: int | None = None, row_limit: int = ROWS) -> str:
     """The whole text, with the `row_limit` longest rows."""
-    replay = result.replay
-    total_s = sum(row.total_s or 0.0 for row in replay.rows)
+    rows = longest_first(result.replay)
+    hidden = rows[row_limit:]
+    table = aligned(shown_columns(result.replay), rows[:row_limit], width, DROP_ORDER)
+    table += more(hidden, sum(row.total_s or 0.0 for row in hidden), _total_s(result.replay))
+    return header(result, width) + table + wrapped("\n" + totals(result), width)
+
+
+def longest_first(replay: Replay) -> list[Replayed]:
+    """The rows that were replayed, without the receives, which run with their sends."""
     rows = [row for row in replay.rows if row.row.function != RECV]
-    rows.sort(key=lambda row: row.total_s or 0.0, reverse=True)
+    return sorted(rows, key=lambda row: row.total_s or 0.0, reverse=True)
+
+
+def shown_columns(replay: Replay) -> list[Column]:
+    """The columns that have a value in any row."""
+    rows = longest_first(replay)
 
     def has_values(column: Column) -> bool:
         return any(column.text(row) != "-" for row in rows)
 
-    columns = list(filter(has_values, _columns(replay, total_s)))
-    hidden = rows[row_limit:]
-    table = aligned(columns, rows[:row_limit], width, DROP_ORDER)
-    table += more(hidden, sum(row.total_s or 0.0 for row in hidden), total_s)
-    totals = "".join(f"{line}\n" for line in _totals(result, total_s))
-    return header(result, width) + table + wrapped("\n" + totals, width)
+    return list(filter(has_values, _columns(replay, _total_s(replay))))
+
+
+def totals(result: ReplayResult) -> str:
+    """The lines below the table."""
+    return "".join(f"{line}\n" for line in _totals(result, _total_s(result.replay)))
+
+
+def _total_s(replay: Replay) -> float:
+    return sum(row.total_s or 0.0 for row in replay.rows)
 
 
 def more(rows: Sequence[object], amount: float, total: float) -> str:

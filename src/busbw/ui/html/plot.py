@@ -1,86 +1,20 @@
-"""Plots over the message size as SVG, and their axes: the pixel of a value, and the ticks.
+"""Plots as SVG: curves over the message size or over time, with bounds and marks.
 
 Colors, strokes and fonts are in style.css.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from busbw.core.sizes import format_size
+from busbw.ui.html.axes import SIZES, Axis, Scale, ends, linear_ticks, ticks
 from busbw.ui.html.element import add, tag
 
-MIN_RATIO = 5.0  # of an axis' ends, so that a run of one size gets two ticks
-TICK_FACTORS = ((1, 2, 5), (1, 3), (1,))  # of a power of ten
-SIZE_STEPS = (1, 2, 3, 5, 10, 20)  # powers of two from one tick to the next
-SIZE_LABEL_WIDTH = 62  # pixels
+X_LABEL_WIDTH = 62  # pixels
 GUIDE_LABEL_WIDTH = 128  # pixels
 CAP_HALF_WIDTH = 3.0  # half the width of an interval's ends
 MAX_TICKS = 8
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 28, 44  # margins
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """Values `low` to `high` over pixels `start` to `end`; both above 0 on a logarithmic axis."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    linear: bool = False
-
-    def at(self, value: float) -> float:
-        """The pixel of a value."""
-        low, high = self.low, self.high
-        if not self.linear:
-            value, low, high = math.log(value), math.log(low), math.log(high)
-        return self.start + (value - low) / (high - low) * (self.end - self.start)
-
-
-def linear_ticks(low: float, high: float, limit: int) -> list[float]:
-    """At most `limit` multiples of 1, 2 or 5 times a power of ten from `low` to `high`."""
-    power = 10.0 ** math.floor(math.log10((high - low) / limit))
-    steps = (power, 2 * power, 5 * power, 10 * power, 20 * power)
-    step = next(step for step in steps if (high - low) / step < limit)
-    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def ends(values: Iterable[float], below: float, above: float) -> tuple[float, float]:
-    """Lowest and highest value of a logarithmic axis that holds `values`, each above 0.
-
-    `below` and `above` are the shares of its length that stay free at the ends.
-    """
-    values = list(values)
-    low, high = min(values, default=1.0), max(values, default=1.0)
-    if high < low * MIN_RATIO:
-        center = math.sqrt(low * high)
-        low, high = center / math.sqrt(MIN_RATIO), center * math.sqrt(MIN_RATIO)
-    ratio = high / low
-    return low / ratio**below, high * ratio**above
-
-
-def ticks(low: float, high: float, limit: int) -> list[float]:
-    """At most `limit` ticks of a logarithmic axis from `low` to `high`.
-
-    These are the powers of ten, with values between them if there is room; powers are left out if
-    there are more than `limit`.
-    """
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in TICK_FACTORS:
-        values = [factor * 10.0**power for power in powers for factor in factors]
-        values = [value for value in values if low <= value <= high]
-        if len(values) <= limit:
-            return values
-    return values[:: -(-len(values) // limit)]
-
-
-def size_ticks(low: float, high: float, limit: int) -> list[int]:
-    """At most `limit` powers of two from `low` to `high` (bytes), with equal steps between them."""
-    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    step = next((step for step in SIZE_STEPS if (last - first) // step < limit), SIZE_STEPS[-1])
-    return [1 << power for power in range(max(first, 0), last + 1, step)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +50,19 @@ class Guide:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """An event at a value of the x axis: a triangle below the plot, with a note."""
+
+    x: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
-    """What a plot shows. Its ids begin with `name`; `description` is for screen readers."""
+    """What a plot shows. Its ids begin with `name`; `description` is for screen readers.
+
+    With `zero` a linear y axis begins at 0, and ends at 1 if every value is 0.
+    """
 
     name: str
     title: str
@@ -127,6 +72,9 @@ class Plot:
     guides: list[Guide]
     y_text: Callable[[float], str]
     linear: bool = False  # the y axis
+    zero: bool = False
+    x: Scale = SIZES
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +105,7 @@ def draw(plot: Plot, form: Format) -> Element:
         aria_labelledby=f"{title_id} {description_id}",
     )
     add(svg, *_grid(plot, form, x, y), *_guides(plot, x, y))
+    add(svg, *(_mark(mark, x, y, notes=form.notes) for mark in plot.marks))
     return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
 
 
@@ -164,12 +113,22 @@ def _axes(plot: Plot, form: Format) -> tuple[Axis, Axis]:
     points = [point for curve in plot.curves for point in curve.points]
     heights = [value for point in points for value in (point.y, point.low, point.high) if value]
     heights += [guide.y for guide in plot.guides]
-    x = Axis(*ends((point.x for point in points), 0.02, 0.02), LEFT, form.width - RIGHT)
-    if plot.linear:
-        low, high = min(heights), max(heights)
-        free = 0.08 * max(high - low, 0.02)
-        return x, Axis(low - free, high + free, form.height - BOTTOM, TOP, linear=True)
-    return x, Axis(*ends(heights, 0.04, 0.08), form.height - BOTTOM, TOP)
+    x = _x_axis(plot, form, [point.x for point in points])
+    bottom = form.height - BOTTOM
+    if not plot.linear:
+        return x, Axis(*ends(heights, 0.04, 0.08), bottom, TOP)
+    low, high = min(heights), max(heights)
+    if plot.zero:
+        return x, Axis(0.0, 1.08 * high or 1.0, bottom, TOP, linear=True)
+    free = 0.08 * max(high - low, 0.02)
+    return x, Axis(low - free, high + free, bottom, TOP, linear=True)
+
+
+def _x_axis(plot: Plot, form: Format, values: Sequence[float]) -> Axis:
+    if plot.x.ends:
+        low, high = plot.x.ends
+        return Axis(low, max(high, low + 1.0), LEFT, form.width - RIGHT, linear=True)
+    return Axis(*ends(values, 0.02, 0.02), LEFT, form.width - RIGHT)
 
 
 def _number(value: float) -> str:
@@ -189,12 +148,12 @@ def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
     for value in y_ticks(y.low, y.high, MAX_TICKS):
         yield _line(x.start, y.at(value), x.end, y.at(value), "grid")
         yield _text(x.start - 8, y.at(value) + 4, plot.y_text(value), "tick y")
-    for size in size_ticks(x.low, x.high, int((x.end - x.start) / SIZE_LABEL_WIDTH)):
-        yield _line(x.at(size), y.start, x.at(size), y.end, "grid")
-        yield _text(x.at(size), y.start + 18, format_size(size), "tick x")
+    for at, label in plot.x.ticks(x.low, x.high, int((x.end - x.start) / X_LABEL_WIDTH)):
+        yield _line(x.at(at), y.start, x.at(at), y.end, "grid")
+        yield _text(x.at(at), y.start + 18, label, "tick x")
     yield _line(x.start, y.start, x.end, y.start, "axis")
     yield _text(0, 14, plot.unit, "unit")
-    yield _text((x.start + x.end) / 2, form.height - 6, "message size", "unit x")
+    yield _text((x.start + x.end) / 2, form.height - 6, plot.x.title, "unit x")
 
 
 def _guides(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
@@ -207,6 +166,19 @@ def _guides(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
             label = _text(left, top - 6, guide.label, "words")
         line = _line(x.start, top, x.end, top, "bound")
         yield tag("g", line, label, class_=_colored("rule", guide.color))
+
+
+def _mark(mark: Mark, x: Axis, y: Axis, *, notes: bool) -> Element:
+    """A thin line over the height of the plot, and a triangle on its axis."""
+    title = tag("title", mark.note) if notes else None
+    left = _number(x.at(mark.x))
+    return tag(
+        "g",
+        title,
+        tag("path", class_="moment", d=f"M{left} {_number(y.start)}V{_number(y.end)}"),
+        tag("path", class_="event", d=f"M{left} {_number(y.start - 1)}l4.5 8h-9z"),
+        class_="mark",
+    )
 
 
 def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
@@ -252,6 +224,8 @@ def swatch(color: int | None, kind: str) -> Element:
 def _swatch_group(color: int | None, kind: str) -> Element:
     if kind == "bound":
         return tag("g", _line(0, 6, 30, 6, "bound"), class_="rule")
+    if kind == "mark":
+        return tag("g", tag("path", class_="event", d="M15 1l4.5 9h-9z"), class_="mark")
     if kind == "interval":
         path = tag("path", class_="interval", d=_interval(15, 11, 1))
         return tag("g", path, class_=_colored("curve", color))

@@ -1,0 +1,167 @@
+"""`busbw manifest` for monitoring: systemd units, Prometheus' alert rules, Grafana's dashboard."""
+
+import contextlib
+import os
+import shlex
+import stat
+import sys
+from pathlib import Path
+
+import click
+
+from busbw.cli.manifest_words import parse_check
+from busbw.cli.streams import answer, talk
+from busbw.launch.manifest import filler, systemd
+from busbw.launch.manifest.systemd import Service
+from busbw.measure.record import check_writable, save
+from busbw.watch.exporter import DEFAULT_ADDRESS, address
+
+_LINE_BYTES = 4096
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.command(
+    "prometheus-rules", context_settings=_SETTINGS, short_help="Alert rules for Prometheus."
+)
+def rules_command() -> int:
+    """Print alert rules for what `busbw check` and `busbw watch` export: `busbw manifest
+    prometheus-rules > /etc/prometheus/busbw-rules.yml`.
+    """
+    answer(filler.plain("prometheus-rules.yml"))
+    return 0
+
+
+@click.command(
+    "grafana-dashboard",
+    context_settings=_SETTINGS,
+    short_help="A dashboard of all hosts for Grafana.",
+)
+def dashboard_command() -> int:
+    """Print a dashboard to import into Grafana: `busbw manifest grafana-dashboard > busbw.json`."""
+    answer(filler.plain("grafana-dashboard.json"))
+    return 0
+
+
+@click.command(
+    "systemd",
+    context_settings=_SETTINGS,
+    short_help="systemd units that watch and check this host.",
+)
+@click.option(
+    "--into",
+    metavar="DIRECTORY",
+    default="",
+    help="write the units into this directory: /etc/systemd/system  [default: print them]",
+)
+@click.option("--force", is_flag=True, help="with --into: replace units that exist")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    help="address of the metrics of busbw watch",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    default="",
+    help="file with the token that scrapers must send; required beyond loopback",
+)
+@click.option(
+    "--textfile-directory",
+    "directory",
+    metavar="DIRECTORY",
+    default="/var/lib/prometheus/node-exporter",
+    show_default=True,
+    help="directory of node_exporter's textfile collector",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.IntRange(60, 86400),
+    default=300,
+    show_default=True,
+    help="seconds between two checks",
+)
+@click.option(
+    "--check", default=shlex.join(systemd.CHECK), show_default=True, help="options of busbw check"
+)
+@click.option(
+    "--program", metavar="FILE", default="", help="busbw on the host  [default: this busbw]"
+)
+def systemd_command(
+    into: str,
+    force: bool,
+    listen: str,
+    token_file: str,
+    directory: str,
+    every_s: int,
+    check: str,
+    program: str,
+) -> int:
+    """Print systemd units: busbw-watch.service serves counters to Prometheus, and
+    busbw-check.timer writes the verdicts of `busbw check` for node_exporter.
+
+    `sudo busbw manifest systemd --into /etc/systemd/system`
+    """
+    address(listen, token_file)
+    service = Service(
+        program=program or _this_program(),
+        listen=listen,
+        token_file=token_file,
+        directory=directory,
+        every_s=every_s,
+        check=parse_check(check),
+    )
+    texts = systemd.units(service)
+    if into:
+        _write(texts, Path(into), force=force)
+    else:
+        answer("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
+    _warn_if_private(Path(service.program))
+    return 0
+
+
+def _this_program() -> str:
+    """The path of this busbw: of what was started, or beside the Python that runs it."""
+    started = Path(sys.argv[0]).absolute()
+    if started.suffix != ".py" and started.is_file() and os.access(started, os.X_OK):
+        return str(started)
+    return str(Path(sys.executable).absolute().with_name("busbw"))
+
+
+def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
+    """Write the units; UsageError before any is written if one exists or could not be written."""
+    for name in texts:
+        check_writable(folder / name, overwrite=force, what=f"--into {folder}/{name}")
+    for name, text in texts.items():
+        save(text.encode(), folder / name, "make room in the directory", shared=True)
+        talk(f"wrote {folder / name}")
+    talk("next: systemctl daemon-reload")
+    talk("next: systemctl enable --now busbw-watch.service busbw-check.timer")
+
+
+def _warn_if_private(program: Path) -> None:
+    """Say so if the user of busbw-watch.service could not start the program, or the Python in its
+    first line.
+    """
+    for path in (program, _interpreter(program)):
+        for folder in path.resolve().parents:
+            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
+                talk(
+                    f"note: {path}: busbw-watch.service runs as a user that cannot enter {folder};"
+                    " install busbw and its Python elsewhere, and give --program"
+                )
+                return
+
+
+def _interpreter(program: Path) -> Path:
+    """The program in the first line of a script; the program itself if it is none."""
+    with contextlib.suppress(OSError), program.open("rb") as file:
+        first = file.readline(_LINE_BYTES).split()
+        if first and first[0].startswith(b"#!/"):
+            return Path(os.fsdecode(first[0][2:]))
+    return program
+
+
+COMMANDS = (rules_command, dashboard_command, systemd_command)

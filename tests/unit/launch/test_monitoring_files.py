@@ -1,0 +1,125 @@
+"""Files to install for monitoring: systemd units, and alert rules that are played through."""
+
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from promtool import promtool
+
+from busbw.cli.check import command as check_command
+from busbw.cli.main import guarded
+from busbw.cli.watch import command as watch_command
+from busbw.core.errors import UsageError
+from busbw.launch.manifest import filler, systemd
+from busbw.launch.manifest.systemd import Service
+
+RECORDED = Path(__file__).parents[2] / "recorded" / "prometheus"
+SERVICE = Service(
+    program="/opt/busbw/bin/busbw",
+    listen="127.0.0.1:28729",
+    token_file="",
+    directory="/var/lib/node_exporter",
+    every_s=300,
+)
+
+
+def setting(unit: str, name: str) -> str | None:
+    """The value of a setting that a unit has once."""
+    lines = [line.partition("=")[2] for line in unit.splitlines() if line.startswith(f"{name}=")]
+    assert len(lines) <= 1
+    return lines[0] if lines else None
+
+
+def test_commands_of_the_units_parse():
+    units = systemd.units(SERVICE)
+    program, name, *words = shlex.split(setting(units["busbw-watch.service"], "ExecStart"))
+    assert (program, name) == (SERVICE.program, "watch")
+    assert watch_command.make_context("watch", words).params["listen"] == SERVICE.listen
+    program, name, *words = shlex.split(setting(units["busbw-check.service"], "ExecStart"))
+    options = check_command.make_context("check", words).params
+    assert (program, name, options["format_name"]) == (SERVICE.program, "check", "prometheus")
+    assert options["output"] == f"{SERVICE.directory}/busbw.prom"
+    assert "CPU and memory" in options["layer"] and "limits" not in options["layer"]
+    assert setting(units["busbw-check.timer"], "OnUnitActiveSec") == "300"
+
+
+def test_the_token_is_a_credential_of_the_service():
+    """Its user cannot read the file of root, and the unit names no token."""
+    service = Service("/busbw", "0.0.0.0:28729", "/etc/busbw/token", "/d", 300)
+    unit = systemd.units(service)["busbw-watch.service"]
+    assert setting(unit, "LoadCredential") == "token:/etc/busbw/token"
+    assert setting(unit, "ExecStart").endswith("--token-file ${CREDENTIALS_DIRECTORY}/token")
+    assert setting(systemd.units(SERVICE)["busbw-watch.service"], "LoadCredential") is None
+
+
+def test_words_of_a_command_stay_words():
+    words = ["a b", "100%", "$HOME", 'say "no"', "back\\slash", "", "x;y"]
+    check = setting(
+        systemd.units(Service("/busbw", "1", "", "/d", 300, words))["busbw-check.service"],
+        "ExecStart",
+    )
+    assert " ".join(check.split(" --format")[0].split(" ")[2:]) == (
+        r'''"a b" 100%% $$HOME "say \"no\"" "back\\slash" "" "x;y"'''
+    )
+
+
+@pytest.mark.parametrize("path", ["busbw", "/a b", "/a\nExecStart=/bin/sh", "/50%", "/$HOME", ""])
+def test_paths_with_a_meaning_in_units_are_refused(path):
+    with pytest.raises(UsageError, match="not an absolute path that a unit can name"):
+        systemd.units(Service(path, "1", "", "/d", 300))
+
+
+def test_systemd_accepts_the_units(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze: make test-tools")
+    busbw = shutil.which("true")
+    words = ["manifest", "systemd", "--into", str(tmp_path), "--program", busbw]
+    assert guarded([*words, "--listen", "0.0.0.0:28729", "--token-file", "/etc/busbw/token"]) == 0
+    units = sorted(map(str, tmp_path.iterdir()))
+    result = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *units],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stderr, len(units)) == (0, "", 3)
+
+
+def test_units_that_exist_are_kept(tmp_path, capsys):
+    (tmp_path / "busbw-check.timer").write_text("[Timer]\n")
+    words = ["manifest", "systemd", "--into", str(tmp_path), "--program", "/opt/busbw/bin/busbw"]
+    assert guarded(words) == 2
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["[Timer]\n"]
+    assert guarded([*words, "--force"]) == 0
+    assert "systemctl enable --now" in capsys.readouterr().err
+
+
+def test_a_program_or_python_that_the_service_could_not_start_is_named(capsys):
+    with tempfile.TemporaryDirectory() as name:  # those of pytest are private
+        folder, private = Path(name), Path(name) / "home"
+        folder.chmod(0o755)
+        private.mkdir(mode=0o700)
+        (private / "python").touch()
+        (folder / "busbw").write_text(f"#!{private}/python\n")
+        for program in (private / "busbw", folder / "busbw", Path("/bin/true")):
+            assert guarded(["manifest", "systemd", "--program", str(program)]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert f"{private}/busbw: busbw-watch.service runs as a user that cannot enter" in first
+    assert f"{private}/python: busbw-watch.service runs as a user that cannot enter" in second
+
+
+@pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check", "--layr GPU"]])
+def test_units_that_could_not_start_are_refused(words, capsys):
+    assert guarded(["manifest", "systemd", *words]) == 2
+    assert words[0] in capsys.readouterr().err
+
+
+def test_rules_fire_on_the_series_that_they_are_for(tmp_path):
+    (tmp_path / "busbw-rules.yml").write_text(filler.plain("prometheus-rules.yml"))
+    shutil.copy(RECORDED / "rules_test.yml", tmp_path)
+    lines = promtool("test", "rules", "rules_test.yml", folder=tmp_path)
+    assert "SUCCESS" in "".join(lines), "\n".join(lines)

@@ -1,0 +1,51 @@
+"""Files of a watch and of several nodes, for reports."""
+
+from pathlib import Path
+
+import msgspec
+from healthy import healthy
+
+from busbw.check.snapshot import snapshot
+from busbw.core.finding import Verdict
+from busbw.core.link_samples import ETHERNET, ROCE, Flow, LinkFinding, WatchInterval
+
+
+def watched_lines(count: int = 60) -> bytes:
+    """A minute of two ports, of which one loses packets at second 30 and is gone at second 40."""
+    lines = []
+    for second in range(count):
+        lost = 5.0 if second == 30 else 0.0
+        said = []
+        if lost:
+            said = [LinkFinding("mlx5_0", "loss", Verdict.WARN, "packets are lost", "5/s <b>")]
+        port = Flow(name="mlx5_0", kind=ROCE, rate=50e9, tx=second * 1e9, rx=1e9, lost=lost)
+        port = msgspec.structs.replace(port, counters={"packet_seq_err": lost})
+        if second == 40:
+            port = Flow(name="mlx5_0", kind=ROCE, state="gone")
+        idle = Flow(name="eth9", kind=ETHERNET, tx=0.0, rx=0.0)
+        lines.append(
+            WatchInterval(
+                host="h1",
+                at=f"2026-11-27T09:40:{second:02}.000+00:00",
+                seconds=1.0,
+                links=[port, idle],
+                said=said,
+                cpu=0.5,
+            )
+        )
+    return b"\n".join(map(msgspec.json.encode, lines)) + b"\n"
+
+
+def node_snapshots(folder: Path, count: int = 12) -> Path:
+    """Snapshots of nodes of which the seventh has another kernel and the ninth a small MTU."""
+    for number in range(1, count + 1):
+        tree = healthy()
+        name = f"gpu{number:03}"
+        tree.file("/proc/sys/kernel/hostname", name)
+        tree.file("/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {name}")
+        if number == 7:
+            tree.file("/proc/sys/kernel/osrelease", "6.8.0-<i>")
+        if number == 9:
+            tree.file("/sys/class/net/eth0/mtu", "1500")
+        (folder / f"{name}.jsonl").write_text(snapshot(tree.source()))
+    return folder

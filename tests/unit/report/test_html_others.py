@@ -1,0 +1,142 @@
+"""The sections of files that are not sweeps: plots, tables and folded nodes instead of text."""
+
+import re
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import html5lib
+import pytest
+from nodes_and_watches import node_snapshots, watched_lines
+
+from busbw.cli.main import guarded
+
+TESTS = Path(__file__).parents[2]
+BENCHMARKS = TESTS.parent / "benchmarks"
+FILES = {
+    "plan": BENCHMARKS / "plan_2xh200_202611/gpt2.json",
+    "contradicted plan": BENCHMARKS / "plan_2cpu_202611/mlp-small.json",
+    "memory plan": BENCHMARKS / "offload_1xh100_202611/plan_8b.json",
+    "training": BENCHMARKS / "train_2xh200_202611/25g_gpt2.json",
+    "states": BENCHMARKS / "offload_1xh100_202611/train_3b.json",
+    "pattern": TESTS / "recorded/pattern/training_2x8.jsonl",
+}
+
+
+def parsed(text: bytes) -> Element:
+    root: Element = html5lib.HTMLParser(strict=True).parse(text)
+    return root
+
+
+def words(element: Element) -> str:
+    """The texts of an element and of those in it, a space between them."""
+    return " ".join(" ".join(element.itertext()).split())
+
+
+def named(root: Element, tag: str, kind: str = "") -> list[Element]:
+    return [
+        element
+        for element in root.iter()
+        if isinstance(element.tag, str)
+        and element.tag.rpartition("}")[2] == tag
+        and (not kind or kind in (element.get("class") or "").split())
+    ]
+
+
+def report(tmp_path: Path, *files: Path) -> tuple[int, Element]:
+    """The exit code of `busbw report`, and the page."""
+    target = tmp_path / "page.html"
+    code = guarded(["report", *map(str, files), "-o", str(target)])
+    return code, parsed(target.read_bytes())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_bars_and_a_table_without_text_output(tmp_path: Path, name: str) -> None:
+    code, root = report(tmp_path, FILES[name])
+    assert code == 0
+    assert named(root, "pre") == []
+    assert len(named(root, "table")) == 1
+    bars = [part for bar in named(root, "svg", "bar") for part in named(bar, "rect")]
+    assert bars
+    assert all(re.fullmatch(r"[\d.]+%", bar.get("width", "")) for bar in bars)
+    lines = [words(line) for line in named(root, "ul", "bars")[0]]
+    assert len(lines) >= 3 or name in ("pattern", "training")
+
+
+def test_a_watch_is_plotted_with_its_errors(tmp_path: Path) -> None:
+    file = tmp_path / "watch.jsonl"
+    file.write_bytes(watched_lines())
+    code, root = report(tmp_path, file)
+    titles = [words(title) for title in named(root, "h4")]
+    assert (code, titles) == (0, ["RoCE: sent", "RoCE: received", "RoCE: lost", "CPUs busy"])
+    plot = named(root, "svg", "wide")[0]
+    curves = [element for element in plot.iter() if "curve" in (element.get("class") or "")]
+    assert len(curves) == 2  # before and after the port was gone
+    notes = [words(mark) for mark in plot.iter() if mark.get("class") == "mark"]
+    assert notes == ["09:40:30 mlx5_0: loss, 5/s <b>"]
+    text = words(root)
+    assert "60 intervals on h1, from 2026-11-27 09:40:00 to 09:40:59 UTC, none missed" in text
+    assert "Not drawn, as they carried nothing: eth9." in text
+    findings, counters, _ = (named(table, "tr") for table in named(root, "table"))
+    assert "packets are lost" in words(findings[1])
+    assert words(counters[1]).startswith("mlx5_0 packet_seq_err loss 5 5 09:40:30")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        watched_lines(2)[:-40],
+        watched_lines(2).replace(b"2026-11-27T09:40:01.000+00:00", b"yesterday"),
+    ],
+)
+def test_half_a_watch_is_named_and_left_out(
+    tmp_path: Path, broken: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "half.jsonl").write_bytes(broken)
+    (tmp_path / "whole.jsonl").write_bytes(watched_lines(2))
+    code, root = report(tmp_path, tmp_path)
+    assert code == 1
+    assert "half.jsonl: busbw.watch/1: " in capsys.readouterr().err
+    assert [words(title) for title in named(root, "h2")] == [
+        f"Link counters: {tmp_path}/whole.jsonl"
+    ]
+
+
+@pytest.fixture(scope="module")
+def many_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Snapshots of twelve nodes, of which one has another kernel and one a small MTU."""
+    return node_snapshots(tmp_path_factory.mktemp("nodes"))
+
+
+def test_many_nodes_are_compared_and_folded(tmp_path: Path, many_nodes: Path) -> None:
+    code, root = report(tmp_path, many_nodes)
+    assert code == 0
+    assert words(named(root, "h1")[0]) == "Check of 12 nodes"
+    alike = [words(line) for line in named(named(root, "table")[0], "tr")]
+    assert alike[1:] == [
+        "gpu[001-006,008,010-012] 10 10 warn as usual",
+        "gpu007 1 1 warn kernel: 6.8.0-<i>",
+        "gpu009 1 1 warn MTU of RDMA ports: 9000 (7), 1500 (mlx5_0)",
+    ]
+    cards = [words(card) for card in named(named(root, "ul", "findings")[0], "li")]
+    assert cards[0].startswith("warn /etc/hosts gives HOST the address 127.0.1.1 BW202")
+    assert "on all nodes" in cards[0]
+    assert "MTU 1500" in cards[1] and "on gpu009" in cards[1]
+    folded = named(named(root, "div", "folded")[0], "details")
+    assert len(folded) == 12
+    assert words(named(folded[0], "summary")[0]).startswith("gpu009 warn")
+    assert all(node.get("open") is None for node in folded)
+
+
+def test_check_results_are_compared_without_facts(
+    tmp_path: Path, many_nodes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for name in ("gpu007", "gpu009"):
+        guarded(["check", "--from", str(many_nodes / f"{name}.jsonl"), "--format", "json"])
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(capsys.readouterr().out)
+    _, root = report(tmp_path, *files)
+    assert [words(line) for line in named(named(root, "table")[0], "tr")][1:] == [
+        "gpu[007,009] 2 2 warn as usual"
+    ]
+    assert len(named(named(root, "div", "folded")[0], "details")) == 2
