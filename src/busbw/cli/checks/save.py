@@ -31,9 +31,8 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     """Read everything that the checks read on this machine, and write it to a file or stdout.
 
     Returns the recorded machine, which the checks then judge. UsageError if the file exists and
-    `force` is not given, or if an option of the command line excludes --save.
+    `force` is not given.
     """
-    _refuse_contradictions()
     if file != STDOUT:
         check_writable(Path(file), overwrite=force, what=f"--save {file}")
     text, unread = within(_take, Live(), limit_s=limit_s)
@@ -49,7 +48,8 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     return parse_archive(data, file)
 
 
-def _refuse_contradictions() -> None:
+def refuse_others() -> None:
+    """UsageError for an option of the command line that excludes --save."""
     options = {
         parameter.name: max(parameter.opts, key=len)
         for parameter in click.get_current_context().command.params
