@@ -21,6 +21,7 @@ CONTENTS = {
         "Project": [
             "CHANGELOG",
             "CONTRIBUTING",
+            "docs/style",
             "SECURITY",
             "docs/decisions/README",
             "native/README",

@@ -1,10 +1,12 @@
 """`busbw plan` with real ranks on CPUs."""
 
 import json
+import sys
 
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.pattern import capture
 
 HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
@@ -83,9 +85,76 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
     assert capsys.readouterr().out == done.out
 
 
+TRAINING = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+parts = [torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)]
+model = DistributedDataParallel(torch.nn.Sequential(*parts), bucket_cap_mb=0.5)
+for step in range(1000):
+    model(torch.randn(8, 256)).square().mean().backward()
+    model.zero_grad()
+    print("training, step", step)
+"""
+
+
+def test_a_training_of_the_user_is_recorded_and_planned_for(run, tmp_path, capsys):
+    """Two Gloo ranks, ended after 8 steps; the folder of the capture gives the same plan again."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    done = run(
+        "busbw",
+        "plan",
+        *("--compare", "bf16", "--rounds", "1", "--iters", "1", "--target", "0.01%"),
+        *("--capture-steps", "8", "-o", "run1", "--json", "p.json", "--"),
+        *(sys.executable, *torchrun),
+        limit_s=HANG_S,
+        COLUMNS="80",
+    )
+    assert done.code == 0, done.err
+    assert "busbw: 8 steps are recorded; the training ends here" in done.err
+    assert "training, step 7" in done.err
+    assert "training, step 8" not in done.err
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "DistributedDataParallel on 2 ranks, 2 buckets, 1.1 MB of gradients" in done.out
+    assert "(as DDP timed it)" in done.out
+    assert "\nnothing lossy is needed: none" in done.out
+    assert "\ncompared: with the exchanges measured here, a step by none takes " in done.out
+    result = json.loads((tmp_path / "p.json").read_text())
+    recorded = result["recorded"]
+    assert [bucket["shapes"] for bucket in recorded["buckets"]] == [
+        [[256], [256, 512]],
+        [[512], [512, 256]],
+    ]
+    assert recorded["buckets"][0]["ready_s"] < recorded["buckets"][1]["ready_s"]
+    assert 0 <= recorded["waited_s"] < recorded["step_s"]
+    exchanges = result["plan"]["exchanges"]
+    assert [exchange["method"] for exchange in exchanges] == ["none", "none", "bf16"]
+    assert guarded(["show", str(tmp_path / "p.json")]) == 0
+    assert capsys.readouterr().out == done.out
+    assert capture.read(str(tmp_path / "run1")).header.training.shapes == [
+        bucket["shapes"] for bucket in recorded["buckets"]
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ((), "error: a plan is for one of: a model, --pattern FILE, or -- COMMAND"),
+        (
+            ("vgg16", "--", "true"),
+            "error: a plan is for one of: a model, --pattern FILE, or -- COMMAND",
+        ),
+        (("--pattern", "none.jsonl"), "error: none.jsonl: No such file or directory"),
+        (
+            ("--batch-size", "2", "--", "true"),
+            "error: --batch-size is for busbw's own models, not for a training of yours",
+        ),
+        (("--try", "udp", "--", "true"), "error: 'udp' in 'udp' is not a transport"),
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--try", "udp"), "error: 'udp' in 'udp' is not a transport"),
         (("mlp", "--compare", "zip"), "error: 'zip' of 'zip' is not a method"),

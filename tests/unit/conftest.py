@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent / "check"))  # cases*.py
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 sys.path.append(str(Path(__file__).parent))  # results.py, nodes_and_watches.py
 
-from results import make, make_cell, planned, planned_in_rounds, trained
+from results import make, make_cell, planned, planned_for_record, planned_in_rounds, trained
 
-__all__ = ["make", "make_cell", "planned", "planned_in_rounds", "trained"]
+__all__ = ["make", "make_cell", "planned", "planned_for_record", "planned_in_rounds", "trained"]
 
 settings.register_profile(
     "busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]

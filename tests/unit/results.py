@@ -22,6 +22,7 @@ from busbw.train.plan_types import (
     Plan,
     PlanRun,
 )
+from busbw.train.recorded_step import RecordedBucket, RecordedStep
 from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
@@ -212,3 +213,36 @@ def planned_in_rounds() -> PlanResult:
     ]
     hosts = [Host(f"node{rank}", "one-boot", cpus=1) for rank in range(2)]
     return PlanResult(training=training, plan=plan, topology=Topology(hosts), **_facts(devices))
+
+
+@pytest.fixture
+def planned_for_record(planned_in_rounds: PlanResult) -> PlanResult:
+    """A plan for a recorded training of two CPU ranks."""
+    buckets = [
+        RecordedBucket(4_100_000, "float", 0.0, [[1000], [1000, 1024]]),
+        RecordedBucket(12_700_000, "float", 0.1, [[1024]]),
+    ]
+    planned_in_rounds.recorded = RecordedStep(
+        source="torchrun train.py",
+        ranks=2,
+        buckets=buckets,
+        steps=28,
+        step_s=0.55,
+        waited_s=0.4,
+        waited_source="as DDP timed it",
+        bucket_mb=25.0,
+        others=["all_reduce of 4 B"],
+        notes=["1 of 2 ranks was read"],
+    )
+    plan = planned_in_rounds.plan
+    assert plan
+    plan.exchanges[1].checks, plan.exchanges[1].checked_s = [], None
+    steps = LayoutRound(0.15, [Bucket(4_100_000, 0.0), Bucket(12_700_000, 0.1)])
+    plan.runs[0].layouts[0].rounds[:] = [steps, steps]
+    plan.runs[0].alone_s[:] = [0.15, 0.15]
+    plan.buckets = steps.buckets
+    plan.exchanges[2].code = "busbw.accel.attach(model, busbw.accel.Settings(wire='bf16'))"
+    for exchange, last_s in ((plan.exchanges[0], 0.33), (plan.exchanges[2], 0.12)):
+        exchange.rounds = [ExchangeRound([0.1, last_s]), ExchangeRound([0.1, last_s + 0.002])]
+        exchange.bucket_s, exchange.busy_s = [0.1, last_s + 0.001], []
+    return planned_in_rounds

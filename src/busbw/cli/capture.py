@@ -1,28 +1,18 @@
 """`busbw capture`: record what an application sends."""
 
-import contextlib
 import os
 from pathlib import Path
 
 import click
 
+from busbw.cli.options.parameters import COUNT
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.env import CAPTURE
-from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
-from busbw.host import net_plugin
-from busbw.launch import environment, wrap_command
-from busbw.measure.record import save
+from busbw.core.errors import BusbwError, Exit, NoMeasurement
+from busbw.launch import environment
+from busbw.pattern import capture
 from busbw.pattern import text as view
-from busbw.pattern.pattern_lines import lines
-from busbw.pattern.registry import load
-
-FILE = "pattern.jsonl"
-NOT_GLOO = "capture records only NCCL"
-RECORDER = (
-    "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give"
-    " its dumps to busbw show"
-)
 
 
 @click.command(
@@ -43,52 +33,35 @@ RECORDER = (
 @click.option(
     "--timed", "mode", flag_value=CAPTURE.timed, help="also how long each call takes on the GPU"
 )
+@click.option(
+    "--steps",
+    type=COUNT,
+    help="end a training under DistributedDataParallel after so many steps  [default: never]",
+)
 @click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND...")
-def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
-    """Run COMMAND, which uses NCCL 2.24 or newer, and record its communication: every call, its
-    size, algorithm and order.
+def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str, ...]) -> int:
+    """Run COMMAND, and record its communication: every call of NCCL or of PyTorch's Gloo, its size
+    and order, of NCCL also algorithm and protocol.
 
     Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 --
     mpirun -n 8 python train.py. As the ranks' program (srun busbw capture -o run1 -- python
     train.py) each rank records itself, and `busbw show run1` prints the pattern.
 
-    Needs busbw-native. Exits with COMMAND's code, with 3 if no rank was recorded.
+    NCCL is recorded by busbw-native, from NCCL 2.24 on. PyTorch's Flight Recorder records what else
+    its ranks call, and the steps of DistributedDataParallel; `busbw plan --pattern` uses both.
+
+    Exits with COMMAND's code, with 3 if no rank was recorded.
     """
-    plugin = os.environ.get(CAPTURE.plugin)
-    if plugin:
-        raise UsageError(
-            f"{CAPTURE.plugin}={plugin} is set, and NCCL loads only one profiler",
-            f"unset {CAPTURE.plugin}",
-        )
-    library = net_plugin.find()
-    net_plugin.check(library)
     folder = folder.absolute()
-    variables = {CAPTURE.plugin: str(library), CAPTURE.folder: str(folder), CAPTURE.mode: mode}
-    word = wrap_command.named(command_line)
-    if word:
-        talk(f"warning: {word}: {NOT_GLOO}\n\nhint: {RECORDER}\n")
+    values, lacking = capture.variables(folder, mode, steps or 0)
+    if lacking:
+        talk(f"note: {capture.ONLY_PYTORCH}: {lacking}")
     if environment.detect(os.environ) is not None:
-        os.environ |= variables
-        _become(command_line)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
-    try:
-        # The plugin's files in it have the mode of the umask.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
-    watch = wrap_command.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
-    with contextlib.nullcontext(watch) if word else watch:
-        line = wrap_command.command_line(command_line, variables)
-        code = wrap_command.run(line, {**os.environ, **variables})
-    return _report(folder, code, by_gloo=bool(word or watch.rank))
-
-
-def _uses_gloo(rank: int) -> None:
-    talk(
-        f"warning: process {rank} communicates with Gloo and not with NCCL: {NOT_GLOO}\n\n"
-        f"hint: {RECORDER}\n"
-    )
+        os.environ |= values
+        _become(command_line)
+    capture.make_folder(folder)
+    return _report(folder, capture.run(command_line, values))
 
 
 def _become(command_line: tuple[str, ...]) -> None:
@@ -102,36 +75,24 @@ def _become(command_line: tuple[str, ...]) -> None:
         ) from error
 
 
-def _report(folder: Path, code: int, *, by_gloo: bool) -> int:
+def _report(folder: Path, code: int) -> int:
     """Print and save the pattern of the ranks; returns the exit code, which is that of the command
     if it failed.
     """
     if not code:
-        return _print(folder, by_gloo=by_gloo)
+        return _print(folder)
     talk(f"note: the command ended with {code}; what it did until then is recorded")
     try:
-        _print(folder, by_gloo=by_gloo)
+        _print(folder)
     except BusbwError as error:
         talk(error.render())
     return code
 
 
-def _print(folder: Path, *, by_gloo: bool) -> int:
-    if not any(folder.iterdir()):
-        if by_gloo:
-            raise NoMeasurement(
-                "no rank of the command has used NCCL, but Gloo, which capture does not record",
-                RECORDER,
-            )
-        raise NoMeasurement(
-            f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty",
-            "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded"
-            " dynamically",
-        )
-    pattern = load([str(folder)])
-    save(b"".join(lines(pattern)), folder / FILE)
+def _print(folder: Path) -> int:
+    pattern = capture.pattern(folder)
     answer(view.table(pattern, width()))
-    talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
+    talk(f"note: recorded in {folder / capture.FILE}; busbw replay, predict and plan read it")
     header = pattern.header
     incomplete = header.dropped or header.skipped or len(header.ranks) < header.world
     return int(Exit.BAD if incomplete else Exit.OK)

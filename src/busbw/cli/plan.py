@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from busbw.cli import plan_states
+from busbw.cli import plan_recorded, plan_states
 from busbw.cli.keep import keep
 from busbw.cli.options import groups
-from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
 from busbw.cli.options.shared import (
     format_option,
@@ -74,11 +73,12 @@ class PlanOutput(Output):
 
 @click.command(
     "plan",
-    cls=GroupedCommand,
+    cls=plan_recorded.PlanCommand,
     groups=groups.PLAN,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.argument("model_name", metavar="MODEL")
+@click.argument("model_name", metavar="MODEL", required=False)
+@plan_recorded.recorded_options
 @training_options
 @click.option(
     "--compare",
@@ -142,7 +142,7 @@ class PlanOutput(Output):
 @result_options
 @no_history_option
 def command(
-    model_name: str,
+    model_name: str | None,
     compare: str,
     transports: str,
     target: float,
@@ -156,13 +156,18 @@ def command(
     launch_limit_s: float,
     **fields: Any,
 ) -> int:
-    """Recommend how to exchange the gradients of MODEL: the exchange that hides the network and
-    loses least.
+    """Recommend how to exchange the gradients of a training: the exchange that hides the network
+    and loses least.
 
-    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each
-    bucket: by plain DDP with buckets of several sizes, which lose nothing, then with every method,
-    over every transport. Predicts the step from these, then trains with the recommended exchange;
-    if that falls short, with the next one. Changes no settings.
+    The training is busbw's own MODEL, or yours: one that `busbw capture` has recorded (--pattern),
+    or COMMAND, such as torchrun train.py. COMMAND runs for --capture-steps steps of its
+    DistributedDataParallel model, on CPUs or GPUs, and is ended. Then every method exchanges its
+    buckets, where its ranks ran or on --hosts, and the step is predicted.
+
+    Of a MODEL, it measures a step of each rank alone, when DDP's buckets are ready in it, and the
+    exchange of each bucket: by plain DDP with buckets of several sizes, which lose nothing, then
+    with every method, over every transport. Predicts the step from these, then trains with the
+    recommended exchange; if that falls short, with the next one. Changes no settings.
 
     All figures have intervals over --rounds. What is not faster beyond them is not recommended. If
     figures contradict each other, such as a step alone that is longer than one with the network, or
@@ -172,7 +177,8 @@ def command(
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
     recommends one. Measures this machine's GPU, or takes its rates from options.
     """
-    states = take_states(require_model(model_name), fields)
+    request = plan_recorded.take_request(model_name, fields)
+    states = take_states(require_model(model_name) if model_name else plan_recorded.MODEL, fields)
     memory = plan_states.take_memory(fields, states)
     if states is not None and memory is not None:
         table = format_name == "table" and json_name != "-"
@@ -185,27 +191,38 @@ def command(
             "run it outside mpirun, srun or torchrun, with --hosts",
         )
     where = Placement(**take_where(fields))
+    file = result_file(json_name)
+    if file is not None:
+        check_writable(file, overwrite=force)
+    asked = tuple(method.name for method in parse_all(compare)) if compare else ()
+    rounds = transport_table.parse(transports) if transports else []
+    recorded = request.step() if request else None
+    if recorded is not None:
+        where, check = plan_recorded.placement(recorded, where), "none"
     methods, suitable = defaults(where)
-    names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
+    names = asked or tuple(methods)
+    if recorded is None:
+        training = TrainSpec(model=model_name or "", methods=names, iters=1, **fields)
+    else:
+        training = plan_recorded.spec(recorded, names, fields["rounds"])
     job = PlanJob(
         engine="torch",
         program="busbw plan",
         argv=argv(),
-        training=TrainSpec(model=require_model(model_name), methods=names, iters=1, **fields),
+        training=training,
         plan=PlanSpec(iters=iters, target=target),
+        recorded=recorded,
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
     )
-    rounds = transport_table.parse(transports or ",".join(suitable))
-    file = result_file(json_name)
-    if file is not None:
-        check_writable(file, overwrite=force)
     table = format_name == "table" and json_name != "-"
 
     def sink(first: bool) -> Output:
         return PlanOutput(first=first) if table else Output(Record(), save_unasked=False)
 
-    result = Planner(job, where, file, sink).run(rounds, check)
+    result = Planner(job, where, file, sink).run(
+        rounds or transport_table.parse(",".join(suitable)), check
+    )
     answer(plan_text.footer(result, width()) if table else encoded(result).decode())
     keep(result, wanted=history)
     if file is not None:

@@ -48,11 +48,12 @@ ALLTOALLV = Alltoallv()
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Names and values of the variables that switch the profiler plugin on."""
+    """Names and values of the variables that switch the profiler plugin and the recorder on."""
 
     plugin: str = "NCCL_PROFILER_PLUGIN"
     folder: str = "BUSBW_CAPTURE"
     mode: str = "BUSBW_CAPTURE_MODE"
+    steps: str = "BUSBW_CAPTURE_STEPS"
     cheap: str = "cheap"
     timed: str = "timed"
 

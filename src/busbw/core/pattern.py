@@ -24,6 +24,23 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 US = 1e-6
 
 
+class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The steps of a model under PyTorch's DistributedDataParallel, as its ranks recorded them.
+
+    `steps_us` are durations, one for each step after the first. `waits_us` has for each step that
+    DDP timed how long the rank that waited least waited for gradients when its backward had ended.
+    `shapes` has the parameters of each bucket, in the order of the buckets. `hosts` are those of
+    the ranks. `hook` is the communication hook, '' for none; `bucket_mb` is DDP's bucket_cap_mb.
+    """
+
+    steps_us: list[float] = []
+    waits_us: list[float] = []
+    bucket_mb: float = 0.0
+    hook: str = ""
+    shapes: list[list[list[int]]] = []
+    hosts: list[str] = []
+
+
 class Header(msgspec.Struct, tag="header", omit_defaults=True):
     """Where the record comes from, and what it lacks."""
 
@@ -38,6 +55,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     dropped: int = 0  # calls that the job made but that were not recorded
     skipped: int = 0  # lines or records that could not be read
     notes: list[str] = []
+    training: TrainingSteps | None = None
 
 
 class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):

@@ -182,17 +182,6 @@ def read_memory_file(pid: int, file: str) -> bytes:
     return answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
 
-def threads(pid: int) -> list[str]:
-    """The names of the threads of a process, at most 15 characters each; none if it has ended."""
-    try:
-        return [
-            read_proc(pid, f"task/{thread.name}/comm").strip()
-            for thread in Path(f"/proc/{pid}/task").iterdir()
-        ]
-    except OSError:
-        return []
-
-
 def thread_times(thread: int) -> tuple[float, float] | None:
     """Seconds that a thread of this process ran, and seconds that it waited for a processor.
 

@@ -1,27 +1,15 @@
-"""Runs a user's own command line with variables for all of its ranks, whatever its launcher.
+"""Runs a user's own command line with variables for all of its ranks, whatever its launcher."""
 
-`Watch` notices that the ranks of the command use Gloo and not NCCL, by the names that PyTorch and
-Gloo give to their threads.
-"""
-
-import itertools
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host import process
+from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.launch import mpirun
 
-NAME = "gloo"
-GLOO = ("pt_gloo", "gloo_")  # pt_gloo_runloop of PyTorch, gloo_tcp_loop of Gloo
-NCCL = "pt_nccl"  # pt_nccl_watchdg; a job may use both: Gloo for its control
-# So many checks a second apart, then one a minute: most jobs join in their first minute.
-FREQUENT_CHECKS, FREQUENT_PAUSE_S, SELDOM_PAUSE_S = 60, 1.0, 60.0
-CONFIRMING_CHECKS = 2  # checks in a row, as a rank that uses both may create Gloo's threads first
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
 # Programs that start the command which follows them.
 STARTERS = (
@@ -38,75 +26,7 @@ STARTERS = (
 )
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
-
-
-def named(words: Sequence[str]) -> str:
-    """The word of a command line that chooses Gloo; '' if none does.
-
-    It is `gloo` of `--backend gloo`, or `--dist-backend=gloo`.
-    """
-    return next((word for word in words if word.rpartition("=")[2] == NAME), "")
-
-
-class Watch:
-    """Checks the processes below `pid` until one of them uses only Gloo, or until `recorded()`.
-
-    `on_gloo` is called with the pid of that process, and `rank` keeps it.
-    """
-
-    def __init__(
-        self, pid: int, recorded: Callable[[], bool], on_gloo: Callable[[int], None]
-    ) -> None:
-        self.rank = 0
-        self._pid, self._recorded, self._on_gloo = pid, recorded, on_gloo
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gloo watch", daemon=True)
-
-    def __enter__(self) -> "Watch":
-        """Start the checks."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the checks."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        times_in_row = 0
-        for check in itertools.count():
-            pause_s = (
-                FREQUENT_PAUSE_S if check < FREQUENT_CHECKS or times_in_row else SELDOM_PAUSE_S
-            )
-            if self._end.wait(pause_s) or self._recorded():
-                return
-            gloo_rank = find_gloo_process(self._pid)
-            times_in_row = times_in_row + 1 if gloo_rank else 0
-            if times_in_row == CONFIRMING_CHECKS:
-                self.rank = gloo_rank
-                self._on_gloo(gloo_rank)
-                return
-
-
-def find_gloo_process(pid: int) -> int:
-    """The pid of a process below `pid` with threads of Gloo.
-
-    0 if there is none, or if any process has threads of NCCL.
-    """
-    gloo_rank = 0
-    for descendant in _descendants(pid):
-        names = process.threads(descendant)
-        if any(name.startswith(NCCL) for name in names):
-            return 0
-        if any(name.startswith(GLOO) for name in names):
-            gloo_rank = gloo_rank or descendant
-    return gloo_rank
-
-
-def _descendants(pid: int) -> Iterator[int]:
-    for child in process.children(pid):
-        yield child
-        yield from _descendants(child)
+END_S = 30.0  # launchers end their ranks, which may clean up
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
@@ -169,8 +89,16 @@ def _on_path(program: str) -> str:
     return ""
 
 
-def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def run(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    stdout: int | None = None,
+    limit_s: float | None = None,
+) -> int:
     """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
+
+    `stdout` is a file descriptor, None for that of this process. TimedOut, and the command is
+    ended, after `limit_s` seconds.
 
     Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
     passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
@@ -192,19 +120,35 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     # Handlers are set before the start, so that no signal is lost.
     before = {number: signal.signal(number, pass_on) for number in passed_on}
     try:
-        children.append(_start(argv, environ))
+        children.append(_start(argv, environ, stdout))
         # SIGINT is ignored only after the start: the command would inherit that.
         before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        code = children[0].wait()
+        code = _wait(children[0], limit_s)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return code if code >= 0 else 128 - code
 
 
-def _start(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _wait(child: "subprocess.Popen[bytes]", limit_s: float | None) -> int:
+    """The exit code. TimedOut after the limit, when the command was ended."""
     try:
-        return subprocess.Popen(argv, env=dict(environ))
+        return child.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        child.terminate()
+        try:
+            child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        raise TimedOut(f"the command had not ended after {limit_s:g} s") from None
+
+
+def _start(
+    argv: Sequence[str], environ: Mapping[str, str], stdout: int | None
+) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(argv, env=dict(environ), stdout=stdout)
     except OSError as error:
         raise NoMeasurement(
             f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it"

@@ -33,7 +33,8 @@ from busbw.pattern.readers import (
 from busbw.pattern.source import Source, opened
 
 RECORD = "record"
-CAPTURED = ".capture"
+# Files of `busbw capture`, the best first: its folder also has the pattern that was made of them.
+CAPTURED = (".capture", ".fr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +288,12 @@ def _names(file: str) -> list[str]:
             f"{file}: there are no files in this directory",
             "name the directory with the files of the ranks",
         )
-    # The directory of a capture also holds the pattern that was made of its files.
-    captured = [entry for entry in paths if entry.suffix == CAPTURED]
-    return [str(entry) for entry in sorted(captured or paths, key=_by_number)]
+    for suffix in CAPTURED:
+        captured = [entry for entry in paths if entry.suffix == suffix]
+        if captured:
+            paths = captured
+            break
+    return [str(entry) for entry in sorted(paths, key=_by_number)]
 
 
 def _by_number(path: Path) -> tuple[int, str]:

@@ -25,6 +25,7 @@ from busbw.report import embedded, results
 from busbw.report.results import AnyResult
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
+from busbw.train.recorded_step import RecordedStep
 from busbw.train.transports import BY_NAME as TRANSPORTS
 from busbw.train.types import TrainRun
 
@@ -48,6 +49,8 @@ def check(result: AnyResult) -> None:
             raise UsageError(f"the training by {run.method} has no memory figures", reading.FORMATS)
     if isinstance(result, PlanResult) and result.plan:
         _check_plan(result.plan)
+        if result.recorded is not None:
+            _check_recorded(result.recorded, result.plan)
 
 
 def _check_row(row: ResultRow, number: int) -> None:
@@ -130,6 +133,18 @@ def _check_plan(plan: Plan) -> None:
         _check_plan_run(run)
     for exchange in plan.exchanges:
         _check_exchange(plan, exchange, f"the plan's exchange by {exchange.method}")
+
+
+def _check_recorded(recorded: RecordedStep, plan: Plan) -> None:
+    where = "the recorded step"
+    if len(recorded.buckets) != len(plan.buckets):
+        raise UsageError(
+            f"{where}: {len(recorded.buckets)} buckets, and {len(plan.buckets)} of the plan",
+            reading.FORMATS,
+        )
+    _check_steps([] if recorded.step_s is None else [recorded.step_s], where)
+    waited_s = 0.0 if recorded.waited_s is None else recorded.waited_s
+    _check_times([waited_s, *(bucket.ready_s for bucket in recorded.buckets)], where)
 
 
 def _check_plan_run(run: PlanRun) -> None:

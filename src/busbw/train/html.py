@@ -6,10 +6,11 @@ from functools import partial
 from statistics import median
 from xml.etree.ElementTree import Element
 
-from busbw.train import plan_text, states_text
+from busbw.train import plan_text, recorded_text, states_text
 from busbw.train import text as train_text
 from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import AS_IS, Exchange, Plan
+from busbw.train.recorded_step import RecordedStep
 from busbw.train.rounds_text import MS
 from busbw.train.types import TrainRun
 from busbw.ui.html.bars import Bar, Limit, bar_chart
@@ -61,7 +62,10 @@ def plan(result: PlanResult) -> list[Element]:
     parts = [*prose(plan_text.header(result))]
     if result.plan is None or not result.plan.exchanges:
         return [*parts, *prose(plan_text.footer(result))]
-    parts += prose(plan_text.step_alone(result.plan))
+    if result.recorded is None:
+        parts += prose(plan_text.step_alone(result.plan))
+    else:
+        parts += _recorded(result, result.recorded, result.plan)
     parts += prose(plan_text.advice(result) + plan_text.refusal(result))
     exchanges = sorted(result.plan.exchanges, key=result.plan.step_s)
     transport, method, *others = plan_text.columns(result, None)
@@ -71,11 +75,22 @@ def plan(result: PlanResult) -> list[Element]:
     ]
     table = column_table(columns, result.plan.exchanges, "Exchanges")
     errors = "".join(f"error: {error}\n" for error in result.errors)
-    below = prose(plan_text.checks(result.plan) + errors)
-    return [*parts, _steps(result.plan, exchanges), table, *below]
+    below = prose(plan_text.checks(result) + errors)
+    if not plan_text.is_timed(result):
+        return [*parts, table, *below]
+    of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
+    return [*parts, _steps(result.plan, exchanges, of_whom), table, *below]
 
 
-def _steps(planned: Plan, exchanges: Sequence[Exchange]) -> Element:
+def _recorded(result: PlanResult, recorded: RecordedStep, planned: Plan) -> list[Element]:
+    """The step of a recorded training, and its buckets."""
+    lines = recorded_text.bucket_lines(recorded, planned)
+    table = column_table(recorded_text.columns(recorded), lines, "Buckets of a step")
+    step = prose(recorded_text.step(result, recorded, planned))
+    return [*step, table, *prose(recorded_text.notes(result, recorded))]
+
+
+def _steps(planned: Plan, exchanges: Sequence[Exchange], of_whom: str) -> Element:
     """The shortest step first: what it takes on a perfect network, and what is exposed."""
     several = {exchange.transport for exchange in exchanges} != {AS_IS}
     bars = []
@@ -86,5 +101,5 @@ def _steps(planned: Plan, exchanges: Sequence[Exchange]) -> Element:
             label += f", {exchange.transport}"
         bars.append(Bar(label, [step_s - exposed_s, exposed_s], f"{MS * step_s:.2f}"))
     names = ("step on a perfect network", "exposed exchange")
-    alone = Limit(planned.alone_s, "each rank on its own")
+    alone = Limit(planned.alone_s, of_whom)
     return bar_chart("Predicted step, ms", bars, names, alone)

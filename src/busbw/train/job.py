@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from busbw.core.errors import UsageError
 from busbw.launch.control import Control
@@ -15,6 +16,10 @@ from busbw.measure.process_groups import facts, join_groups
 from busbw.train.kinds import Iteration, PlanJob, PlanResult, Trained, TrainJob, TrainResult
 from busbw.train.names import require_model
 
+if TYPE_CHECKING:
+    from busbw.train.bench import Bench
+    from busbw.train.states.bench import StatesBench
+
 ENGINE = "torch"
 
 
@@ -22,12 +27,12 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     """Run the benchmark on this process. `emit` is only called on process 0."""
     from busbw.engines.torch_rank import TorchRank
     from busbw.train.bench import Bench
-    from busbw.train.methods import parse
     from busbw.train.models import BY_NAME
-    from busbw.train.plan_measure import survey
+    from busbw.train.recorded_survey import recorded_model
     from busbw.train.states.bench import StatesBench
 
     spec = job.training
+    recorded = job.recorded if isinstance(job, PlanJob) else None
     party = join_groups(control)
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a training uses all ranks", "unset it")
@@ -37,12 +42,16 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     enter_phase("prepare", "")
     share_processors(control)
     bench: Bench | StatesBench
-    if spec.states is None:
+    if recorded is not None:
+        bench = Bench(spec, recorded_model(recorded), opened.device, control)
+    elif spec.states is None:
         bench = Bench(spec, BY_NAME[require_model(spec.model)], opened.device, control)
     else:
         bench = StatesBench(spec, opened.device, control)
     form = PlanResult if isinstance(job, PlanJob) else TrainResult
     result = form(training=bench.training, **facts(job, party, opened))
+    if isinstance(result, PlanResult):
+        result.recorded = recorded
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
     def report(event: Event) -> None:
@@ -53,20 +62,36 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     note = network.unconfirmed(job, result.library.network)
     if note:
         report(Note(note))
-    if isinstance(bench, StatesBench):
-        report(Trained(bench.run(enter_phase)))
-    elif isinstance(job, PlanJob):
-        survey(bench, job.plan, [parse(name) for name in spec.methods], report, enter_phase)
-    else:
-        bench.run(
-            [parse(name) for name in spec.methods],
-            lambda *values: report(Iteration(*values)),
-            lambda run: report(Trained(run)),
-            enter_phase,
-        )
+    _measure(job, bench, report, enter_phase)
     enter_phase("teardown", "")
     report(Ended(now(), {}))
     opened.close()
+
+
+def _measure(
+    job: TrainJob | PlanJob, bench: "Bench | StatesBench", emit: Emit, enter_phase: EnterPhase
+) -> None:
+    """Measure what the job asks for."""
+    from busbw.train.methods import parse
+    from busbw.train.plan_measure import survey
+    from busbw.train.recorded_survey import survey_recorded
+    from busbw.train.states.bench import StatesBench
+
+    if isinstance(bench, StatesBench):
+        emit(Trained(bench.run(enter_phase)))
+        return
+    methods = [parse(name) for name in job.training.methods]
+    if isinstance(job, TrainJob):
+        bench.run(
+            methods,
+            lambda *values: emit(Iteration(*values)),
+            lambda run: emit(Trained(run)),
+            enter_phase,
+        )
+    elif job.recorded is None:
+        survey(bench, job.plan, methods, emit, enter_phase)
+    else:
+        survey_recorded(bench, job.plan, job.recorded, methods, emit, enter_phase)
 
 
 def share_processors(control: Control) -> None:

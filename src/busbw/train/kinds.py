@@ -7,6 +7,7 @@ from busbw.core.result import Outcome
 from busbw.measure.events import Event
 from busbw.measure.job import Job, RunKind
 from busbw.train.plan_types import Plan, PlanSpec
+from busbw.train.recorded_step import RecordedStep
 from busbw.train.types import Training, TrainRun, TrainSpec
 
 PERFORM = ("busbw.train.job", "train")
@@ -19,10 +20,14 @@ class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):
 
 
 class PlanJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="plan"):
-    """The measurements for a plan: steps, buckets and exchanges of a training."""
+    """The measurements for a plan: steps, buckets and exchanges of a training.
+
+    Of a `recorded` training only the exchanges are measured.
+    """
 
     training: TrainSpec
     plan: PlanSpec
+    recorded: RecordedStep | None = None
 
 
 class TrainResult(Outcome, tag="busbw.training/1"):
@@ -42,11 +47,12 @@ class TrainResult(Outcome, tag="busbw.training/1"):
 
 class PlanResult(Outcome, tag="busbw.plan/1"):
     """The result of measuring ways to exchange gradients; `plan` is None until the step without
-    any exchange was measured.
+    any exchange was measured. `recorded`: the plan is for a recorded training.
     """
 
     training: Training
     plan: Plan | None = None
+    recorded: RecordedStep | None = None
 
     @property
     def measured(self) -> int:

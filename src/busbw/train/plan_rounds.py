@@ -49,11 +49,12 @@ class Planner:
         measurements.
         """
         merged: PlanResult | None = None
+        job = self.job
         for transport in transports:
             sink = self.sink(merged is None)
             try:
-                plan = msgspec.structs.replace(self.job.plan, transport=transport.name)
-                self._run(transport, msgspec.structs.replace(self.job, plan=plan), sink)
+                plan = msgspec.structs.replace(job.plan, transport=transport.name)
+                self._run(transport, msgspec.structs.replace(job, plan=plan), sink)
             except BusbwError as error:
                 if merged is None:
                     raise
@@ -66,6 +67,7 @@ class Planner:
                 elif isinstance(new, PlanResult):
                     merged = merged or new
                 self._save(merged, sink)
+            job = _with_wait(job, merged)
         assert merged is not None
         self._check(merged, transports, check)
         return merged
@@ -126,6 +128,21 @@ class Planner:
                 if exchange.checks:
                     exchange.checked_s = fmean(check.step_s for check in exchange.checks)
         return all(exchange.checks for exchange in exchanges)
+
+
+def _with_wait(job: PlanJob, measured: PlanResult | None) -> PlanJob:
+    """The job for the next transport: a recorded step that does not tell how long it waited waited
+    for the exchange over the first one.
+    """
+    recorded = job.recorded
+    if recorded is None or recorded.step_s is None or recorded.waited_s is not None:
+        return job
+    if measured is None or measured.plan is None:
+        return job
+    waited_s = max(recorded.step_s - measured.plan.still_s, 0.0)
+    return msgspec.structs.replace(
+        job, recorded=msgspec.structs.replace(recorded, waited_s=waited_s)
+    )
 
 
 def checks(training: Training, method: str) -> list[CheckRound]:

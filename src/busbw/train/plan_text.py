@@ -2,7 +2,7 @@
 
 from busbw.core.sizes import counted
 from busbw.stats import rounds
-from busbw.train import recommendation
+from busbw.train import recommendation, recorded_text
 from busbw.train import text as train_text
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import AS_IS, LOSSES, Exchange, Plan
@@ -21,7 +21,16 @@ from busbw.ui.columns import Column, fitting, line, wrapped
 MB = 1e6
 METHOD = 26  # characters
 INTERVAL = 8  # characters of ` +-12.34`
-DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "of alone")
+ALONE, PERFECT = "alone", "a perfect network"  # what a rate is a share of
+DROP_ORDER = (
+    "what a gradient loses",
+    "MB sent",
+    "exchange ms",
+    "exposed ms",
+    "of alone",
+    "of perfect",
+)
+UNKNOWN_WITHOUT_TIMES = ("exposed ms", "step ms", "of perfect")
 
 
 def label(exchange: Exchange) -> str:
@@ -36,6 +45,8 @@ def label(exchange: Exchange) -> str:
 
 def header(result: PlanResult, width: int | None = None) -> str:
     """Model, machine and settings, which are known before any exchange."""
+    if result.recorded is not None:
+        return recorded_text.header(result, result.recorded, width)
     return train_text.header(result, width, iterations=False)
 
 
@@ -43,6 +54,8 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
     shown = columns(result, width)
     titles = line(shown, [column.title for column in shown])
+    if result.recorded is not None:
+        return f"{recorded_text.surveyed(result, result.recorded, plan, width)}\n{titles}"
     return f"{wrapped(step_alone(plan), width)}\n{titles}"
 
 
@@ -93,15 +106,20 @@ def columns(result: PlanResult, width: int | None) -> list[Column]:
         ),
         Column(title="exposed ms", value=_exposed, width=10 + more),
         Column(title="step ms", value=_step, width=9 + more),
-        Column(title="of alone", value=_share, width=8 + more),
+        Column(title="of perfect" if result.recorded else "of alone", value=_share, width=8 + more),
         Column(
             title="what a gradient loses",
             value=lambda plan, exchange: LOSSES[exchange.loss],
             left=True,
         ),
     ]
+    if result.recorded and result.recorded.step_s is None:
+        columns = [column for column in columns if column.title not in UNKNOWN_WITHOUT_TIMES]
     widths = [column.width or max(map(len, LOSSES)) for column in columns]
-    return [columns[at] for at in fitting(columns, widths, width, DROP_ORDER)]
+    order: tuple[str, ...] = DROP_ORDER
+    if result.recorded and train_text.device(result) == "CPU":
+        order = ("transport", *order)  # there is one
+    return [columns[at] for at in fitting(columns, widths, width, order)]
 
 
 def _exposed(plan: Plan, exchange: Exchange) -> str:
@@ -138,7 +156,7 @@ def footer(result: PlanResult, width: int | None = None) -> str:
     """
     text = advice(result, width)
     if result.plan:
-        text += wrapped(checks(result.plan) + refusal(result), width)
+        text += wrapped(checks(result) + refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
@@ -146,14 +164,20 @@ def advice(result: PlanResult, width: int | None = None) -> str:
     """What to do, and the code that does it; '' if nothing is recommended."""
     plan = result.plan
     chosen = recommendation.recommended(plan) if plan else None
-    if plan is None or chosen is None:
+    if plan is None or chosen is None or not is_timed(result):
         return ""
-    sentences = wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width)
+    base = PERFECT if result.recorded else ALONE
+    sentences = wrapped(f"\n{_advice(plan, chosen, base)}{_alike(plan, chosen)}", width)
     return sentences + _lines(result, plan, chosen)
 
 
-def checks(plan: Plan) -> str:
-    """A line for each exchange whose step was measured too."""
+def checks(result: PlanResult) -> str:
+    """A line for each exchange whose step was measured too, or one on the recorded step."""
+    plan = result.plan
+    if plan is None:
+        return ""
+    if result.recorded is not None:
+        return recorded_text.comparison(result.recorded, plan)
     checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
     return "".join(_check(plan, exchange) for exchange in checked)
 
@@ -166,6 +190,8 @@ def refusal(result: PlanResult) -> str:
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
+    if not is_timed(result):
+        return recorded_text.NO_TIMES
     bounds = recommendation.contradictions(plan)
     if bounds:
         return contradiction_text("no recommendation", bounds, result, count)
@@ -178,6 +204,11 @@ def refusal(result: PlanResult) -> str:
     )
 
 
+def is_timed(result: PlanResult) -> bool:
+    """Whether it is known what a step takes."""
+    return result.recorded is None or result.recorded.step_s is not None
+
+
 def render_all(result: PlanResult, width: int | None = None) -> str:
     """The whole text of a stored result."""
     plan = result.plan
@@ -185,16 +216,16 @@ def render_all(result: PlanResult, width: int | None = None) -> str:
     return header(result, width) + middle + footer(result, width)
 
 
-def _advice(plan: Plan, chosen: Exchange) -> str:
+def _advice(plan: Plan, chosen: Exchange, base: str) -> str:
     target = f"{100 * plan.target:g} %"
     name = label(chosen)
     if chosen.transport != AS_IS:
         name += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
-    suffix = " of alone"
+    suffix = f" of {base}"
     if interval is not None and interval.low < plan.target < interval.high:
-        suffix = f" of alone, an interval that has {target}"
+        suffix = f" of {base}, an interval that has {target}"
     figures = (
         f"{takes} {_known_text(plan, chosen)} ms a step,"
         f" {percent_plus_minus(plan.share(chosen), interval)}{suffix}"
@@ -240,6 +271,9 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
 
 
 def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
+    if result.recorded is not None:
+        texts = recorded_text.lines(chosen)
+        return "".join(f"  {text}\n" for text in texts)
     bucket_mb = result.training.spec.bucket_mb
     limit = "" if bucket_mb == DEFAULT_BUCKET_MB else f"(model, bucket_cap_mb={bucket_mb:g})"
     lines = [line for line in (BY_NAME[chosen.transport].shell, chosen.code) if line]

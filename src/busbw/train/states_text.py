@@ -24,6 +24,7 @@ DROP_ORDER = (
     "loss",
     "update ms",
     "host GB",
+    "exposed ms",
 )
 
 

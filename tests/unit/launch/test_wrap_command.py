@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.launch import mpirun, wrap_command
 
 VARIABLES = {"ONE": "1", "TWO": "2"}
@@ -101,6 +101,11 @@ def test_real_mpirun_gives_every_rank_the_variables() -> None:
 @pytest.mark.parametrize(("program", "code"), [("exit 3", 3), ("kill -9 $$", 137), ("true", 0)])
 def test_exit_code_is_the_commands(program: str, code: int) -> None:
     assert wrap_command.run(["sh", "-c", program], os.environ) == code
+
+
+def test_a_command_is_ended_at_its_limit() -> None:
+    with pytest.raises(TimedOut, match=r"had not ended after 0.5 s"):
+        wrap_command.run(["sh", "-c", "exec sleep 60"], os.environ, limit_s=0.5)
 
 
 def test_missing_command_is_named() -> None:

@@ -143,7 +143,7 @@ def damaged(result: Result) -> Iterator[Result]:
             yield read(json.dumps(document).encode(), "r.json")
 
 
-@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds"])
+@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds", "planned_for_record"])
 def test_a_training_or_plan_with_junk_is_refused_or_shown(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -75,6 +75,36 @@ def test_a_plan_in_rounds_has_intervals_and_bucket_sizes(planned_in_rounds, gold
     golden("training/plan_gpt_small.txt", plan_text.render_all(planned_in_rounds, COLUMNS))
 
 
+def test_a_plan_for_a_recorded_training(planned_for_record, golden):
+    golden("training/plan_recorded.txt", plan_text.render_all(planned_for_record, 80))
+
+
+def test_a_record_without_times_has_exchanges_and_no_recommendation(planned_for_record):
+    planned_for_record.recorded = msgspec.structs.replace(
+        planned_for_record.recorded, step_s=None, waited_s=None
+    )
+    text = plan_text.render_all(planned_for_record, 80)
+    assert "# what a step takes is unknown: the record has no times\n" in text
+    assert "ready ms" not in text
+    titles = next(line for line in text.splitlines() if line.startswith("method "))
+    assert titles.split("  ")[0] == "method"
+    assert titles.endswith("MB sent  exchange ms")
+    assert text.count("no recommendation: the record has no times, so that it is unknown") == 1
+
+
+def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
+    buckets = [
+        msgspec.structs.replace(bucket, shapes=[]) for bucket in planned_for_record.recorded.buckets
+    ]
+    planned_for_record.recorded = msgspec.structs.replace(
+        planned_for_record.recorded, buckets=buckets, hook="bf16_compress_hook", ranks=8
+    )
+    text = plan_text.render_all(planned_for_record)
+    assert "note: the exchanges are those of 2 ranks; the step is that of 8\n" in text
+    assert "note: the training has the communication hook bf16_compress_hook: leave" in text
+    assert "note: the shapes of parameters are unknown: powersgd is measured on" in text
+
+
 def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_rounds):
     """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network."""
     plan = planned_in_rounds.plan

@@ -91,14 +91,15 @@ TRAIN: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 PLAN: Groups = (
-    ("Most used", ("ranks", "hosts", "compare", "transports", "memory", "json_name")),
+    ("Most used", ("ranks", "hosts", "compare", "transports", "pattern_file", "json_name")),
+    ("A training of yours, as -- COMMAND", ("capture_steps", "capture_limit_s", "folder")),
     ("Ranks and hosts", ("hostfile", "ifname")),
     _SLURM,
-    ("What to train", ("batch_size", "sequence", "precision", "bucket_mb")),
+    ("A model of busbw's", ("batch_size", "sequence", "precision", "bucket_mb")),
     ("How precisely", ("target", "check", "rounds", "iters", "steps", "warmup")),
     (
         "A gpt of any size, with --memory",
-        (*_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
+        ("memory", *_GPT, "host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm"),
     ),
     ("Output", ("format_name", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),

@@ -51,9 +51,11 @@ ROWS = (
         "Recommend the gradient exchange that hides the network and loses least.",
         (
             (
-                "the exchange between two hosts",
-                "busbw plan vgg16 --batch-size 128 --hosts h1:1,h2:1",
+                "your own training: 30 steps are recorded",
+                "busbw plan -- torchrun --nproc-per-node 2 train.py",
             ),
+            ("a recorded training, on other hosts", "busbw plan --pattern run1 --hosts h1:1,h2:1"),
+            ("a model of busbw's", "busbw plan vgg16 --batch-size 128 --hosts h1:1,h2:1"),
             (
                 "only these methods, and 90 % of a rank's own rate",
                 "busbw plan gpt2 --compare none,int8,2d+int8 --target 90%",

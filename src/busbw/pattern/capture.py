@@ -1,0 +1,103 @@
+"""Runs a command that records what its ranks send.
+
+busbw's profiler plugin records the calls of NCCL. A recorder inside each rank's Python
+(recorder/sitecustomize.py) saves the dump of PyTorch's Flight Recorder, which has the calls of Gloo
+too, and the steps of a training under DistributedDataParallel.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from busbw.core.env import CAPTURE
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.pattern import Pattern
+from busbw.host import net_plugin
+from busbw.launch import wrap_command
+from busbw.measure.record import save
+from busbw.pattern import training_steps
+from busbw.pattern.pattern_lines import lines
+from busbw.pattern.registry import load
+
+FILE = "pattern.jsonl"
+RECORDER = Path(__file__).parent / "recorder"
+# As many calls as a rank of a few hundred steps makes; PyTorch keeps 2000 by default.
+FLIGHT_RECORDER_SIZE = ("TORCH_FR_BUFFER_SIZE", "20000")
+ONLY_PYTORCH = "only PyTorch's own record is made, without the GPU's times"
+NOTHING_HINT = (
+    "capture needs NCCL 2.24 or newer, loaded dynamically (NCCL_DEBUG=INFO shows what it loads), or"
+    " PyTorch 2.7 or newer, whose ranks end by themselves and start without python -I or -S"
+)
+
+
+def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]:
+    """The variables of the ranks, and why NCCL's calls cannot be recorded, '' if they can.
+
+    `steps`: the training ends after so many, 0 for never. UsageError if another profiler is set.
+    """
+    values = {CAPTURE.folder: str(folder), CAPTURE.mode: mode}
+    if steps:
+        values[CAPTURE.steps] = str(steps)
+    name, size = FLIGHT_RECORDER_SIZE
+    values[name] = os.environ.get(name, size)
+    paths = [str(RECORDER), os.environ.get("PYTHONPATH", "")]
+    values["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    plugin = os.environ.get(CAPTURE.plugin)
+    if plugin:
+        raise UsageError(
+            f"{CAPTURE.plugin}={plugin} is set, and NCCL loads only one profiler",
+            f"unset {CAPTURE.plugin}",
+        )
+    try:
+        library = net_plugin.find()
+        net_plugin.check(library)
+    except NoMeasurement as error:
+        return values, error.message
+    return values | {CAPTURE.plugin: str(library)}, ""
+
+
+def make_folder(folder: Path) -> None:
+    """UsageError if it has files, or cannot be made."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
+    try:
+        # The plugin's files in it have the mode of the umask.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
+
+
+def run(
+    command: Sequence[str],
+    values: dict[str, str],
+    stdout: int | None = None,
+    limit_s: float | None = None,
+) -> int:
+    """Run a command with the variables on all of its ranks; returns its exit code.
+
+    `stdout`: the file descriptor for its output, None for that of this process. TimedOut after
+    `limit_s` seconds.
+    """
+    line = wrap_command.command_line(command, values)
+    return wrap_command.run(line, {**os.environ, **values}, stdout, limit_s)
+
+
+def read(file: str) -> Pattern:
+    """The pattern in a file, or in the folder of a capture with the steps of the training."""
+    recorded = load([file])
+    if Path(file).is_dir():
+        recorded.header.training, notes = training_steps.read(Path(file))
+        recorded.header.notes += notes
+    return recorded
+
+
+def pattern(folder: Path) -> Pattern:
+    """The pattern of the ranks, which is also saved to FILE in the folder.
+
+    NoMeasurement if no rank was recorded.
+    """
+    if not any(folder.iterdir()):
+        raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
+    recorded = read(str(folder))
+    save(b"".join(lines(recorded)), folder / FILE)
+    return recorded

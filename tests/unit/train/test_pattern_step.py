@@ -1,0 +1,167 @@
+"""Which step a pattern has: buckets, durations, and what it does not say."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, TrainingSteps
+from busbw.pattern import capture, training_steps
+from busbw.train.pattern_step import recorded_step
+from busbw.train.recorded_step import RecordedBucket, merged
+
+ROOT = Path(__file__).parents[3]
+STEP_US = 100_000.0
+SHAPES = [[[1024], [1024, 1000]], [[2000]]]
+
+
+def row(number: int, count: int, function: str = "all_reduce", **fields: Any) -> PatternRow:
+    values = {"comm": 0, "dtype": "float", "calls": 6, "count": count, "bytes": 4 * count}
+    return PatternRow(id=number, function=function, **(values | fields))
+
+
+def training(steps: int = 6, **call_fields: Any) -> Pattern:
+    """Two buckets and a loss in each step; the first step has one bucket."""
+    rows = [row(0, 1_025_024), row(1, 2000), row(2, 1), row(3, 1_027_024)]
+    calls = [Call(3, 0.0), Call(2, 90_000.0)]
+    for step in range(1, steps + 1):
+        start = STEP_US * step
+        calls += [
+            Call(0, start, **call_fields),
+            Call(1, start + 30_000, **call_fields),
+            Call(2, start + 90_000),
+        ]
+    header = Header(source="flight-recorder", world=2, ranks=[0, 1])
+    return Pattern(header, [Comm(0, 2)], rows, calls)
+
+
+def test_buckets_are_the_all_reduces_that_repeat():
+    step = recorded_step(training(), "run1")
+    assert step.buckets == [
+        RecordedBucket(4_100_096, "float", 0.0),
+        RecordedBucket(8000, "float", 0.03),
+    ]
+    assert (step.ranks, step.steps, step.others) == (2, 4, ["all_reduce of 4 B"])
+    assert step.step_s == pytest.approx(0.1)
+    assert (step.waited_s, step.bucket_mb, step.has_shapes) == (None, None, False)
+
+
+def test_the_recorder_tells_steps_waits_and_parameters():
+    """Its step counts even where the record ends within one."""
+    pattern = training()
+    pattern.calls.append(Call(0, 7 * STEP_US))
+    pattern.header.training = TrainingSteps(
+        [900_000.0, 200_000.0, *5 * [110_000.0]],
+        [500_000.0, 40_000.0, *5 * [7000.0]],
+        25.0,
+        "bf16_compress_hook",
+        SHAPES,
+        ["h1", "h1", "h2"],
+    )
+    step = recorded_step(pattern, "run1")
+    assert [bucket.shapes for bucket in step.buckets] == SHAPES
+    assert (step.step_s, step.waited_s) == (pytest.approx(0.11), pytest.approx(0.007))
+    assert (step.hook, step.bucket_mb) == ("bf16_compress_hook", 25.0)
+    assert step.placement() == "h1:2,h2:1"
+
+
+def test_the_wait_is_that_of_timed_calls():
+    step = recorded_step(training(cpu_us=50_000.0), "run1")
+    # The first exchange ends at 50 ms, the second at 100; the last bucket was ready at 30.
+    assert step.waited_s == pytest.approx(0.07)
+
+
+def test_a_kernel_that_waited_for_another_was_ready_before():
+    pattern = training()
+    for at, call in enumerate(pattern.calls):
+        first, second = call.row == 0, call.row == 1
+        if first or second:
+            start = call.at_us - (30_000 if second else 0) + (60_000 if second else 0)
+            pattern.calls[at] = Call(call.row, call.at_us, gpu_us=60_000.0, gpu_at_us=start)
+    step = recorded_step(pattern, "run1")
+    assert step.buckets[1].ready_s == pytest.approx(0.06)
+    assert step.notes[-1].startswith("1 bucket began as another ended, and may have been ready")
+    # It ends at 120 ms, having waited 80 since backward ended.
+    pattern.header.training = TrainingSteps([110_000.0] * 7, [80_000.0] * 7, 25.0, "", SHAPES)
+    step = recorded_step(pattern, "run1")
+    assert step.buckets[1].ready_s == pytest.approx(0.04)
+    assert step.notes[-1].endswith("is estimated from their bytes")
+
+
+def test_a_record_without_times_has_buckets_alone():
+    pattern = training()
+    pattern.calls = [Call(call.row) for call in pattern.calls]
+    step = recorded_step(pattern, "run1")
+    assert (step.step_s, step.waited_s, len(step.buckets)) == (None, None, 2)
+    assert "its calls have no times: when buckets are ready is unknown" in step.notes
+
+
+def test_a_real_training_on_gpus():
+    step = recorded_step(
+        capture.read(str(ROOT / "benchmarks/capture_2xh100_202611/gpt2.jsonl")), "gpt2"
+    )
+    assert (len(step.buckets), step.nbytes) == (13, 497_759_232)
+    assert step.step_s == pytest.approx(0.0457, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            lambda pattern: pattern.rows.append(row(4, 1 << 23, "reduce_scatter")),
+            UsageError,
+            "192 MiB by reduce_scatter, 0 B by all_gather, and less by all_reduce: it shards",
+        ),
+        (lambda pattern: pattern.calls.clear(), UsageError, "the order of its calls is unknown"),
+        (lambda pattern: pattern.calls.__delitem__(slice(8, None)), NoMeasurement, "0 steps of 5"),
+        (
+            lambda pattern: pattern.rows.__setitem__(slice(None), [row(0, 5000, dtype="int64")]),
+            UsageError,
+            "no all_reduce of gradients in it",
+        ),
+    ],
+)
+def test_what_is_no_such_training_is_refused(change, error, message):
+    pattern = training()
+    change(pattern)
+    with pytest.raises(error, match=message):
+        recorded_step(pattern, "run1")
+
+
+@given(st.lists(st.integers(1, 9_000_000), min_size=1), st.floats(0.5, 100))
+def test_larger_buckets_have_the_same_gradients(sizes, bucket_mb):
+    buckets = [RecordedBucket(4 * size, "float", float(at)) for at, size in enumerate(sizes)]
+    larger = merged(buckets, bucket_mb)
+    assert sum(bucket.nbytes for bucket in larger) == 4 * sum(sizes)
+    assert larger[-1].ready_s == len(sizes) - 1
+    assert all(bucket.nbytes >= bucket_mb * 2**20 for bucket in larger[:-1])
+
+
+def test_a_broken_file_of_a_rank_is_named(tmp_path):
+    good = {
+        "version": 1,
+        "rank": 0,
+        "world": 2,
+        "host": "h1",
+        "steps_us": [5.0, 6.0],
+        "waits_us": [2.0],
+        "bucket_mb": 25.0,
+        "hook": "",
+        "shapes": [[[3]]],
+    }
+    texts = (
+        json.dumps(good),
+        json.dumps(good | {"rank": 1, "host": "h2", "waits_us": [1.0, 9.0]}),
+        json.dumps(good)[:40],
+    )
+    for rank, text in enumerate(texts):
+        (tmp_path / f"rank_{rank}.ddp").write_text(text)
+    (tmp_path / "rank_3.ddp").write_bytes(gzip.compress(b"no JSON"))
+    steps, notes = training_steps.read(tmp_path)
+    assert steps == TrainingSteps([5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"])
+    assert [note.partition(":")[0] for note in notes] == ["rank_2.ddp", "rank_3.ddp"]
