@@ -141,11 +141,11 @@ def test_only_what_the_table_says_is_known() -> None:
     row, original = again.rows[15], whole.rows[15]
     assert row.in_place and row.out_of_place and original.in_place
     assert (row.size_bytes, row.count) == (original.size_bytes, original.count)
-    assert row.in_place.time_s == pytest.approx(original.in_place.time_s, rel=1e-4)
+    assert row.in_place.time_s == pytest.approx(original.in_place.time_s, rel=1e-3)
     assert row.out_of_place.samples_s is None and row.in_place.low_s is None
     assert math.isnan(again.rows[0].in_place.time_s), "its busbw is printed as <0.01"  # type: ignore[union-attr]
     peak, peak_before = headline(again), headline(whole)
-    assert peak and peak_before and peak.busbw == pytest.approx(peak_before.busbw, rel=1e-4)
+    assert peak and peak_before and peak.busbw == pytest.approx(peak_before.busbw, rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [80, 60, 40])
