@@ -1,5 +1,6 @@
 """`busbw check --save FILE`: one file with everything that the checks read."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from busbw.check.snapshot import snapshot
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.streams import answer, talk
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
 from busbw.host.snapshot import parse_archive
@@ -54,11 +56,12 @@ def refuse_others() -> None:
         parameter.name: max(parameter.opts, key=len)
         for parameter in click.get_current_context().command.params
     }
+    there = shlex.join(program.module_command("busbw", "check", "--save", "-"))
     for name in EXCLUDED:
         if given(name):
             raise UsageError(
                 f"{options[name]} with --save: --save reads this machine, once",
-                "leave out one of them; for other hosts: ssh h1 busbw check --save - > h1.jsonl",
+                f"leave out one of them; for other hosts: ssh h1 {there} > h1.jsonl",
             )
 
 
