@@ -248,3 +248,46 @@ def test_an_sbatch_script_runs_any_program_on_every_rank(slurm_cluster):
     first, second = slurm_cluster.lab.hosts
     assert facts["size"] == 4
     assert facts["hosts"] == [first.name] * 2 + [second.name] * 2
+
+
+def test_a_prolog_drains_the_node_that_fails(slurm_cluster):
+    """The command lines are those of how-to/slurm.md; the second host's file marks it as bad."""
+    script, settings = (slurm_cluster.folder / name for name in ("prolog.sh", "slurm.conf"))
+    before = settings.read_text()
+    bad = slurm_cluster.lab.hosts[1].name
+    program = slurm_cluster.folder / "busbw"
+    program.write_text(
+        f"#!/bin/sh\n[ $SLURMD_NODENAME = {bad} ] && set -- check --fail-on warn --only open-files\n"
+        f'ulimit -n 64\nPYTHONPATH={SOURCE} exec {sys.executable} -m busbw "$@"\n'
+    )
+    program.chmod(0o755)
+    done = busbw(
+        slurm_cluster,
+        "manifest",
+        "prolog",
+        "--program",
+        str(program),
+        "--check",
+        "--only cpu-online",
+    )
+    script.write_text(done.stdout)
+    script.chmod(0o755)
+    try:
+        settings.write_text(f"{before}Prolog={script}\nPrologFlags=Alloc\n")
+        slurm_cluster.run("scontrol", "reconfigure")
+        slurm_cluster.run("timeout", "30", "srun", "--nodes=2", "true")
+        assert until(lambda: drained(slurm_cluster))
+        assert drained(slurm_cluster) == [bad]
+        log = (slurm_cluster.folder / f"slurmd-{bad}.log").read_text()
+        assert "print busbw: WARN    a process may open 64 files" in log
+    finally:
+        settings.write_text(before)
+        slurm_cluster.run("scontrol", "reconfigure")
+        slurm_cluster.run("scontrol", "update", f"nodename={bad}", "state=resume")
+        assert ended(slurm_cluster)
+
+
+def drained(cluster: Any) -> list[str]:
+    """The nodes whose prolog failed."""
+    lines = cluster.run("sinfo", "--noheader", "--list-reasons", "--format=%n %E").stdout
+    return [line.split()[0] for line in lines.splitlines() if line.endswith("Prolog error")]

@@ -43,15 +43,18 @@ def cluster_text(
     height: int | None = None,
     *,
     everything: bool = False,
+    compared: bool = True,
 ) -> str:
-    """The differences between nodes, then every fault once, with the nodes that have it.
+    """The differences between nodes if `compared`, then every fault once, with the nodes that have
+    it.
 
     Many faults are first listed in short. Where a terminal of `height` lines has no room for more,
     this list is all, and a hint says how to see the rest.
     """
     groups = group(cluster.nodes, GRADES if everything else SHOWN_GRADES)
     names = node_names(cluster.nodes)
-    head = f"{head_text(cluster, names)}{differences_text(cluster)}\n"
+    differing = differences_text(cluster) if compared else ""
+    head = f"{head_text(cluster, names)}{differing}\n"
     muted = _muted_text(cluster.nodes, names)
     faults = [fault for fault in groups if grade(fault.first) != NO_DATA]
     in_full = "".join(_in_full(fault, names) for fault in groups) + muted

@@ -52,7 +52,7 @@ def _run(arguments: Sequence[str], file: Path) -> Result:
     code = subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode
     command = f"busbw run {shlex.join(arguments)}"
     if code == Exit.USAGE:
-        raise UsageError(f"{command} does not take these arguments", "busbw run --help")
+        raise UsageError(f"{command}: refused with the error above", f"try it alone: {command}")
     if code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     if code not in (Exit.OK, Exit.BAD):

@@ -25,7 +25,7 @@ from busbw.cli.checks.arguments import (
 )
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, Output, check_output
-from busbw.cli.checks.save import STDOUT, save_option, save_snapshot
+from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snapshot
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
@@ -190,6 +190,8 @@ def command(
         expected = expectations.load_expected(expect, check_rows(only, layer), node=node)
     if node:
         return _answer_node(checks, expected, watch_s, limit_s)
+    if save:
+        refuse_others()
     names = [host.name for host in given_hosts(hosts, hostfile)]
     files = matching_files(files)
     refuse_contradictions(
@@ -202,6 +204,7 @@ def command(
         brief=brief,
         fail_on=Verdict(fail_on),
         file=output,
+        chosen=bool(only or layer) and not differences,
     )
     if names:
         options = _options(only, layer, watch_s, expected, differences=differences)

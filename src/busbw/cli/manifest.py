@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from busbw.cli import manifest_monitoring
-from busbw.cli.manifest_words import parse, parse_check
+from busbw.cli.manifest_words import parse, parse_check, program_option
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
 from busbw.cli.streams import answer
@@ -129,9 +129,9 @@ _step_options = options(
 )
 
 
-def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
+def _steps(check: str, least: str, limit_s: int, *, strict: bool, program: str = "busbw") -> Steps:
     run = parse("--least", run_command, least)
-    return Steps(parse_check(check), run, limit_s, strict)
+    return Steps(parse_check(check), run, limit_s, strict, program)
 
 
 @command.command(
@@ -140,6 +140,7 @@ def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
     short_help="A Slurm prolog that drains a node that fails a check.",
 )
 @_step_options
+@program_option
 def prolog_command(**steps: Any) -> int:
     """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x
     /etc/slurm/busbw-prolog.sh`.

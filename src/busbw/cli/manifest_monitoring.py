@@ -4,12 +4,11 @@ import contextlib
 import os
 import shlex
 import stat
-import sys
 from pathlib import Path
 
 import click
 
-from busbw.cli.manifest_words import parse_check
+from busbw.cli.manifest_words import parse_check, program_option
 from busbw.cli.streams import answer, talk
 from busbw.launch.manifest import filler, systemd
 from busbw.launch.manifest.systemd import Service
@@ -86,9 +85,7 @@ def dashboard_command() -> int:
 @click.option(
     "--check", default=shlex.join(systemd.CHECK), show_default=True, help="options of busbw check"
 )
-@click.option(
-    "--program", metavar="FILE", default="", help="busbw on the host  [default: this busbw]"
-)
+@program_option
 def systemd_command(
     into: str,
     force: bool,
@@ -106,7 +103,7 @@ def systemd_command(
     """
     address(listen, token_file)
     service = Service(
-        program=program or _this_program(),
+        program=program,
         listen=listen,
         token_file=token_file,
         directory=directory,
@@ -120,14 +117,6 @@ def systemd_command(
         answer("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
     _warn_if_private(Path(service.program))
     return 0
-
-
-def _this_program() -> str:
-    """The path of this busbw: of what was started, or beside the Python that runs it."""
-    started = Path(sys.argv[0]).absolute()
-    if started.suffix != ".py" and started.is_file() and os.access(started, os.X_OK):
-        return str(started)
-    return str(Path(sys.executable).absolute().with_name("busbw"))
 
 
 def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:

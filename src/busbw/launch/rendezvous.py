@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from busbw.core.errors import BusbwError, NoMeasurement
+from busbw.core.program import install_hint
 from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
 from busbw.launch.environment import Membership, detect
@@ -68,7 +69,7 @@ def _need(module: str, member: Membership) -> None:
         raise NoMeasurement(
             f"{module} is not installed on {socket.gethostname()}: "
             f"the {member.size} ranks that {member.launcher.name} started cannot find each other",
-            f"{sys.executable} -m pip install 'busbw[{extra}]'",
+            install_hint(extra),
         )
 
 

@@ -122,6 +122,48 @@ def test_a_pattern_without_files_is_refused(tmp_path, capfd):
     assert f"error: --from {tmp_path}/*.jsonl: no file matches" in capfd.readouterr().err
 
 
+def two_nodes(folder: Path) -> None:
+    for name, mtu in {"gpu-1": "9000", "gpu-2": "1500"}.items():
+        tree = healthy().file("/proc/sys/kernel/hostname", name)
+        tree.file("/sys/class/net/eth3/mtu", mtu)
+        (folder / f"{name}.jsonl").write_text(snapshot(tree.source()))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--from", "{}"], "--from {0}: a directory with 2 snapshots\n\nhint: name the files by a"),
+        (
+            ["--from", "{}/gpu-1.jsonl", "{}/gpu-2.jsonl"],
+            "gpu-2.jsonl: --from takes one file, or a",
+        ),
+        (["--hosts", "h1,h2", "--save", "{}/h.jsonl"], "--hosts with --save: --save reads this"),
+        (["--from", "{}/*.jsonl", "--save", "{}/h.jsonl"], "--from with --save: --save reads this"),
+    ],
+)
+def test_what_an_operator_mistypes_is_named(words, message, tmp_path, capfd):
+    two_nodes(tmp_path)
+    assert guarded(["check", *(word.format(tmp_path) for word in words)]) == 2
+    assert message.format(tmp_path) in capfd.readouterr().err
+
+
+def test_some_checks_come_without_a_comparison(tmp_path, capfd):
+    two_nodes(tmp_path)
+    words = ["check", "--from", f"{tmp_path}/*.jsonl"]
+    told = []
+    for more in (
+        [],
+        ["--only", "nic-mtu"],
+        ["--layer", "NIC"],
+        ["--layer", "NIC", "--differences"],
+    ):
+        guarded([*words, *more])
+        told.append("WARN    MTU of RDMA ports: " in capfd.readouterr().out)
+    assert told == [True, False, False, True]
+    guarded([*words, "--brief"])
+    assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
+
+
 def test_all_checks_of_a_large_server_take_under_half_a_second():
     source = healthy(gpus=8, ports=16).source()
     started = time.process_time()

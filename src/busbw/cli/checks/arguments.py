@@ -11,6 +11,7 @@ from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
 from busbw.cli.options.parameters import given
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow
+from busbw.core.sizes import counted
 
 
 def known(
@@ -55,8 +56,32 @@ def matching_files(files: Sequence[str]) -> tuple[str, ...]:
         matching = sorted(glob(file)) if is_pattern else [file]  # noqa: PTH207
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw check --save FILE makes one")
+        _refuse_folder_of_snapshots(file)
         matching_any += matching
     return tuple(matching_any)
+
+
+def _refuse_folder_of_snapshots(file: str) -> None:
+    """UsageError for a directory that holds snapshots, and is no copy of a machine's files."""
+    folder = Path(file)
+    if not folder.is_dir() or any((folder / name).is_dir() for name in ("proc", "sys")):
+        return
+    if number := len(list(folder.glob("*.jsonl"))):
+        raise UsageError(
+            f"--from {file}: a directory with {counted(number, 'snapshot')}",
+            f"name the files by a quoted pattern: --from '{folder / '*.jsonl'}'",
+        )
+
+
+def refuse_files_as_commands(words: Sequence[str]) -> None:
+    """UsageError for a file where the name of a subcommand is expected: the shell wrote several for
+    a pattern after --from.
+    """
+    if Path(words[0]).is_file():
+        raise UsageError(
+            f"{words[0]}: --from takes one file, or a pattern in quotes",
+            "busbw check --from '*.jsonl'",
+        )
 
 
 def refuse_before_subcommand(context: click.Context, subcommand: str) -> None:

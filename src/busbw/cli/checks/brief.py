@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from busbw.check.brief import brief_without
+from busbw.cli.checks.arguments import refuse_files_as_commands
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.streams import answer
 from busbw.core.errors import BusbwError
@@ -40,6 +41,14 @@ class BriefGroup(GroupedCommand, click.Group):
             if not brief:
                 raise
             raise click.exceptions.Exit(_answer_unknown("", error.message)) from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand; files in its place have a hint of their own."""
+        if args[0] not in self.commands:
+            refuse_files_as_commands(args)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """The exit code of the command; with --brief, errors are a line on stdout and code 3."""

@@ -38,7 +38,8 @@ def check_output(file: str, *, other: bool) -> None:
 class Output:
     """How to print. If `fail_on` is WARN, a warning counts as a failure.
 
-    `file` is the file that has the output instead of stdout; '' for stdout.
+    `file` is the file that has the output instead of stdout; '' for stdout. `chosen` is whether
+    only some checks were asked for: then the text does not compare the nodes.
     """
 
     format_name: str
@@ -46,6 +47,7 @@ class Output:
     brief: bool
     fail_on: Verdict
     file: str = ""
+    chosen: bool = False
 
     def print_one(self, report: CheckReport) -> int:
         """Print the report of a machine; returns the exit code."""
@@ -91,7 +93,8 @@ class Output:
         if self.format_name == PROMETHEUS:
             return metrics.cluster_text(cluster)
         lines = None if self.file else height()
-        return cluster_text(cluster, width(), lines, everything=self.everything)
+        compared = not self.chosen
+        return cluster_text(cluster, width(), lines, everything=self.everything, compared=compared)
 
     def _print(self, printed: str) -> None:
         """Print the text, or replace the file with it at once; others can read the file."""

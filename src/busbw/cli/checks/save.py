@@ -1,5 +1,6 @@
 """`busbw check --save FILE`: one file with everything that the checks read."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from busbw.check.snapshot import snapshot
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.streams import answer, talk
+from busbw.core import program
 from busbw.core.errors import UsageError
 from busbw.host.limited import GivenUp, given_up, within
 from busbw.host.snapshot import parse_archive
@@ -31,9 +33,8 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     """Read everything that the checks read on this machine, and write it to a file or stdout.
 
     Returns the recorded machine, which the checks then judge. UsageError if the file exists and
-    `force` is not given, or if an option of the command line excludes --save.
+    `force` is not given.
     """
-    _refuse_contradictions()
     if file != STDOUT:
         check_writable(Path(file), overwrite=force, what=f"--save {file}")
     text, unread = within(_take, Live(), limit_s=limit_s)
@@ -49,16 +50,18 @@ def save_snapshot(file: str, limit_s: float, *, force: bool) -> Source:
     return parse_archive(data, file)
 
 
-def _refuse_contradictions() -> None:
+def refuse_others() -> None:
+    """UsageError for an option of the command line that excludes --save."""
     options = {
         parameter.name: max(parameter.opts, key=len)
         for parameter in click.get_current_context().command.params
     }
+    there = shlex.join(program.module_command("busbw", "check", "--save", "-"))
     for name in EXCLUDED:
         if given(name):
             raise UsageError(
                 f"{options[name]} with --save: --save reads this machine, once",
-                "leave out one of them; for other hosts: ssh h1 busbw check --save - > h1.jsonl",
+                f"leave out one of them; for other hosts: ssh h1 {there} > h1.jsonl",
             )
 
 

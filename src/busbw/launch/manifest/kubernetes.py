@@ -127,13 +127,15 @@ class Steps:
 
     `check` are options of `busbw check`. `least` is a run with --min-busbw or --min-percent, empty
     for none. `limit_s` ends a step. A step that fails or hangs, as on a broken GPU, keeps the job
-    away; with `strict` also one that could not judge the node, but never a warning.
+    away; with `strict` also one that could not judge the node, but never a warning. `program` is
+    busbw on the node: Slurm gives a prolog no PATH.
     """
 
     check: Sequence[str]
     least: Sequence[str]
     limit_s: int
     strict: bool = False
+    program: str = "busbw"
 
     def values(self) -> dict[str, Any]:
         """The placeholders of prolog.sh and preflight.sh; `bad` are exit codes for a `case`."""
@@ -141,8 +143,8 @@ class Steps:
         return {
             "limit_s": self.limit_s,
             "bad": ShellSyntax("|".join(str(int(code)) for code in bad)),
-            "check": ["busbw", "check", *self.check],
-            "least": ["busbw", "run", *self.least, "--brief"] if self.least else None,
+            "check": [self.program, "check", "--wide", *self.check],
+            "least": [self.program, "run", *self.least, "--brief"] if self.least else None,
         }
 
 

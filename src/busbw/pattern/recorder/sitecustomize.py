@@ -33,6 +33,7 @@ FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 DDP_MODULE = "torch.nn.parallel.distributed"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
+DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
 class DdpSteps:
@@ -141,24 +142,28 @@ class Recorder:
         ddp.__init__ = init
 
     def write(self) -> None:
-        """Write both files of a rank that has communicated."""
+        """Write both files of a rank that has communicated; each also without the other."""
+        rank = self._rank()
+        if rank is None or "torch.distributed" not in sys.modules:
+            return
         with contextlib.suppress(Exception):
             dump = self._dump()
-            rank = self._rank()
-            if dump and rank is not None:
+            if dump:
                 self._save(f"rank_{rank}.fr", dump)
-                if self._steps is not None:
-                    self._save(f"rank_{rank}.ddp", json.dumps(self._steps.record()).encode())
+        with contextlib.suppress(Exception):
+            if self._steps is not None:
+                self._save(f"rank_{rank}.ddp", json.dumps(self._steps.record()).encode())
 
     def _dump(self) -> bytes:
-        """The Flight Recorder's dump; b"" if this process has made no call."""
-        if "torch.distributed" not in sys.modules:
-            return b""
+        """The Flight Recorder's dump of NCCL's calls, or of Gloo's; b"" without a call."""
         import torch
 
-        # Calls without stack traces.
-        dump: bytes = torch._C._distributed_c10d._dump_fr_trace(True, False, False)
-        return dump if pickle.loads(dump).get("entries") else b""
+        for name in DUMPS:
+            make = getattr(torch._C._distributed_c10d, name, None)
+            dump: bytes = make(True, False, False) if make else b""  # without stack traces
+            if dump and pickle.loads(dump).get("entries"):
+                return dump
+        return b""
 
     def _rank(self) -> int | None:
         if self._steps is not None:

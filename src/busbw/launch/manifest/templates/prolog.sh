@@ -1,6 +1,8 @@
 #!/bin/sh
 # Slurm runs it as root on each node of a job: Prolog=/etc/slurm/busbw-prolog.sh in slurm.conf, PrologFlags=Alloc.
 # Each step may take @{limit_s} s; PrologEpilogTimeout must be longer.
+# busbw is at the same path on every node. Slurm sets no PATH. The hosts of a busbw.toml are not this node.
+export PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}" BUSBW_CONFIG=/dev/null
 
 run() {
     out=$(timeout -k 10 @{limit_s} "$@" 2>&1)
