@@ -67,14 +67,14 @@ def brief_cluster(
     of_nodes = worst(report.verdict for report in cluster.nodes)
     if verdict is of_nodes:
         groups = group(cluster.nodes, _decisive(verdict, fail_on))
-        texts += _first([_on_nodes(each, len(cluster.nodes)) for each in groups])
+        texts += _first([_on_nodes(fault, len(cluster.nodes)) for fault in groups])
     if cluster.unreadable:
         texts.append(f"cannot be read: {fold(cluster.unreadable)}")
-    texts += [f"{count[each]} {each.value}" for each in _OF_NODES if count[each]]
+    texts += [f"{count[grade]} {grade.value}" for grade in _OF_NODES if count[grade]]
     if cluster.differences:
-        texts.append(f"{counted(len(cluster.differences), 'different fact')}")
+        texts.append(counted(len(cluster.differences), "different fact"))
     figures = {"nodes": len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)}
-    figures |= {each.value: count[each] for each in _OF_NODES}
+    figures |= {grade.value: count[grade] for grade in _OF_NODES}
     figures |= {"silent": len(cluster.silent), "unreadable": len(cluster.unreadable)}
     text = " ".join(f"{name}={number}" for name, number in figures.items())
     return _line(verdict, counted(figures["nodes"], "node"), "; ".join(texts), text)

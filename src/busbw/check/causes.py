@@ -112,9 +112,11 @@ def _not_judged(finding: Checked, graver: Checked) -> bool:
     return lost and finding.verdict is Verdict.UNKNOWN and finding.layer in OF_GPUS
 
 
-def _same_part(one: Checked, other: Checked) -> bool:
+def _same_part(finding: Checked, other: Checked) -> bool:
     """Whether both are on one part: the same, the whole node, or one that the other names."""
-    return not (one.subject and other.subject) or _names(one, other) or _names(other, one)
+    return (
+        not (finding.subject and other.subject) or _names(finding, other) or _names(other, finding)
+    )
 
 
 def _names(finding: Checked, part: Checked) -> bool:

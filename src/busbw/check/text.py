@@ -42,10 +42,10 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 
 def findings(shown: Sequence[Checked], *, everything: bool) -> str:
     """The findings, with lines of any length."""
-    found = problems(shown)
+    shown_problems = problems(shown)
     groups: list[list[Problem]] = []
     for grade_name in GRADES if everything else SHOWN_GRADES:
-        groups += _group_by_check(found, grade_name)
+        groups += _group_by_check(shown_problems, grade_name)
     joined = _join_alike(groups)
     return "".join(_group_text(first) + _others_line(others) for first, *others in joined)
 
@@ -81,10 +81,10 @@ def summary(all_findings: Sequence[Checked]) -> str:
     return f"{counted(len(worst), 'check')}: {', '.join(texts.values())}\n"
 
 
-def _group_by_check(found: Sequence[Problem], grade_name: str) -> list[list[Problem]]:
+def _group_by_check(shown: Sequence[Problem], grade_name: str) -> list[list[Problem]]:
     """The findings of this grade, those of one check together."""
     groups: dict[str, list[Problem]] = {}
-    for problem in found:
+    for problem in shown:
         if grade(problem.finding) == grade_name:
             groups.setdefault(problem.finding.id, []).append(problem)
     return list(groups.values())
@@ -97,8 +97,7 @@ def _join_alike(groups: Sequence[list[Problem]]) -> list[list[list[Problem]]]:
         first = group[0].finding
         key: object = first.id
         if first.verdict is Verdict.UNKNOWN:
-            said = [(problem.finding.subject, problem.finding.message) for problem in group]
-            key = tuple(said)
+            key = tuple((problem.finding.subject, problem.finding.message) for problem in group)
         joined.setdefault((grade(first), key), []).append(group)
     return list(joined.values())
 

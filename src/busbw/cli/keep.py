@@ -10,11 +10,11 @@ LOG = logging.getLogger(__name__)
 WAIT_S = 5.0  # for another writer
 
 
-def keep(result: Outcome | None, *, wanted: bool) -> None:
-    """Keep a run in the history if it has ended and is `wanted`; ranks without its rows keep
+def keep(result: Outcome | None, *, asked: bool) -> None:
+    """Keep a run in the history if it has ended and is `asked` for; ranks without its rows keep
     nothing. A failure is a note: it changes neither the result nor the exit code.
     """
-    if result is None or not result.complete or not wanted:
+    if result is None or not result.complete or not asked:
         return
     try:
         _store(result)

@@ -224,7 +224,7 @@ def command(
         rounds or transport_table.parse(",".join(suitable)), check
     )
     answer(plan_text.footer(result, width()) if table else encoded(result).decode())
-    keep(result, wanted=history)
+    keep(result, asked=history)
     if file is not None:
         save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)

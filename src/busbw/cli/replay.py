@@ -145,7 +145,7 @@ def command(
     if isinstance(output, ReplayOutput):
         output.rows = rows
     result = run(job, where, output)
-    keep(result, wanted=history)
+    keep(result, asked=history)
     if not isinstance(result, ReplayResult):
         return exit_code(result)
     if not isinstance(output, ReplayOutput):

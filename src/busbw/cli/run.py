@@ -341,7 +341,7 @@ def command(
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
-    keep(result, wanted=history)
+    keep(result, asked=history)
     if page_file is not None and result.complete:
         write_page(result, page_file, Path(json_name).name if record.file else "this run")
     code, reason = minimum.judge(result)

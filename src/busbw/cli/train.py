@@ -140,7 +140,7 @@ def command(
         return train(job, where, file, largest=largest, force=force, table=table, history=history)
     output = TrainOutput if table else JsonOutput
     result = run(job, where, output(Record(file, overwrite=force)))
-    keep(result, wanted=history)
+    keep(result, asked=history)
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
         talk(contradiction.strip())

@@ -121,7 +121,7 @@ def train(
     comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
-    keep(result, wanted=history)
+    keep(result, asked=history)
     return 0
 
 

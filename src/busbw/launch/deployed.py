@@ -22,8 +22,8 @@ class Deployed(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Print what runs here."""
-    found = Deployed(__version__, platform.python_version(), sys.executable)
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    deployed = Deployed(__version__, platform.python_version(), sys.executable)
+    sys.stdout.write(msgspec.json.encode(deployed).decode() + "\n")
 
 
 if __name__ == "__main__":

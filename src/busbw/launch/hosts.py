@@ -100,11 +100,11 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
 
 def _repeated(hosts: Iterable[Host]) -> Iterator[str]:
-    seen = set()
+    names = set()
     for name in (without_user(host.name) for host in hosts):
-        if name in seen:
+        if name in names:
             yield name
-        seen.add(name)
+        names.add(name)
 
 
 def parse_entry(text: str, where: str) -> list[Host]:

@@ -139,16 +139,16 @@ class _Finder:
         shapes = self._facts.shapes
         if not shapes:
             return None
-        wanted = [elements(bucket) for bucket in shapes]
+        bucket_counts = [elements(bucket) for bucket in shapes]
         counts = [self._row(call).count for call in self._calls]
-        found, at = [], 0
-        while at + len(wanted) <= len(counts):
-            if counts[at : at + len(wanted)] == wanted:
-                found.append(self._calls[at : at + len(wanted)])
-                at += len(wanted)
+        steps, at = [], 0
+        while at + len(bucket_counts) <= len(counts):
+            if counts[at : at + len(bucket_counts)] == bucket_counts:
+                steps.append(self._calls[at : at + len(bucket_counts)])
+                at += len(bucket_counts)
             else:
                 at += 1
-        return _Steps(found, shapes) if len(found) >= MIN_STEPS else None
+        return _Steps(steps, shapes) if len(steps) >= MIN_STEPS else None
 
     def _repeated(self) -> _Steps:
         """The calls that repeat up to the end."""

@@ -131,18 +131,27 @@ def _when(host: HostWatch, first_s: float, last_s: float) -> str:
 
 def _finding_columns(host: HostWatch) -> list[Column]:
     return [
-        Column(title="link", value=lambda one: one.finding.link, left=True),
-        Column(title="verdict", value=lambda one: one.finding.verdict.value, left=True),
-        Column(title="intervals", value=lambda one: one.intervals),
-        Column(title="time", unit="UTC", value=lambda one: _indicated(host, one), left=True),
-        Column(title="what it means", value=lambda one: one.finding.message, left=True),
-        Column(title="first seen", value=lambda one: one.finding.seen, left=True),
-        Column(title="pattern", value=lambda one: one.finding.pattern, left=True),
+        Column(title="link", value=lambda indication: indication.finding.link, left=True),
+        Column(
+            title="verdict", value=lambda indication: indication.finding.verdict.value, left=True
+        ),
+        Column(title="intervals", value=lambda indication: indication.intervals),
+        Column(
+            title="time",
+            unit="UTC",
+            value=lambda indication: _indicated(host, indication),
+            left=True,
+        ),
+        Column(
+            title="what it means", value=lambda indication: indication.finding.message, left=True
+        ),
+        Column(title="first seen", value=lambda indication: indication.finding.seen, left=True),
+        Column(title="pattern", value=lambda indication: indication.finding.pattern, left=True),
     ]
 
 
-def _indicated(host: HostWatch, one: Indication) -> str:
-    return _when(host, one.first_s, one.last_s)
+def _indicated(host: HostWatch, indication: Indication) -> str:
+    return _when(host, indication.first_s, indication.last_s)
 
 
 def _error_columns(host: HostWatch) -> list[Column]:

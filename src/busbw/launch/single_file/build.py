@@ -84,14 +84,14 @@ def _busbw() -> Iterator[tuple[str, bytes]]:
             yield path.relative_to(root).as_posix(), path.read_bytes()
 
 
-def _required(name: str, seen: set[str]) -> Iterator[Distribution]:
+def _required(name: str, visited: set[str]) -> Iterator[Distribution]:
     """The packages that a package needs without its extras, each once."""
     for line in distribution(name).requires or ():
         requirement, _, marker = line.partition(";")
         match = _REQUIRED.match(requirement)
-        if match is None or "extra" in marker or match[0] in seen:
+        if match is None or "extra" in marker or match[0] in visited:
             continue
-        seen.add(match[0])
+        visited.add(match[0])
         try:
             package = distribution(match[0])
         except PackageNotFoundError as error:
@@ -101,4 +101,4 @@ def _required(name: str, seen: set[str]) -> Iterator[Distribution]:
                 f"{match[0]}, which {name} needs, is not installed", f"pip install {match[0]}"
             ) from error
         yield package
-        yield from _required(match[0], seen)
+        yield from _required(match[0], visited)

@@ -114,13 +114,13 @@ def _own_folder() -> Path:
 
 def _check_own(path: Path) -> None:
     """CannotUnpack if another user could put files into a folder."""
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         reason = "it is not a directory"
-    elif found.st_uid != os.geteuid():
-        reason = f"it belongs to user {found.st_uid}, this is user {os.geteuid()}"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        reason = f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    elif status.st_uid != os.geteuid():
+        reason = f"it belongs to user {status.st_uid}, this is user {os.geteuid()}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        reason = f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
     else:
         return
     raise CannotUnpack(f"{path}: {reason}\n\nhint: name a folder of your own: {OTHER_CACHE}")

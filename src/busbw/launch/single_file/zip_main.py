@@ -53,14 +53,14 @@ def version(ending):
 
 def refusal():
     """What this Python is, and which ones can run busbw."""
-    found = ".".join(str(part) for part in sys.version_info[:3])
+    python = ".".join(str(part) for part in sys.version_info[:3])
     ending = suffix()
     if ending:
-        found += " (" + ending.strip(".").rpartition(".")[0] + ")"
+        python += " (" + ending.strip(".").rpartition(".")[0] + ")"
     first, last = version(busbw_built.SUFFIXES[0]), version(busbw_built.SUFFIXES[-1])
     able = first if first == last else first + " to " + last
     machine = busbw_built.SUFFIXES[0].strip(".").rpartition(".")[0].split("-", 2)[2]
-    problem = sys.executable + " is Python " + found
+    problem = sys.executable + " is Python " + python
     needed = "this file needs CPython " + able + " for " + machine
     hint = "install one, then: python" + last + " " + sys.argv[0]
     return "error: " + problem + "; " + needed + "\n\nhint: " + hint + "\n"
