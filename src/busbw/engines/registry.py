@@ -27,6 +27,10 @@ NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 AUTO = "auto"
 AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
 
+NO_GPU = "no NVIDIA GPU on this machine"
+NOT_VISIBLE = "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
+FIND_GPU = "nvidia-smi   (or measure CPUs: --engine mpi)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -76,11 +80,11 @@ def _nccl_available() -> str | None:
     This is cheap, because only the ranks start CUDA; they report what else is missing.
     """
     if not any(Path(device).exists() for device in GPU_DEVICES):
-        return "no NVIDIA GPU on this machine"
+        return NO_GPU
     missing = _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY)
     if missing:
         return f"{missing} (pip install 'busbw[cuda13]')"
-    return None if gpu_count() else "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
+    return None if gpu_count() else NOT_VISIBLE
 
 
 def _open_nccl(opening: Opening) -> Engine:
@@ -228,7 +232,8 @@ def choose(name: str) -> tuple[EngineRow, str]:
         reason = row.availability()
         if reason:
             message = f"--engine {name} cannot run here: {reason}"
-            raise NoMeasurement(message, row.install, options=["engine"])
+            hint = FIND_GPU if reason in (NO_GPU, NOT_VISIBLE) else row.install
+            raise NoMeasurement(message, hint, options=["engine"])
         return row, ""
     reasons: dict[str, str] = {}
     for row in map(engine, AUTOMATIC):

@@ -21,6 +21,7 @@ FIX = (
     "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
     " -S {port}`, `busbw check`"
 )
+FEWER_CPUS = "measure with --test perftest, or with more --streams"
 
 
 def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int]:
@@ -201,7 +202,11 @@ class _Rail:
             "the fault is between them: a switch, a cable between switches, or the path of their"
             " flows"
         )
-        return [Finding("link.pair_slow", Verdict.WARN, message, evidence(flows), fix)]
+        verdict = Verdict.WARN
+        if all(flow.processor_bound for flow in flows):
+            message += "; but there the CPUs limited the rate, not the link"
+            verdict, fix = Verdict.UNKNOWN, FEWER_CPUS
+        return [Finding("link.pair_slow", verdict, message, evidence(flows), fix)]
 
     def _faults(self) -> list[Finding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
@@ -267,7 +272,7 @@ class _Rail:
         if bound:
             message += ", but there the CPUs limited the rate, not the link"
             verdict = Verdict.UNKNOWN
-            fix = "measure with --test perftest, or with more --streams"
+            fix = FEWER_CPUS
         return Finding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
 
     def _without_latency(self) -> list[Finding]:

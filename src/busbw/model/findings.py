@@ -1,10 +1,10 @@
 """The findings of a run: all rules in order of importance, and those on bandwidth and latency."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busbw.core.cells import Figure, peak
-from busbw.core.collectives import Collective
 from busbw.core.finding import Finding, Verdict
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
@@ -23,7 +23,6 @@ from busbw.model.fabric import OF_LAB, NoFabric, gb
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
-from busbw.model.usable_hardware import Used
 
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
@@ -32,8 +31,12 @@ NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose
 IN_LAB = (
     "the lab's hosts share the cores of this machine: make it with fewer hosts or a lower --rate"
 )
+MORE_TIME = "allow more time with --max-time, or stop other jobs on the machine"
+LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
+# What a lab's rate limiter passes at full speed: busbw.lab.network sets the same.
+LAB_BURST, LAB_BURST_S = 256 << 10, 1.35e-3
 
 
 def findings(result: Outcome, topology: Topology) -> list[Finding]:
@@ -59,10 +62,10 @@ def _find_one_rank(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.SKIP, message, fix="run two ranks or more")
 
 
-def _best(run: Run) -> tuple[Series, Figure] | None:
+def _best(lines: Iterable[Series]) -> tuple[Series, Figure] | None:
     """The series with the highest peak, and that peak."""
     best = None
-    for line in run.series:
+    for line in lines:
         top = peak(line)
         if top and (best is None or top.busbw > best[1].busbw):
             best = (line, top)
@@ -74,14 +77,20 @@ def _at(figure: Figure) -> str:
 
 
 def _judge_bandwidth(run: Run) -> Conclusion | None:
-    best, row, use = _best(run), run.result.spec.row, run.use
+    best, row, use = _best(run.series), run.result.spec.row, run.use
     if best is None:
         return _nothing_precise(run)
     line, top = best
     ideal = run.result.ideal
     if ideal is None:
-        message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
+        message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(run)}"
         return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
+    if _in_lab(ideal):
+        burst = max(LAB_BURST, round(ideal.busbw * LAB_BURST_S))
+        best = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
+        if best is None:
+            return _within_burst(run, top, burst)
+        line, top = best
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     planned = None
     if ideal.algorithm != GIVEN_LABEL and not isinstance(use, NoFabric):
@@ -110,14 +119,14 @@ def _conclude_below_target(
         why = "it is still rising there"
         if single:
             why = "one small size does not show the bandwidth"
-        fix = "measure larger sizes with -e"
+        fix = LARGER if _is_largest(run, top) else MORE_TIME
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, fix)
     library = run.result.library
     fix = NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
-    if run.result.ideal and run.result.ideal.link.startswith(OF_LAB):
+    if run.result.ideal and _in_lab(run.result.ideal):
         fix = IN_LAB
     if single:
-        fix = f"measure larger sizes with -e; then {fix}"
+        fix = f"{LARGER}; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -127,8 +136,31 @@ def _nothing_precise(run: Run) -> Conclusion | None:
     if not count:
         return None
     cells = f"none of {counted(count, 'cell')} reached the requested precision"
-    fix = "allow more time with --max-time, or stop other jobs on the machine"
-    return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=fix)
+    return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=MORE_TIME)
+
+
+def _in_lab(ideal: Ideal) -> bool:
+    return ideal.link.startswith(OF_LAB)
+
+
+def _within_burst(run: Run, top: Figure, burst: int) -> Conclusion:
+    """Of a lab where no size above the burst is precise."""
+    message = (
+        f"busbw ({_at(top)}) cannot be judged: the lab passes bursts of {format_size(burst)} at"
+        " full speed"
+    )
+    sizes = [_size(figure) for line in run.all_series for figure in line]
+    fix = MORE_TIME if max(sizes) > burst else LARGER
+    return Conclusion(Verdict.UNKNOWN, message, fix=fix)
+
+
+def _size(figure: Figure) -> int:
+    return figure.row.size_bytes
+
+
+def _is_largest(run: Run, figure: Figure) -> bool:
+    """Whether no larger size was measured, precisely or not."""
+    return _size(figure) == max(_size(other) for line in run.all_series for other in line)
 
 
 def _percent(ratio: float) -> str:
@@ -144,10 +176,13 @@ def _share(top: Figure, ideal: Ideal) -> str:
 
 def why_no_ideal(result: Result, topology: Topology) -> str:
     """Why a run has no ideal busbw: `the ranks run on CPUs`."""
-    return _why_unknown(result.spec.row, Run(result, topology).use)
+    return _why_unknown(Run(result, topology))
 
 
-def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
+def _why_unknown(run: Run) -> str:
+    row, use = run.result.spec.row, run.use
+    if run.result.library.engine == "sim":
+        return "simulated GPUs have no links"
     if isinstance(use, NoFabric):
         return use.reason
     if row.ranks_power_of_two and not bounds(row, use.fabric, use.features):
@@ -167,7 +202,7 @@ class _Excluded:
 
 def _find_excluded(run: Run) -> _Excluded | None:
     """The bounds that the peak exceeds; None if it exceeds no known bound."""
-    best, use = _best(run), run.use
+    best, use = _best(run.series), run.use
     if best is None or isinstance(use, NoFabric):
         return None
     _, top = best
@@ -202,7 +237,7 @@ def _find_above_bounds(run: Run) -> Conclusion | None:
 
 
 def _find_latency(run: Run) -> Conclusion | None:
-    best = _best(run)
+    best = _best(run.series)
     if best is None:
         return None
     line, top = best
@@ -212,8 +247,9 @@ def _find_latency(run: Run) -> Conclusion | None:
     floor = f"{where_text(smallest)} takes {duration(smallest.cell.time_s)}"
     if still_rising(line) and top is line[-1]:
         largest = format_size(top.row.size_bytes)
+        precise = "" if _is_largest(run, top) else " with the requested precision"
         return Conclusion(
-            Verdict.PASS, f"{floor}; busbw is still rising at {largest}, the largest size"
+            Verdict.PASS, f"{floor}; busbw is still rising at {largest}, the largest size{precise}"
         )
     size = format_size(half.row.size_bytes)
     return Conclusion(
@@ -258,7 +294,7 @@ RULES = (
         "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or"
         " below 70 % of the wire if no plan is known; unknown if busbw is still rising at the"
         " largest size, for a single size below 32 MiB, or if no cell reached the requested"
-        " precision",
+        " precision. In a lab with a rate only sizes above its burst are judged",
         _judge_bandwidth,
     ),
     Rule(

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
 from busbw.engines import registry
@@ -51,6 +51,13 @@ def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
         refuse_ignored(msgspec.structs.replace(PLAIN, local_register=2, memory=1), "mpi")
     assert caught.value.hint == "leave it out, or add --engine nccl"
     refuse_ignored(msgspec.structs.replace(PLAIN, timeout=5), "mpi")
+
+
+def test_without_a_gpu_the_hint_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GPU_DEVICES", ())
+    with pytest.raises(NoMeasurement, match="no NVIDIA GPU") as caught:
+        registry.choose("nccl")
+    assert caught.value.hint == "nvidia-smi   (or measure CPUs: --engine mpi)"
 
 
 def test_ranks_on_other_hosts_choose_auto_themselves() -> None:

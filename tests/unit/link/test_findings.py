@@ -141,6 +141,15 @@ def test_a_slow_pair_is_not_blamed_on_its_hosts():
     assert mark.id == "link.mark"
 
 
+def test_a_pair_that_the_cpus_slow_down_is_unknown():
+    link_report = report(6)
+    flow = next(flow for flow in link_report.flows if (flow.sender, flow.receiver) == (1, 4))
+    flow.rate, flow.processor_bound = 30 * GBIT, True
+    assert verdicts(link_report)[0] == ("link.pair_slow", Verdict.UNKNOWN)
+    pair = findings.findings(link_report)[0]
+    assert "the CPUs limited the rate" in pair.message and "--streams" in pair.fix
+
+
 def test_a_host_slow_only_with_both_directions_at_once_is_named():
     link_report = report(both_directions=True)
     for flow in link_report.flows:

@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
-from busbw.core.result import Cell, Device, Library, Mismatch, Result, ResultRow, World
+from busbw.core.result import Cell, Device, Ideal, Library, Mismatch, Result, ResultRow, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Topology
 from busbw.model.bounds import given
@@ -198,6 +198,46 @@ def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdi
     bandwidth = judged(result, system())["bandwidth"]
     assert bandwidth.verdict.value == verdict and "rising" not in bandwidth.message
     assert ("measure larger sizes" in bandwidth.fix) is (verdict == "warn")
+
+
+def in_lab(curve: Sequence[tuple[int, float]]) -> Result:
+    """A run over two hosts of a lab with 1 Gbit/s."""
+    result = run(curve, hosts=2, per_host=1, cpu=True)
+    link = "the lab's rate, 1 x 0.125 GB/s"
+    result.ideal = Ideal(0.125e9, "endpoint-optimal", link, "each byte enters once")
+    return result
+
+
+def test_in_a_lab_sizes_that_pass_in_a_burst_are_not_judged(system: System) -> None:
+    small = [(4 * K, 0.14), (16 * K, 0.55), (256 * K, 0.07)]
+    slow = judged(in_lab([*small, (1 * M, 0.06), (4 * M, 0.06)]), system(2))["bandwidth"]
+    assert slow.verdict is Verdict.WARN and "0.06 GB/s at 1 MiB, 48 % of" in slow.message
+    fast = judged(in_lab([*small, (1 * M, 0.12), (4 * M, 0.12)]), system(2))["bandwidth"]
+    assert fast.verdict is Verdict.PASS and "0.12 GB/s at 1 MiB, 96 % of" in fast.message
+    within = judged(in_lab(small), system(2))["bandwidth"]
+    assert within.verdict is Verdict.UNKNOWN and "bursts of 256 KiB" in within.message
+    assert within.fix == "measure larger sizes with -e"
+
+
+def test_where_larger_sizes_are_imprecise_the_fix_is_more_time(system: System) -> None:
+    result = run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0), (8 * M, 61.0)])
+    result.spec = SweepSpec(collective="all_reduce", sampling=Sampling())
+    for row in result.rows:
+        row.out_of_place.stopped = "ok" if row.size_bytes < 8 * M else "unstable"
+    by_id = judged(result, system())
+    assert by_id["bandwidth"].fix.startswith("allow more time with --max-time")
+    assert by_id["latency"].message.endswith("the largest size with the requested precision")
+    result = in_lab([(64 * K, 0.5), (4 * M, 0.12)])
+    result.spec = SweepSpec(collective="all_reduce", sampling=Sampling())
+    for row in result.rows:
+        row.out_of_place.stopped = "ok" if row.size_bytes < M else "unstable"
+    assert judged(result, system(2))["bandwidth"].fix.startswith("allow more time")
+
+
+def test_a_simulation_without_an_ideal_does_not_speak_of_cpus(system: System) -> None:
+    result = run([(4 * G, 3.1)], cpu=True)
+    result.library = Library("sim")
+    assert judged(result, system())["bandwidth"].message.endswith("simulated GPUs have no links")
 
 
 @pytest.mark.parametrize(
