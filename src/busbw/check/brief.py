@@ -72,7 +72,7 @@ def brief_cluster(
         texts.append(f"cannot be read: {fold(cluster.unreadable)}")
     texts += [f"{count[grade]} {grade.value}" for grade in _OF_NODES if count[grade]]
     if cluster.differences:
-        texts.append(f"{counted(len(cluster.differences), 'different fact')}")
+        texts.append(counted(len(cluster.differences), "different fact"))
     figures = {"nodes": len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)}
     figures |= {grade.value: count[grade] for grade in _OF_NODES}
     figures |= {"silent": len(cluster.silent), "unreadable": len(cluster.unreadable)}
