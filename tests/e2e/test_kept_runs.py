@@ -12,6 +12,7 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.history.place import history_file
 from busbw.history.store import opened
+from busbw.launch import mpirun
 
 BUSBW = (sys.executable, "-m", "busbw")
 SIM = ("run", "all_reduce", "--engine", "sim", "-n", "2", "-b", "1K", "-e", "4K")
@@ -55,8 +56,8 @@ def test_the_variable_switches_it_off_or_names_another_file(
 
 
 def test_of_the_ranks_of_an_outer_launcher_one_keeps_the_run(data_home: Path) -> None:
-    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2")
-    words = [*mpirun, *BUSBW, "run", "all_reduce", "-e", "64", "--iters", "3"]
+    outer = mpirun.command(mpirun.find(), [], 2)
+    words = [*outer, *BUSBW, "run", "all_reduce", "-e", "64", "--iters", "3"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert kept(data_home) == ["all_reduce"]

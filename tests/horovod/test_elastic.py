@@ -34,13 +34,13 @@ def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
     sys.stdout.flush()
 
-opened = rendezvous.store
+opened = rendezvous.connect_store
 
 def store(info, timeout, world=None):
     say("limit", world.number, timeout.total_seconds())
     return opened(info, timeout, world)
 
-rendezvous.store, forming.FORM_S = store, 6.0
+rendezvous.connect_store, forming.FORM_S = store, 6.0
 hvd.init()
 torch.manual_seed(hvd.rank())
 model = torch.nn.Linear(4, 1)

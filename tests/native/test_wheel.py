@@ -127,9 +127,17 @@ def test_wheel_contains_the_package_its_manual_pages_and_its_license(wheel: Path
     suffixes: dict[str, set[str]] = {}
     for name in names:
         suffixes.setdefault(name.parts[0], set()).add(name.suffix)
-    assert suffixes.pop("busbw") == {".py", ".cu", ".css", ".sh", ".typed", ".json"}, (
-        "no caches, no data of tests"
-    )
+    assert suffixes.pop("busbw") == {
+        ".py",
+        ".cu",
+        ".css",
+        ".sh",
+        ".typed",
+        ".json",
+        ".service",
+        ".timer",
+        ".yml",
+    }, "no caches, no data of tests"
     assert {name.parent.name for name in names if name.suffix == ".json"} == {
         "schemas",
         "templates",

@@ -277,7 +277,7 @@ KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
 # `up` says so, and the first that it prints then is a note if the hosts share one core
 STANDS = "stands"
 ON_ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
-NEEDS_SSHD = pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: make test-tools")
+NEEDS_SSHD = pytest.mark.skipif(not os.access(SSHD, os.X_OK), reason="no sshd: make test-tools")
 
 
 @pytest.mark.parametrize(

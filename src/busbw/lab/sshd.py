@@ -4,6 +4,7 @@ It listens at the host's address, which only the lab's network reaches.
 """
 
 import contextlib
+import os
 import shutil
 import subprocess
 import time
@@ -54,7 +55,10 @@ Match all
 def check() -> None:
     """NoMeasurement if a part of OpenSSH is missing."""
     missing = [program for program in ("ssh", "ssh-keygen") if not shutil.which(program)]
-    missing += [path for path in (SSHD, SSH_CONFIG) if not Path(path).exists()]
+    if not os.access(SSHD, os.X_OK):
+        missing.append(SSHD)
+    if not Path(SSH_CONFIG).exists():
+        missing.append(SSH_CONFIG)
     if missing:
         raise NoMeasurement(f"no {' and no '.join(missing)} here", _HINT)
 

@@ -163,7 +163,7 @@ def test_host_keys_are_not_in_the_image():
 
 def test_the_ssh_server_takes_keys_alone(tmp_path):
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    if not Path(sshd).exists():
+    if not os.access(sshd, os.X_OK):
         pytest.skip("no sshd: make test-tools")
     key = tmp_path / "key"
     subprocess.run(
