@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from busbw.cli.options.parameters import Rate, Share, not_empty
+from busbw.cli.options.shared import format_option
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_delay
@@ -141,14 +142,7 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 
 @command.command("status", context_settings=HELP)
 @click.option("--name", default="", callback=not_empty, help="only this lab")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
+@format_option
 def status(name: str, format_name: str) -> int:
     """Show the labs of this machine. Exit code 1 if something of one has ended."""
     labs = [building.status(lab) for lab in building.all_labs() if name in ("", lab.name)]

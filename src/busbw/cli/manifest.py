@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from busbw.cli import manifest_monitoring
-from busbw.cli.manifest_words import parse, parse_check, program_option
+from busbw.cli.manifests import monitoring
+from busbw.cli.manifests.words import every_option, parse, parse_check, program_option
 from busbw.cli.options.shared import options
 from busbw.cli.run import command as run_command
 from busbw.cli.streams import answer
@@ -196,14 +196,7 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
     show_default=True,
     help="port of the metrics on the node's address",
 )
-@click.option(
-    "--every",
-    "every_s",
-    type=click.IntRange(60, 86400),
-    default=300,
-    show_default=True,
-    help="seconds between two checks",
-)
+@every_option
 @click.option(
     "--runtime-class",
     default="nvidia",
@@ -233,5 +226,5 @@ def daemonset_command(check: str, **node: Any) -> int:
     return 0
 
 
-for _subcommand in manifest_monitoring.COMMANDS:
+for _subcommand in monitoring.COMMANDS:
     command.add_command(_subcommand)

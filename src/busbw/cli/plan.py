@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from busbw.cli import plan_recorded, plan_states
 from busbw.cli.keep import keep
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import COUNT, Share, argv, not_empty
@@ -20,6 +19,8 @@ from busbw.cli.options.shared import (
     training_options,
 )
 from busbw.cli.output import Output
+from busbw.cli.plans import recorded as recorded_plan
+from busbw.cli.plans import states as states_plan
 from busbw.cli.streams import ReaderGone, answer, talk
 from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
@@ -73,12 +74,12 @@ class PlanOutput(Output):
 
 @click.command(
     "plan",
-    cls=plan_recorded.PlanCommand,
+    cls=recorded_plan.PlanCommand,
     groups=groups.PLAN,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("model_name", metavar="MODEL", required=False)
-@plan_recorded.recorded_options
+@recorded_plan.recorded_options
 @training_options
 @click.option(
     "--compare",
@@ -94,7 +95,7 @@ class PlanOutput(Output):
     help=f"transports: {', '.join(transport_table.BY_NAME)}  [default: all that suit the job]",
 )
 @states_options
-@plan_states.memory_options
+@states_plan.memory_options
 @click.option(
     "--target",
     type=Share(0, 1, closed=True),
@@ -177,12 +178,12 @@ def command(
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
     recommends one. Measures this machine's GPU, or takes its rates from options.
     """
-    request = plan_recorded.take_request(model_name, fields)
-    states = take_states(require_model(model_name) if model_name else plan_recorded.MODEL, fields)
-    memory = plan_states.take_memory(fields, states)
+    request = recorded_plan.take_request(model_name, fields)
+    states = take_states(require_model(model_name) if model_name else recorded_plan.MODEL, fields)
+    memory = states_plan.take_memory(fields, states)
     if states is not None and memory is not None:
         table = format_name == "table" and json_name != "-"
-        return plan_states.run(
+        return states_plan.run(
             states, memory, fields, result_file(json_name), force=force, table=table
         )
     if environment.detect(os.environ) is not None:
@@ -198,13 +199,13 @@ def command(
     rounds = transport_table.parse(transports) if transports else []
     recorded = request.step() if request else None
     if recorded is not None:
-        where, check = plan_recorded.placement(recorded, where), "none"
+        where, check = recorded_plan.placement(recorded, where), "none"
     methods, suitable = defaults(where)
     names = asked or tuple(methods)
     if recorded is None:
         training = TrainSpec(model=model_name or "", methods=names, iters=1, **fields)
     else:
-        training = plan_recorded.spec(recorded, names, fields["rounds"])
+        training = recorded_plan.spec(recorded, names, fields["rounds"])
     job = PlanJob(
         engine="torch",
         program="busbw plan",

@@ -8,6 +8,7 @@ import msgspec
 from busbw.check.command import lint
 from busbw.check.command import text as command_text
 from busbw.check.machine import Machine
+from busbw.cli.options.shared import format_option
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
@@ -32,14 +33,7 @@ LIMIT_S = 60.0  # to read the facts of this machine
 @click.option(
     "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
+@format_option
 def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_name: str) -> int:
     """Find faults in a command line of mpirun, srun, torchrun or nccl-tests, without running it.
 

@@ -4,6 +4,7 @@ import click
 import msgspec
 
 from busbw.cli.options.parameters import Seconds, not_empty
+from busbw.cli.options.shared import format_option
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
@@ -47,14 +48,7 @@ EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
 @click.option(
     "--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two samples"
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
+@format_option
 def command(
     hosts: str, hostfile: str, ras: str, dumps: str, seconds: float, format_name: str
 ) -> int:

@@ -7,6 +7,7 @@ from busbw.check.doctor import launching
 from busbw.check.doctor import text as launch_text
 from busbw.check.doctor.networks import LaunchContext
 from busbw.cli.options.parameters import Seconds, not_empty
+from busbw.cli.options.shared import format_option
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit, UsageError
@@ -47,14 +48,7 @@ from busbw.launch.hostfile import given_hosts
     show_default=True,
     help="seconds for each stage",
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
+@format_option
 def command(
     hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str
 ) -> int:

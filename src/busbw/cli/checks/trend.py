@@ -5,6 +5,7 @@ import msgspec
 
 from busbw.check.trend import text as view
 from busbw.check.trend.growth import trend
+from busbw.cli.options.shared import format_option
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.errors import Exit
@@ -12,14 +13,7 @@ from busbw.core.errors import Exit
 
 @click.command("trend", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="SNAPSHOT...")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="output on stdout",
-)
+@format_option
 def command(files: tuple[str, ...], format_name: str) -> int:
     """Compare snapshots of several times: how the errors of each NVLink, port and PCIe device grew,
     and which link differs from the others.

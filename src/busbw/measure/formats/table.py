@@ -35,6 +35,7 @@ from busbw.ui.number_formats import (
 )
 
 SPARK_WIDTH = 80
+CONTINUED = "\n  "  # how a line goes on that does not fit
 DROP_ORDER = (
     "timestamp",
     "count",
@@ -237,9 +238,12 @@ def header(result: Result, width: int | None = None) -> str:
     """Collective, machine, sweep, bound and titles."""
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
-    text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result)
     factor = f"{collective.formula} x " if collective.formula != "1" else ""
-    text += f"; busbw = {factor}algbw\n"
+    sweep, formula = f"{sweep_text(result)};", f"busbw = {factor}algbw"
+    # The formula stays in one piece.
+    fits = width is None or len(f"{sweep} {formula}") <= width
+    text = ", ".join(fact for fact in facts if fact) + "\n"
+    text += f"{sweep}{' ' if fits else CONTINUED}{formula}\n"
     if result.ideal:
         ideal = bandwidth_text(result.ideal.busbw)
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""

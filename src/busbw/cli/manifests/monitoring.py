@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.manifest_words import parse_check, program_option
+from busbw.cli.manifests.words import every_option, parse_check, program_option
 from busbw.cli.streams import answer, talk
 from busbw.launch.manifest import filler, systemd
 from busbw.launch.manifest.systemd import Service
@@ -74,14 +74,7 @@ def dashboard_command() -> int:
     show_default=True,
     help="directory of node_exporter's textfile collector",
 )
-@click.option(
-    "--every",
-    "every_s",
-    type=click.IntRange(60, 86400),
-    default=300,
-    show_default=True,
-    help="seconds between two checks",
-)
+@every_option
 @click.option(
     "--check", default=shlex.join(systemd.CHECK), show_default=True, help="options of busbw check"
 )

@@ -51,6 +51,14 @@ def _this_program() -> str:
     return str(Path(sys.executable).absolute().with_name("busbw"))
 
 
+every_option = click.option(
+    "--every",
+    "every_s",
+    type=click.IntRange(60, 86400),
+    default=300,
+    show_default=True,
+    help="seconds between two checks",
+)
 program_option = click.option(
     "--program",
     metavar="FILE",
