@@ -18,9 +18,9 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Result, ResultRow
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
-from busbw.history import schema, store
+from busbw.history import schema, store, text
 from busbw.history.place import history_file, kept_in
 from busbw.history.run_keys import stored
 from busbw.history.store import baseline, opened
@@ -65,9 +65,11 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     )
     add(file, odd_result)
     with sqlite3.connect(file) as connection:
-        (text,) = connection.execute("SELECT result FROM runs").fetchone()
+        (stored_text,) = connection.execute("SELECT result FROM runs").fetchone()
     connection.close()
-    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd_result)
+    assert json_codec.encode(json_codec.decode(stored_text, Result)) == json_codec.encode(
+        odd_result
+    )
     with opened(file, create=False) as history:
         (run,) = history.runs()
         stored_times = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
@@ -92,6 +94,18 @@ def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:
         assert [run.id for run in history.runs(collective="broadcast")] == [2]
         assert len(history.runs("UNNAMED")) == 3
         assert history.runs("h200") == []
+
+
+def test_runs_of_many_hosts_are_found_by_each_host_and_shown_folded(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    devices = [Device(n, 1, f"gpu{n:03}", 0, "", "NVIDIA H20") for n in range(1, 9)]
+    many = result(1, world=World(devices, processes=8), library=Library("nccl"))
+    add(file, many, result(2))
+    with opened(file, create=False) as history:
+        (run,) = history.runs("gpu003")
+    names = "+".join(f"gpu{n:03}" for n in range(1, 9))
+    assert run.machine == f"{names}: 8 x NVIDIA H20, nccl"
+    assert "gpu[001-008]: 8 x NVIDIA H20, nccl" in text.listed([run])
 
 
 def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) -> None:
