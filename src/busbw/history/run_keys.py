@@ -11,7 +11,12 @@ from busbw.core.history import StoredRun, machine
 from busbw.core.result import Outcome, Result
 
 # other variables name processes and paths, which differ from run to run
-SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
+_SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
+# among these, the files, addresses and logging of one run
+_OF_ONE_RUN = re.compile(
+    r"NCCL_(DEBUG\w*|WARN_ENABLE_DEBUG_INFO|\w*DUMP\w*|COMM_ID|HOSTID|RAS_ADDR|SET_THREAD_NAME)"
+    r"|UCX_(LOG|STATS)_\w*|OMPI_MCA_\w*_verbose"
+)
 
 
 def digest(result: Outcome) -> str:
@@ -52,10 +57,15 @@ def _sweep_facts(result: Result) -> dict[str, Any]:
     }
 
 
+def is_setting(variable: str) -> bool:
+    """Whether the variable of NCCL, UCX or Open MPI changes how data moves."""
+    return bool(_SETTING.match(variable)) and not _OF_ONE_RUN.fullmatch(variable)
+
+
 def settings(result: Outcome) -> str:
     """The variables of NCCL, UCX and Open MPI that the result was measured with."""
     pairs = sorted(result.environment.items())
-    return " ".join(f"{name}={value}" for name, value in pairs if SETTING.match(name))
+    return " ".join(f"{name}={value}" for name, value in pairs if is_setting(name))
 
 
 def _date_text(start: str, now: datetime) -> str:

@@ -23,7 +23,7 @@ from busbw.core.history import (
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
-from busbw.history.run_keys import SETTING
+from busbw.history.run_keys import is_setting
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
 
@@ -225,7 +225,7 @@ def changes(before: Outcome, after: Outcome) -> list[str]:
     first, second = _software(before), _software(after)
     if before.tool == after.tool == "busbw":
         names = before.environment.keys() | after.environment.keys()
-        settings = sorted(filter(SETTING.match, names))
+        settings = sorted(filter(is_setting, names))
         first |= {name: before.environment.get(name, "unset") for name in settings}
         second |= {name: after.environment.get(name, "unset") for name in settings}
     return [

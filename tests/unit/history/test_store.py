@@ -338,7 +338,11 @@ def test_an_experiment_is_no_baseline_unless_it_was_added(tmp_path: Path) -> Non
     with opened(tmp_path / "h.sqlite", create=True) as history:
         first, second = history.keep(result(0)), history.keep(ring)
         assert list(baseline(history, result(9), 30)) == [first]
-        again = msgspec.structs.replace(ring, start="", environment={"NCCL_ALGO": "Ring"})
+        of_one_run = {"NCCL_DEBUG_FILE": "2.log", "NCCL_COMM_ID": "h:1", "NCCL_HOSTID": "x"}
+        of_one_run |= {"NCCL_TOPO_DUMP_FILE": "t.xml", "NCCL_INSPECTOR_DUMP_DIR": "/tmp/2"}
+        again = msgspec.structs.replace(
+            ring, start="", environment={"NCCL_ALGO": "Ring", **of_one_run}
+        )
         assert list(baseline(history, again, 30)) == [second]
         history.add([ring])
         assert list(baseline(history, result(9), 30)) == [second, first]
