@@ -68,6 +68,11 @@ def test_of_the_ranks_of_an_outer_launcher_one_keeps_the_run(data_home: Path) ->
     assert kept(data_home) == ["all_reduce"] * 2
 
 
+def test_a_run_with_an_injected_fault_is_not_kept(data_home: Path) -> None:
+    assert guarded([*MPI, "--inject", "late:rank=1,us=200"]) == 0
+    assert kept(data_home) == []
+
+
 def test_runs_that_end_at_once_are_all_kept(data_home: Path) -> None:
     runs = [
         subprocess.Popen(

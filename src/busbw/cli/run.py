@@ -208,7 +208,12 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     metavar="NAME=VALUE,...",
     help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01",
 )
-@click.option("--inject", default="", metavar="FAULT", help="inject a fault: late:rank=2,us=200")
+@click.option(
+    "--inject",
+    default="",
+    metavar="FAULT",
+    help="inject a fault: late:rank=2,us=200; the run is not kept in the history",
+)
 @click.option(
     "--counts",
     default="",
@@ -341,7 +346,7 @@ def command(
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
-    keep(result, asked=history)
+    keep(result, asked=history and not fields["inject"])
     if page_file is not None and result.complete:
         write_page(result, page_file, Path(json_name).name if record.file else "this run")
     code, reason = minimum.judge(result)

@@ -22,8 +22,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     history if the start is not known. `peak_busbw` is in bytes per second. `counts` is the source
     of alltoallv's bytes, as in core.alltoallv.Traffic. `what` names a run that is no sweep, such as
     a training; it has no collective and no sizes. `settings` are NCCL's, UCX' and Open MPI's
-    variables, without those for files, addresses and logging. `kept` says that the user did not add
-    it: it may be removed to make room.
+    variables, without those for files, addresses and logging; also the sim engine's parameters.
+    `kept` says that the user did not add it: it may be removed to make room.
     """
 
     id: int

@@ -10,6 +10,7 @@ from busbw.core.cells import headline, timing
 from busbw.core.history import StoredRun, machine
 from busbw.core.result import Outcome, Result
 
+SIM = "sim"  # the engine whose parameters stand where others have versions
 # other variables name processes and paths, which differ from run to run
 _SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 # among these, the files, addresses and logging of one run
@@ -63,9 +64,14 @@ def is_setting(variable: str) -> bool:
 
 
 def settings(result: Outcome) -> str:
-    """The variables of NCCL, UCX and Open MPI that the result was measured with."""
-    pairs = sorted(result.environment.items())
-    return " ".join(f"{name}={value}" for name, value in pairs if is_setting(name))
+    """The variables of NCCL, UCX and Open MPI that the result was measured with, and the parameters
+    of the sim engine but its seed, with which runs vary.
+    """
+    values = {name: value for name, value in result.environment.items() if is_setting(name)}
+    if result.library.engine == SIM:
+        values |= result.library.versions
+        values.pop("seed", None)
+    return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def _date_text(start: str, now: datetime) -> str:

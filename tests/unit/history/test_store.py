@@ -348,6 +348,17 @@ def test_an_experiment_is_no_baseline_unless_it_was_added(tmp_path: Path) -> Non
         assert list(baseline(history, result(9), 30)) == [second, first]
 
 
+def test_simulated_runs_are_compared_with_runs_of_the_same_parameters(tmp_path: Path) -> None:
+    runs = [
+        result(number, library=Library("sim", 0, {"gbps": gbps, "seed": str(number)}))
+        for number, gbps in enumerate(("370", "10", "370"))
+    ]
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        for run in runs:
+            history.keep(run)
+        assert list(baseline(history, runs[2], 30)) == [1]
+
+
 def test_other_runs_than_sweeps_are_listed_and_are_no_baseline(tmp_path: Path) -> None:
     training = TrainResult(
         training=Training(TrainSpec(model="mlp"), "img", 1, 4, 1),
