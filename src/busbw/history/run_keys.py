@@ -84,19 +84,3 @@ def _date_text(start: str, now: datetime) -> str:
 
 def _counts_source(result: Result) -> str:
     return result.traffic.source if result.traffic else ""
-
-
-def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run is comparable: complete, without wrong data, and of the same machine,
-    collective, bytes and timing. A run that the user did not add may have been an experiment: its
-    settings must be the same too.
-    """
-    return (
-        (not run.kept or run.settings == settings(result))
-        and run.complete
-        and not run.wrong
-        and run.machine == machine(result)
-        and run.collective == result.spec.collective
-        and run.timing == timing(result)
-        and run.counts == _counts_source(result)
-    )

@@ -19,7 +19,7 @@ from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
-from busbw.core.sweep import SweepSpec
+from busbw.core.sweep import Sampling, SweepSpec
 from busbw.history import schema, store, text
 from busbw.history.place import history_file, kept_in
 from busbw.history.run_keys import stored
@@ -116,6 +116,31 @@ def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) ->
         assert list(baseline(history, result(4), 3)) == [6, 4, 3]
         assert list(baseline(history, result(99), 30)) == [6, 5, 4, 3, 2, 1]
         assert list(baseline(history, msgspec.structs.replace(short, tool="other"), 2)) == [7, 6]
+
+
+def test_only_complete_correct_runs_of_one_kind_are_compared(tmp_path: Path) -> None:
+    others = (
+        result(1, complete=False),
+        result(2, out_of_bounds=1),
+        result(3, spec=SweepSpec(collective="all_reduce", sampling=Sampling())),
+        result(4, spec=SweepSpec(collective="broadcast")),
+        result(5, library=Library("mpi")),
+    )
+    file = tmp_path / "h.sqlite"
+    add(file, result(0), *others)
+    with opened(file, create=False) as history:
+        assert list(baseline(history, result(9), 30)) == [1]
+        assert [run.id for run in history.runs()] == [6, 5, 4, 3, 2, 1]
+
+
+def test_an_id_is_never_given_to_another_run(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    with opened(file, create=True) as history:
+        history.add([result(1), result(2)])
+        history.remove([2])
+        assert history.add([result(3)]) == [(3, True)]
+        history.remove([1, 3])
+        assert history.keep(result(4)) == 4
 
 
 def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
@@ -294,8 +319,12 @@ def test_the_header_identifies_a_history_old_files_included(
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",), (
             "a write-ahead log breaks where several hosts share the file"
         )
+        indexes = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")
+        assert ("runs_of_a_machine",) in indexes.fetchall()
     with opened(file, create=False) as history:
         assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
+        history.remove([2])
+        assert history.add([result(3)]) == [(3, True)], "also in a file of an older busbw"
 
 
 def test_reading_a_history_writes_nothing(tmp_path: Path) -> None:
