@@ -13,7 +13,7 @@ from busbw.check import metrics as check_metrics
 from busbw.core.link_samples import ETHERNET, Link
 from busbw.core.telemetry import TCP
 from busbw.core.watch_counters import LEVELS, ON_PORT
-from busbw.launch.manifest import filler
+from busbw.launch.manifest import alerts, filler
 from busbw.watch import metric_names, prometheus
 
 DEVICE = {"device": "mlx5_0", "port": "2"}
@@ -157,12 +157,12 @@ def dashboard_queries() -> list[str]:
     return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
 
 
-def alerts() -> list[str]:
-    groups = yaml.safe_load(filler.plain("prometheus-rules.yml"))["groups"]
+def alert_queries() -> list[str]:
+    groups = yaml.safe_load(alerts.rules(300))["groups"]
     return [rule["expr"] for group in groups for rule in group["rules"]]
 
 
-@pytest.mark.parametrize(("queries", "least"), [(dashboard_queries, 12), (alerts, 12)])
+@pytest.mark.parametrize(("queries", "least"), [(dashboard_queries, 12), (alert_queries, 12)])
 def test_dashboard_and_rules_query_metrics_that_are_exported(queries, least):
     texts = queries()
     assert len(texts) >= least
