@@ -1,13 +1,16 @@
 """Runs a user's own command line with variables for all of its ranks, whatever its launcher."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
+from busbw.host import process
 from busbw.launch import mpirun
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
@@ -27,6 +30,8 @@ STARTERS = (
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
 END_S = 30.0  # launchers end their ranks, which may clean up
+KILLED_S = 5.0  # a process that waits for a device does not end even when it is killed
+POLL_S = 0.05
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
@@ -97,8 +102,8 @@ def run(
 ) -> int:
     """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
 
-    `stdout` is a file descriptor, None for that of this process. TimedOut, and the command is
-    ended, after `limit_s` seconds.
+    `stdout` is a file descriptor, None for that of this process. TimedOut after `limit_s` seconds,
+    when the command and all that it started are ended.
 
     Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
     passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
@@ -135,13 +140,34 @@ def _wait(child: "subprocess.Popen[bytes]", limit_s: float | None) -> int:
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:
-        child.terminate()
-        try:
-            child.wait(END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        _end(process.tree(child.pid))
+        child.poll()
         raise TimedOut(f"the command had not ended after {limit_s:g} s") from None
+
+
+def _end(tree: Mapping[int, int]) -> None:
+    """End the processes of a `process.tree`.
+
+    All of them get the signal, because a shell ends without its children. Those that remain after
+    END_S are killed, with what they have started since.
+    """
+    for pid in _running(tree):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    _wait_for_end(tree, END_S)
+    for pid in _running(tree):
+        process.kill_with_children(pid)
+    _wait_for_end(tree, KILLED_S)
+
+
+def _running(tree: Mapping[int, int]) -> list[int]:
+    return [pid for pid, started in tree.items() if process.start_time(pid) == started]
+
+
+def _wait_for_end(tree: Mapping[int, int], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while _running(tree) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def _start(
