@@ -60,7 +60,7 @@ def hosts_text(hosts: Sequence[Host]) -> str:
 def probe_command(hosts: Sequence[str]) -> str:
     """A command that shows which of several hosts cannot be reached."""
     if len(hosts) > MOST_LISTED:
-        return f"busbw check launch --hosts '{fold(hosts)}'"
+        return f"busbw check launch --hosts '{hosts_text(list(map(Host, hosts)))}'"
     names = " ".join(hosts)
     return f"for h in {names}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
 
