@@ -27,6 +27,7 @@ STARTERS = (
     "stdbuf",
     "time",
 )
+EXPORT_VARIABLE = "SLURM_EXPORT_ENV"  # sbatch --export=NONE sets it for the sruns of its job
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
 END_S = 30.0  # launchers end their ranks, which may clean up
@@ -38,8 +39,8 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     """The command line that gives `variables` to ranks on other hosts.
 
     The variables are in the environment too. Open MPI's mpirun passes none of them on by itself.
-    srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for an srun
-    that leaves them out.
+    srun, MPICH's mpiexec and torchrun pass on all; srun not with --export or SLURM_EXPORT_ENV.
+    UsageError for an srun that leaves them out.
     """
     position = _launcher_position(argv)
     before, launcher, after = argv[:position], argv[position], argv[position + 1 :]
@@ -47,12 +48,8 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     if program in OPEN_MPI and _is_open_mpi(launcher):
         options = [word for name in variables for word in ("-x", name)]
         return [*before, launcher, *options, *after]
-    export = _export(after) if program == "srun" else None
-    if export is not None and "ALL" not in export.split(","):
-        raise UsageError(
-            f"srun --export={export} passes no variables of busbw to the ranks",
-            "srun --export=ALL,... keeps those named",
-        )
+    if program == "srun":
+        _check_export(_export(after))
     return list(argv)
 
 
@@ -63,6 +60,23 @@ def _launcher_position(argv: Sequence[str]) -> int:
             if Path(word).name in (*OPEN_MPI, "srun"):
                 return position
     return 0
+
+
+def _check_export(option: str | None) -> None:
+    """UsageError if srun's --export, or the variable that stands for it, leaves variables out."""
+    if option is not None:
+        if "ALL" not in option.split(","):
+            raise UsageError(
+                f"srun --export={option} passes no variables of busbw to the ranks",
+                "srun --export=ALL,... keeps those named",
+            )
+        return
+    variable = os.environ.get(EXPORT_VARIABLE)
+    if variable is not None and "ALL" not in variable.split(","):
+        raise UsageError(
+            f"{EXPORT_VARIABLE}={variable}: srun passes no variables of busbw to the ranks",
+            "write srun --export=ALL, or submit the job with sbatch --export=ALL",
+        )
 
 
 def _export(words: Sequence[str]) -> str | None:

@@ -80,6 +80,19 @@ def test_srun_that_passes_nothing_on_is_refused(export: list[str]) -> None:
         wrap_command.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
 
 
+def test_srun_in_a_job_of_sbatch_that_exports_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_EXPORT_ENV", "NONE")
+    with pytest.raises(UsageError, match="SLURM_EXPORT_ENV=NONE: srun passes no var") as caught:
+        wrap_command.command_line(["srun", "-n", "2", "app"], VARIABLES)
+    assert "srun --export=ALL" in caught.value.hint
+    for line in (["srun", "--export=ALL", "app"], ["torchrun", "app.py"]):
+        assert wrap_command.command_line(line, VARIABLES) == line
+    monkeypatch.setenv("SLURM_EXPORT_ENV", "ALL,A=1")
+    assert wrap_command.command_line(["srun", "app"], VARIABLES) == ["srun", "app"]
+
+
 def test_options_of_the_program_are_not_those_of_srun() -> None:
     line = ["srun", "-n", "2", "python3", "export.py", "--export=onnx"]
     assert wrap_command.command_line(line, VARIABLES) == line
