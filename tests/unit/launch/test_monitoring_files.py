@@ -55,6 +55,16 @@ def test_the_token_is_a_credential_of_the_service():
     assert setting(systemd.units(SERVICE)["busbw-watch.service"], "LoadCredential") is None
 
 
+def test_the_single_file_can_unpack_and_root_runs_nothing_of_another_user():
+    caches = []
+    for name in ("busbw-watch", "busbw-check"):
+        unit = systemd.units(SERVICE)[f"{name}.service"]
+        caches.append(setting(unit, "CacheDirectory"))
+        assert setting(unit, "CacheDirectoryMode") == "0700"
+        assert f"\nEnvironment=XDG_CACHE_HOME=/var/cache/{caches[-1]}\n" in unit
+    assert caches == ["busbw-watch", "busbw-check"]
+
+
 def test_words_of_a_command_stay_words():
     words = ["a b", "100%", "$HOME", 'say "no"', "back\\slash", "", "x;y"]
     check = setting(
