@@ -1,0 +1,118 @@
+"""Measured reference curves, each with its source: the built-in table and a user's own.
+
+A curve is one measured run of one collective on one kind of system. Sizes are those of nccl-tests
+in bytes, times are microseconds out of place. The built-in table is made by
+`tools/make_reference.py` from published measurements and from records of this project.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import exp, log
+
+import msgspec
+
+from busbw.core.collectives import BY_NAME
+
+TABLE = "table.json"
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Who measured: `key` names it in the curves, `link` is where the figures are published."""
+
+    key: str
+    title: str
+    link: str = ""
+    date: str = ""
+    license: str = ""
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of one collective by size on `hosts` hosts with `per_host` ranks each.
+
+    `gpu` is a word of the table of GPUs (`h100`). `nics` are those of a host as `--nics` takes
+    them, `fabric` is the network's name; both are empty where only one host ran. `dtype`, `nccl`
+    and `algorithm` are empty where the source does not say. `run` is what its source measured
+    together: curves of one run are not independent of each other.
+    """
+
+    source: str
+    run: str
+    gpu: str
+    per_host: int
+    collective: str
+    sizes: tuple[int, ...]
+    times_us: tuple[float, ...]
+    hosts: int = 1
+    nics: str = ""
+    fabric: str = ""
+    dtype: str = ""
+    nccl: str = ""
+    algorithm: str = ""
+    note: str = ""
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.hosts * self.per_host
+
+    def time_s(self, size_bytes: float) -> float | None:
+        """The time of a size in seconds, between measured sizes by interpolation of the logarithms
+        of size and time; None outside the measured sizes.
+        """
+        sizes = self.sizes
+        if not sizes[0] <= size_bytes <= sizes[-1]:
+            return None
+        above = next(at for at, size in enumerate(sizes) if size >= size_bytes)
+        if sizes[above] == size_bytes or above == 0:
+            return self.times_us[above] * 1e-6
+        share = log(size_bytes / sizes[above - 1]) / log(sizes[above] / sizes[above - 1])
+        before_us, after_us = self.times_us[above - 1], self.times_us[above]
+        return before_us * exp(share * log(after_us / before_us)) * 1e-6
+
+    def busbw(self, size_bytes: float) -> float | None:
+        """The busbw of a size in bytes per second; None outside the measured sizes."""
+        time_s = self.time_s(size_bytes)
+        if time_s is None:
+            return None
+        return size_bytes * float(BY_NAME[self.collective].bus_factor(self.ranks)) / time_s
+
+
+class Table(msgspec.Struct, tag="busbw.reference/1", tag_field="schema", kw_only=True):
+    """A file of reference curves."""
+
+    sources: list[Source]
+    curves: list[Curve]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """All curves that an answer may use: `own` come before the published ones."""
+
+    published: tuple[Curve, ...]
+    sources: dict[str, Source]
+    own: tuple[Curve, ...] = ()
+    by_collective: dict[str, tuple[Curve, ...]] = field(default_factory=dict)
+
+    def of(self, collective: str) -> tuple[Curve, ...]:
+        """The curves of a collective, a user's own first."""
+        if collective not in self.by_collective:
+            curves = (*self.own, *self.published)
+            self.by_collective[collective] = tuple(
+                curve for curve in curves if curve.collective == collective
+            )
+        return self.by_collective[collective]
+
+
+def reference(table: Table, own: Table | None = None) -> Reference:
+    """The curves of a table and of a user's own."""
+    tables = [table] if own is None else [table, own]
+    sources = {source.key: source for part in tables for source in part.sources}
+    return Reference(tuple(table.curves), sources, tuple(own.curves) if own else ())
+
+
+@cache
+def built_in() -> Reference:
+    """The table that comes with busbw."""
+    data = files("busbw.model.reference").joinpath(TABLE).read_bytes()
+    return reference(msgspec.json.decode(data, type=Table))

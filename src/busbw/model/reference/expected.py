@@ -1,0 +1,231 @@
+"""The expected time of one operation: from measured curves where there are any, else from NCCL's
+cost model with coefficients that were fitted to measured curves.
+
+On one host over NVLink it is the time of the curves of the most similar GPUs. A curve of GPUs with
+other links is read at the size that keeps those links busy for as long. For a number of GPUs
+without a curve, the time of a byte is interpolated in 1 / (n - 1), in which that of a ring is
+linear.
+
+Elsewhere t = d B + a L + f B / (B + K). L and B are the latency and the transfer time that NCCL's
+model expects. The third term is the pipeline's: it takes up to f to fill, of which a message that
+is over sooner pays a part. Curves of the same shape of job then correct the time: m of them count
+m / (m + 1), so that a single one moves it half of the way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from math import exp, log
+from statistics import median
+
+from busbw.core.collectives import BY_NAME
+from busbw.model.nccl.choice import Choice, Parts
+from busbw.model.nccl.constants import NVLS, RING
+from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.similar import (
+    Job,
+    Kinship,
+    nearest,
+    of_shape,
+    over_nvlink,
+    reduced_alike,
+)
+from busbw.model.systems import parse_system
+
+MICRO = 1e-6
+BOARD = 8  # GPUs of the largest boards with curves of their own
+LEVEL_BYTES = 1 << 30  # from here on, busbw hardly depends on the size
+
+
+class Scope(StrEnum):
+    """What the ranks are joined by."""
+
+    HOST = "one host, NVLink"
+    PCIE = "one host, PCIe"
+    DOMAIN = "one NVLink domain of more than 8 GPUs"
+    HOSTS = "several hosts"
+
+
+class Basis(StrEnum):
+    """What an expected time rests on, the best first."""
+
+    SAME = "runs of this system"
+    SIMILAR = "runs of similar systems"
+    MODEL = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """t = transfer B + latency L + fill_s B / (B + half_s)."""
+
+    latency: float
+    transfer: float
+    fill_s: float
+    half_s: float
+
+    def time_s(self, parts: Parts) -> float:
+        """The time in seconds of the two parts that NCCL's model expects."""
+        moving_s = parts.transfer_s
+        filling_s = self.fill_s * moving_s / (moving_s + self.half_s)
+        return self.transfer * moving_s + self.latency * parts.latency_s + filling_s
+
+
+# Fitted by benchmarks/reference_errors.py, which also has the errors that they leave. NCCL's own
+# latency of an all_reduce ring over several hosts already counts its pipeline (RING_PLATEAU).
+HOST_FIT = Coefficients(1.0, 1.0, 100e-6, 100e-6)
+HOSTS_FIT = Coefficients(1.57, 1.04, 278e-6, 200e-6)
+HOSTS_RING_FIT = Coefficients(1.0, 1.0, 0.0, 200e-6)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An expected time, what it rests on, and the curves that it comes from."""
+
+    time_s: float
+    scope: Scope
+    basis: Basis
+    curves: tuple[Curve, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The links of a GPU to its peers: what NCCL plans with for them, in bytes per second."""
+
+    planned: float
+    nvlink: bool
+
+
+def scope_of(job: Job, links: Links) -> Scope:
+    """What joins the ranks of a job."""
+    if job.hosts > 1:
+        return Scope.HOSTS
+    if not links.nvlink:
+        return Scope.PCIE
+    return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
+
+
+def expect(job: Job, size_bytes: int, choice: Choice, links: Links, known: Reference) -> Expected:
+    """The expected time of `size_bytes` where NCCL's model expects `choice`."""
+    scope = scope_of(job, links)
+    curves = [
+        curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink
+    ]
+    if scope in (Scope.HOST, Scope.PCIE):
+        on_board = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
+        expected = _from_board(job, size_bytes, links, scope, on_board)
+        if expected is not None:
+            return expected
+    time_s = modelled_s(job, choice, scope)
+    ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
+    return _corrected(job, size_bytes, time_s, scope, ran_alike)
+
+
+def modelled_s(job: Job, choice: Choice, scope: Scope) -> float:
+    """The time of NCCL's model with the fitted coefficients, in seconds."""
+    if scope is Scope.HOSTS:
+        ring = choice.algorithm == RING and job.collective == "all_reduce"
+        return (HOSTS_RING_FIT if ring else HOSTS_FIT).time_s(choice.parts)
+    fit = HOST_FIT
+    if choice.algorithm == NVLS:
+        # Every GPU is the head of a part of the data: with more GPUs, pipelines fill for longer.
+        more = job.per_host / BOARD
+        fit = replace(fit, fill_s=fit.fill_s * more, half_s=fit.half_s * more)
+    return fit.time_s(choice.parts)
+
+
+def _corrected(
+    job: Job, size_bytes: int, time_s: float, scope: Scope, curves: Sequence[Curve]
+) -> Expected:
+    """The model's time, moved towards those of runs of the same shape."""
+    shaped = [curve for curve in of_shape(curves, job) if _reaches(curve, size_bytes)]
+    alike, closest = _alike(shaped, job)
+    if closest > Kinship.TWIN:
+        return Expected(time_s, scope, Basis.MODEL)
+    off = log(_typical_time(alike, size_bytes) / time_s)
+    runs = len({curve.run for curve in alike})
+    basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
+    return Expected(time_s * exp(off * runs / (runs + 1)), scope, basis, tuple(alike))
+
+
+def _reaches(curve: Curve, size_bytes: int) -> bool:
+    """Whether a curve says something about a size: it has it, or busbw is level before it."""
+    return curve.sizes[0] <= size_bytes <= curve.sizes[-1] or (
+        LEVEL_BYTES <= curve.sizes[-1] < size_bytes
+    )
+
+
+def _from_board(
+    job: Job, size_bytes: int, links: Links, scope: Scope, curves: Sequence[Curve]
+) -> Expected | None:
+    """The time by curves of one host; None without any for this number of GPUs or around it."""
+    counts = {curve.per_host for curve in curves}
+    if job.per_host in counts:
+        alike, closest = _alike([c for c in curves if c.per_host == job.per_host], job)
+        basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
+        return Expected(_typical_time(alike, size_bytes, links), scope, basis, tuple(alike))
+    fewer = max((count for count in counts if count < job.per_host), default=0)
+    more = min((count for count in counts if count > job.per_host), default=0)
+    if not fewer or not more:
+        return None
+    used: list[Curve] = []
+    byte_s = []
+    for count in (fewer, more):
+        alike, _ = _alike([curve for curve in curves if curve.per_host == count], job)
+        byte_s.append(_typical_time(alike, size_bytes, links) / _factor(job, count))
+        used += alike
+    left, at, right = (1 / (count - 1) for count in (fewer, job.per_host, more))
+    between_s = byte_s[0] + (at - left) / (right - left) * (byte_s[1] - byte_s[0])
+    return Expected(between_s * _factor(job, job.per_host), scope, Basis.SIMILAR, tuple(used))
+
+
+def _factor(job: Job, ranks: int) -> float:
+    return float(BY_NAME[job.collective].bus_factor(ranks))
+
+
+def _alike(curves: Sequence[Curve], job: Job) -> tuple[list[Curve], Kinship]:
+    """The curves of the most similar GPUs, and how similar these are."""
+    return nearest(reduced_alike(curves, job.gpu, job.dtype), job.gpu)
+
+
+def _typical_time(
+    curves: Sequence[Curve], size_bytes: int, links: Links | None = None
+) -> float:
+    """The median of the runs' times in seconds, over `links` if given; of those that measured this
+    size if there are any. A run with several curves counts once.
+    """
+    sizes = [_busy_alike(curve, size_bytes, links) for curve in curves]
+    read = list(zip(curves, sizes, strict=True))
+    inside = [(curve, size) for curve, size in read if curve.time_s(size) is not None]
+    runs: dict[str, list[float]] = {}
+    for curve, size in inside or read:
+        runs.setdefault(curve.run, []).append(log(_extended_s(curve, size)))
+    return exp(median(sum(logs) / len(logs) for logs in runs.values()))
+
+
+def _busy_alike(curve: Curve, size_bytes: int, links: Links | None) -> float:
+    """The size that keeps the links of a curve's GPUs as busy as this one keeps `links`."""
+    if links is None:
+        return size_bytes
+    return size_bytes * _planned(curve.gpu, curve.per_host) / links.planned
+
+
+@cache
+def _planned(gpu: str, per_host: int) -> float:
+    return parse_system(f"{gpu}x{per_host}").planned
+
+
+def _extended_s(curve: Curve, size_bytes: float) -> float:
+    """The time of a size in seconds: beyond the largest measured size by the rate between the last
+    two, below the smallest that of the smallest.
+    """
+    inside_s = curve.time_s(size_bytes)
+    if inside_s is not None:
+        return inside_s
+    if size_bytes < curve.sizes[0]:
+        return curve.times_us[0] * MICRO
+    last, last_us = curve.sizes[-1], curve.times_us[-1]
+    if len(curve.sizes) < 2:
+        return last_us * MICRO * size_bytes / last
+    byte_us = (last_us - curve.times_us[-2]) / (last - curve.sizes[-2])
+    return MICRO * (last_us + (size_bytes - last) * byte_us)

@@ -1,0 +1,125 @@
+"""Which reference curves are of systems like a described one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+
+from busbw.model.hardware import GENERATIONS, Generation, by_name
+from busbw.model.reference.curves import Curve
+from busbw.model.systems import GBIT
+
+# Types whose sums NVLink SHARP does not compute on every GPU, and whose rate differs on the others.
+BYTE_TYPES = ("int8", "uint8", "fp8e4m3", "fp8e5m2", "f8e4m3", "f8e5m2")
+FIRST_MULTICAST_SM = 90
+RDMA = ("", "ib", "roce")
+SAME_RATE = 0.1  # as a part of the NICs' rate
+
+
+class Kinship(IntEnum):
+    """How much two GPUs have in common, the most first."""
+
+    SAME = 0
+    TWIN = 1  # architecture and links, as H100 and H200
+    FAMILY = 2  # architecture
+    OTHER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each.
+
+    `gpu` is a word of the table of GPUs, empty for a GPU that is not in it.
+    """
+
+    gpu: str
+    collective: str
+    hosts: int
+    per_host: int
+    nics: float = 0.0  # bytes per second of a host's NICs
+    fabric: str = ""
+    dtype: str = ""
+
+
+def gpu_word(name: str) -> str:
+    """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `h100x8`; empty if no row of the table
+    of GPUs has it.
+    """
+    words = name.upper().replace("-", " ").split()
+    names = [known for row in GENERATIONS for known in row.names]
+    return next((known.lower() for known in names if known in words), "")
+
+
+def kinship(gpu: str, other: str) -> Kinship:
+    """How alike two GPUs are, by their words."""
+    if gpu == other:
+        return Kinship.SAME
+    row, other_row = by_name(gpu), by_name(other)
+    if row is None or other_row is None or row.sm // 10 != other_row.sm // 10:
+        return Kinship.OTHER
+    return Kinship.TWIN if _links(row) == _links(other_row) else Kinship.FAMILY
+
+
+def _links(row: Generation) -> tuple[int, float]:
+    return row.links, row.planned
+
+
+def nearest(curves: Sequence[Curve], gpu: str) -> tuple[list[Curve], Kinship]:
+    """The curves of the GPU that is most like this one."""
+    closest = min((kinship(gpu, curve.gpu) for curve in curves), default=Kinship.OTHER)
+    return [curve for curve in curves if kinship(gpu, curve.gpu) == closest], closest
+
+
+def reduced_alike(curves: Sequence[Curve], gpu: str, dtype: str) -> list[Curve]:
+    """The curves whose data are reduced like this: by the switch (NVLink SHARP) or by GPUs; all if
+    there are none.
+    """
+    alike = [
+        curve
+        for curve in curves
+        if switch_reduces(curve.gpu, curve.dtype) == switch_reduces(gpu, dtype)
+    ]
+    return alike or list(curves)
+
+
+def switch_reduces(gpu: str, dtype: str) -> bool:
+    """Whether NVSwitches can reduce this type of these GPUs."""
+    row = by_name(gpu)
+    return row is not None and row.sm >= FIRST_MULTICAST_SM and dtype not in BYTE_TYPES
+
+
+def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
+    """The curves of as many hosts and ranks, over such NICs and the same fabric where it is
+    known.
+    """
+    return [curve for curve in curves if _is_of_shape(curve, job)]
+
+
+def _is_of_shape(curve: Curve, job: Job) -> bool:
+    if (curve.hosts, curve.per_host) != (job.hosts, job.per_host):
+        return False
+    if job.hosts == 1:
+        return True
+    if _kind(curve.fabric) != _kind(job.fabric):
+        return False
+    return abs(nics_rate(curve.nics) - job.nics) <= SAME_RATE * job.nics
+
+
+def _kind(fabric: str) -> str:
+    """Fabrics with the same latencies are of one kind; RDMA where none is named."""
+    return "" if fabric in RDMA else fabric
+
+
+@cache
+def nics_rate(text: str) -> float:
+    """The bytes per second of NICs such as `8x400G`; 0 for none."""
+    if not text:
+        return 0.0
+    count, _, gbit = text.rpartition("x")
+    return int(count or 1) * float(gbit.removesuffix("G")) * GBIT
+
+
+def over_nvlink(gpu: str) -> bool:
+    """Whether GPUs of this word have NVLink."""
+    row = by_name(gpu)
+    return row is not None and row.links > 0

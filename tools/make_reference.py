@@ -1,0 +1,200 @@
+"""Makes the table of reference curves, src/busbw/model/reference/table.json, from data files.
+
+`python tools/make_reference.py ONE_HOST.csv SEVERAL_HOSTS.csv`
+
+ONE_HOST.csv has the columns gpu, nccl, collective, dtype, gpus, bytes, us. SEVERAL_HOSTS.csv has
+table, source, system, nodes, ranks, nics, collective, nccl, bytes, measured (busbw in GB/s),
+algo_ran, note. Rows are grouped into curves, times are rounded to four digits. Results of this
+project's own benchmarks, OWN below, are added from their files.
+"""
+
+import csv
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+
+from busbw.core.collectives import BY_NAME
+from busbw.core.result import Result
+from busbw.model.measured_system import shape
+from busbw.model.reference.curves import TABLE, Curve, Source, Table
+from busbw.model.systems import GBIT, parse_system
+from busbw.report import read
+
+ROOT = Path(__file__).resolve().parents[1]
+PUBLISHED_BY = {
+    "aiconfigurator": Source(
+        key="aiconfigurator",
+        title="ai-dynamo/aiconfigurator, measured with nccl-tests",
+        link="https://github.com/ai-dynamo/aiconfigurator/tree/main/src/aiconfigurator/systems/data",
+        date="2026",
+        license="Apache-2.0",
+    ),
+}
+GPU_WORDS = {"a100_sxm": "a100", "h100_sxm": "h100", "b200_sxm": "b200"}
+# Notes of the data that name a network.
+FABRICS = (
+    ("EFA", "efa"),
+    ("TCPXO", "tcpxo"),
+    ("TCPX", "tcpx"),
+    ("RoCE", "roce"),
+    ("Slingshot", "slingshot"),
+)
+OWN: tuple[tuple[str, str], ...] = ()
+_LOOKUP = re.compile(r"\s*\((?:find_string )?id [0-9]+\)")
+
+
+def main(one_host: str, several_hosts: str) -> None:
+    """Write the table, and print how many curves and points it has."""
+    sources = dict(PUBLISHED_BY)
+    curves = [*_one_host(Path(one_host)), *_several_hosts(Path(several_hosts), sources)]
+    curves += _own(sources)
+    table = Table(sources=list(sources.values()), curves=curves)
+    target = ROOT / "src" / "busbw" / "model" / "reference" / TABLE
+    target.write_bytes(_one_curve_a_line(table))
+    points = sum(len(curve.sizes) for curve in curves)
+    print(f"{target.name}: {len(curves)} curves, {points} points, {target.stat().st_size} bytes")
+
+
+def _one_host(path: Path) -> list[Curve]:
+    times: dict[tuple[str, ...], list[tuple[int, float]]] = defaultdict(list)
+    with path.open() as lines:
+        for row in csv.DictReader(lines):
+            key = (row["gpu"], row["nccl"], row["collective"], row["dtype"], row["gpus"])
+            times[key].append((int(row["bytes"]), float(row["us"])))
+    curves = []
+    for (gpu, nccl, collective, dtype, gpus), points in sorted(times.items()):
+        word = GPU_WORDS.get(gpu, gpu)
+        points.sort()
+        curve = Curve(
+            source="aiconfigurator",
+            run=f"aiconfigurator {word} NCCL {nccl}",
+            gpu=word,
+            per_host=int(gpus),
+            collective=collective,
+            dtype=dtype,
+            nccl=nccl,
+            sizes=tuple(size for size, _ in points),
+            times_us=tuple(_rounded(time_us) for _, time_us in points),
+        )
+        curves.append(curve)
+    return curves
+
+
+def _several_hosts(path: Path, sources: dict[str, Source]) -> list[Curve]:
+    tables: dict[str, list[dict[str, str]]] = defaultdict(list)
+    with path.open() as lines:
+        for row in csv.DictReader(lines):
+            tables[row["table"].removeprefix("SEEN_")].append(row)
+    curves = []
+    for name, rows in tables.items():
+        source = _source(rows[0]["source"])
+        sources.setdefault(source.key, source)
+        curves.append(_published_curve(name, rows, source.key))
+    return curves
+
+
+def _published_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
+    first = rows[0]
+    hosts, ranks = int(first["nodes"]), int(first["ranks"])
+    factor = float(BY_NAME[first["collective"]].bus_factor(ranks))
+    points = sorted((int(row["bytes"]), float(row["measured"])) for row in rows)
+    return Curve(
+        source=source,
+        run=name,
+        gpu=re.split("x|nvl", first["system"])[0],
+        per_host=ranks // hosts,
+        hosts=hosts,
+        nics=_nics(first) if hosts > 1 else "",
+        fabric=_fabric(name, first["note"]),
+        collective=first["collective"],
+        nccl=first["nccl"],
+        algorithm=first["algo_ran"].rstrip("?"),
+        note=_LOOKUP.sub("", first["note"]),
+        sizes=tuple(size for size, _ in points),
+        times_us=tuple(_rounded(size * factor / gb_s / 1e3) for size, gb_s in points),
+    )
+
+
+def _fabric(run: str, note: str) -> str:
+    """The network that a note names; instances of p5en have EFA."""
+    if run.startswith("p5en"):
+        return "efa"
+    return next((fabric for word, fabric in FABRICS if word in note), "")
+
+
+def _nics(row: dict[str, str]) -> str:
+    """The NICs of a host: as stated, else those that such hosts usually have."""
+    system = parse_system(row["system"])
+    return row["nics"] or f"{system.nics}x{round(system.nic / GBIT)}G"
+
+
+def _source(text: str) -> Source:
+    """The source of a table: a repository's issue, or a document in a repository."""
+    title = _LOOKUP.sub("", text).strip()
+    issue = re.match(r"(NVIDIA/[\w-]+) issue (\d+)", title)
+    link = ""
+    if issue:
+        link = f"https://github.com/{issue[1]}/issues/{issue[2]}"
+        title = issue[0]
+    elif re.match(r"[\w.-]+/[\w.-]+[ /]", title):
+        link = f"https://github.com/{'/'.join(re.split('[ /]', title)[:2])}"
+    key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-")
+    return Source(key=key, title=title, link=link)
+
+
+def _own(sources: dict[str, Source]) -> list[Curve]:
+    curves = []
+    for gpu, name in OWN:
+        result = read.read((ROOT / name).read_bytes(), name)
+        assert isinstance(result, Result)
+        folder = name.split("/")[1]
+        sources.setdefault(folder, Source(key=folder, title=f"busbw benchmarks/{folder}"))
+        hosts, per_host = shape(result)
+        points = [(row.size_bytes, row.out_of_place) for row in result.rows if row.out_of_place]
+        curves.append(
+            Curve(
+                source=folder,
+                run=folder,
+                gpu=gpu,
+                per_host=per_host,
+                hosts=hosts,
+                collective=result.spec.row.name,
+                dtype=result.spec.dtype,
+                nccl=".".join(str(part) for part in _version(result.library.nccl)),
+                sizes=tuple(size for size, _ in points),
+                times_us=tuple(_rounded(cell.time_s * 1e6) for _, cell in points),
+            )
+        )
+    return curves
+
+
+def _version(number: int) -> tuple[int, int, int]:
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _one_curve_a_line(table: Table) -> bytes:
+    """JSON that a diff can show."""
+    schema = table.__struct_config__.tag
+    sources = ",\n".join(msgspec.json.encode(source).decode() for source in table.sources)
+    curves = ",\n".join(_without_defaults(curve) for curve in table.curves)
+    text = f'{{"schema":"{schema}","sources":[\n{sources}\n],"curves":[\n{curves}\n]}}\n'
+    assert msgspec.json.decode(text, type=Table).curves == table.curves
+    return text.encode()
+
+
+def _without_defaults(curve: Curve) -> str:
+    values = msgspec.to_builtins(curve)
+    kept = {name: value for name, value in values.items() if value not in ("", 1) or name == "run"}
+    kept["times_us"] = [int(value) if value == int(value) else value for value in curve.times_us]
+    return msgspec.json.encode(kept).decode()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
