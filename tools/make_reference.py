@@ -18,9 +18,10 @@ import msgspec
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Result
-from busbw.model.measured_system import shape
+from busbw.model.measured_system import of_result
 from busbw.model.reference.curves import TABLE, Curve, Source, Table
-from busbw.model.systems import GBIT, parse_system
+from busbw.model.reference.results import curve_of, nics_text
+from busbw.model.systems import System, parse_system
 from busbw.report import read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,18 +32,20 @@ PUBLISHED_BY = {
         link="https://github.com/ai-dynamo/aiconfigurator/tree/main/src/aiconfigurator/systems/data",
         date="2026",
         license="Apache-2.0",
-    ),
+    )
 }
 GPU_WORDS = {"a100_sxm": "a100", "h100_sxm": "h100", "b200_sxm": "b200"}
 # Notes of the data that name a network.
 FABRICS = (
-    ("EFA", "efa"),
+    ("EFA v1", "efav1"),
+    ("EFA v2", "efav2"),
+    ("EFA v4", "efav4"),
     ("TCPXO", "tcpxo"),
     ("TCPX", "tcpx"),
     ("RoCE", "roce"),
     ("Slingshot", "slingshot"),
 )
-OWN: tuple[tuple[str, str], ...] = ()
+OWN: tuple[str, ...] = ()
 _LOOKUP = re.compile(r"\s*\((?:find_string )?id [0-9]+\)")
 
 
@@ -119,16 +122,16 @@ def _published_curve(name: str, rows: list[dict[str, str]], source: str) -> Curv
 
 
 def _fabric(run: str, note: str) -> str:
-    """The network that a note names; instances of p5en have EFA."""
+    """The network that a note names; p5en is an instance of AWS."""
     if run.startswith("p5en"):
-        return "efa"
+        return "efav3"
     return next((fabric for word, fabric in FABRICS if word in note), "")
 
 
 def _nics(row: dict[str, str]) -> str:
     """The NICs of a host: as stated, else those that such hosts usually have."""
     system = parse_system(row["system"])
-    return row["nics"] or f"{system.nics}x{round(system.nic / GBIT)}G"
+    return row["nics"] or nics_text(system)
 
 
 def _source(text: str) -> Source:
@@ -146,33 +149,19 @@ def _source(text: str) -> Source:
 
 
 def _own(sources: dict[str, Source]) -> list[Curve]:
+    """Results of this project's benchmarks."""
     curves = []
-    for gpu, name in OWN:
+    for name in OWN:
         result = read.read((ROOT / name).read_bytes(), name)
         assert isinstance(result, Result)
+        system = of_result(result)
+        assert isinstance(system, System)
         folder = name.split("/")[1]
         sources.setdefault(folder, Source(key=folder, title=f"busbw benchmarks/{folder}"))
-        hosts, per_host = shape(result)
-        points = [(row.size_bytes, row.out_of_place) for row in result.rows if row.out_of_place]
-        curves.append(
-            Curve(
-                source=folder,
-                run=folder,
-                gpu=gpu,
-                per_host=per_host,
-                hosts=hosts,
-                collective=result.spec.row.name,
-                dtype=result.spec.dtype,
-                nccl=".".join(str(part) for part in _version(result.library.nccl)),
-                sizes=tuple(size for size, _ in points),
-                times_us=tuple(_rounded(cell.time_s * 1e6) for _, cell in points),
-            )
-        )
+        curve = curve_of(result, system, folder, folder)
+        assert curve is not None
+        curves.append(curve)
     return curves
-
-
-def _version(number: int) -> tuple[int, int, int]:
-    return number // 10000, number // 100 % 100, number % 100
 
 
 def _rounded(value: float) -> float:

@@ -31,12 +31,14 @@ from busbw.core.errors import Exit, UsageError
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.measure.alltoallv import Matrices
 from busbw.model import explanation_text, prediction_text
-from busbw.model.estimate import Fits, Point, Setting, fit
+from busbw.model.estimate import Setting
+from busbw.model.forecast import Evidence, published
 from busbw.model.measured_system import of_result, shape
-from busbw.model.nccl.choice import allowed
-from busbw.model.nccl.constants import of_number, release
+from busbw.model.nccl.constants import release
 from busbw.model.patterns import Job, predict_pattern
-from busbw.model.predict import point, predict, without_rails
+from busbw.model.predict import predict, without_rails
+from busbw.model.reference.curves import Curve
+from busbw.model.reference.results import curve_of
 from busbw.model.systems import System
 from busbw.pattern.registry import load
 
@@ -147,12 +149,14 @@ def command(
     setting = Setting(
         hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
     )
-    fits = calibrate(results, hardware)
+    evidence = calibrate(results, hardware)
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)
         job = _job(nodes, gpus, scale)
         setting = replace(setting, system=without_rails(hardware, rails_lost))
-        expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
+        expected = predict_pattern(
+            load([pattern_file]), setting, pattern_file, source, evidence, job
+        )
         if format_name == "json":
             answer(explanation_text.json(expected))
         else:
@@ -167,7 +171,7 @@ def command(
         moved = _traffic_of(row.name, counts, per_host)
         bytes_of = _sizes_with_traffic(bytes_of, counts, lambda size: moved(max(nodes), size))
         setting = replace(setting, traffic=moved)
-    prediction = predict(setting, row, nodes, per_host, bytes_of, source, fits, rails_lost)
+    prediction = predict(setting, row, nodes, per_host, bytes_of, source, evidence, rails_lost)
     if format_name == "json":
         answer(explanation_text.json(prediction))
     else:
@@ -214,46 +218,31 @@ def _sizes_with_traffic(
     return moving
 
 
-def calibrate(files: tuple[str, ...], system: System) -> Fits:
-    """The fits of all results. Their systems are what they recorded, with the NICs of `system` if
-    they recorded none.
+def calibrate(files: tuple[str, ...], system: System) -> Evidence:
+    """The published curves and those of all results. The results' systems are what they recorded,
+    with the NICs of `system` if they recorded none.
     """
-    points: list[Point] = []
-    for file in files:
-        points += _points(file, system)
-    if files and not points:
+    curves = [curve for file in files if (curve := _curve(file, system)) is not None]
+    if files and not curves:
         raise UsageError(
-            f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers",
-            f"busbw show {files[0]}",
+            f"--calibrate {files[0]}: no size in it has a time", f"busbw show {files[0]}"
         )
-    return fit(points)
+    return replace(published(), calibration=tuple(curves))
 
 
-def _points(file: str, system: System) -> list[Point]:
+def _curve(file: str, system: System) -> Curve | None:
     result = read_sweep(file, None)
-    hosts, per_host = shape(result)
     recorded = of_result(result)
     if isinstance(recorded, str):  # why there is none
         recorded = system
-    if hosts > 1 and not recorded.nics:
+    if shape(result)[0] > 1 and not recorded.nics:
         recorded = replace(recorded, nics=system.nics, nic=system.nic)
-    if hosts > 1 and not recorded.nics:
-        raise UsageError(
-            f"--calibrate {file}: the NICs of its hosts are unknown",
-            "give them, like --nics 8x400G",
-        )
-    collective = result.spec.row.name
-    setting = Setting(
-        replace(recorded, cpu=system.cpu),
-        of_number(result.library.nccl),
-        allowed(result.environment, collective),
-    )
-    points = []
-    for row in result.rows:
-        cell = row.out_of_place or row.in_place
-        if cell and row.size_bytes > 0 and cell.time_s > 0:
-            points.append(point(setting, collective, hosts, per_host, row.size_bytes, cell.time_s))
-    return [calibration for calibration in points if calibration is not None]
+        if not recorded.nics:
+            raise UsageError(
+                f"--calibrate {file}: the NICs of its hosts are unknown",
+                "give them, like --nics 8x400G",
+            )
+    return curve_of(result, recorded, "calibration", file)
 
 
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:

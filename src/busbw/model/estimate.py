@@ -1,33 +1,33 @@
-"""The expected time of one operation on a described system, and fits to measurements.
+"""The time that NCCL's model expects of one operation on a described system.
 
 Which algorithm and protocol run is NCCL's decision, by the constants of the release that runs. How
 long they take is a question of hardware, so the time comes from the latest constants. From 1 GiB on
 these are within 1.9 % on 2 x 8 H100 with NCCL 2.21.5, whose own are 7 to 11 % too fast.
-
-`fit` adapts NCCL's model to measurements: each algorithm and protocol of a collective gets a factor
-a of its latency and a factor b of its transfer time. The time is t = a L + b B, where L and B are
-the two parts of the model's time. a and b minimize the sum of squared relative errors,
-((a L + b B) / t - 1)^2, and are not negative. Because L and B keep how they depend on the hosts,
-the factors hold for other host counts as far as the model's form does; the largest job is therefore
-predicted from the smaller ones first, and that error is reported.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds
 from busbw.model.fabric import Fabric
 from busbw.model.nccl.choice import US, Allowed, Choice, Parts, choices, parts
-from busbw.model.nccl.constants import LATEST, NET, NVLINK, PCI, RING, Release
+from busbw.model.nccl.constants import (
+    LATEST,
+    NET,
+    NVLINK,
+    NVLS,
+    NVLS_TREE,
+    PCI,
+    RING,
+    SIMPLE,
+    Release,
+)
 from busbw.model.systems import System
-from busbw.model.types import Fit
 
-Fits = dict[tuple[str, str, str], Fit]  # by collective, algorithm and protocol
 SIMPLE_AT = 2
-MIN_TIME_SHARE = 0.1  # of a time: a smaller part says nothing about its factor
+OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Setting:
     may: Allowed = field(default_factory=Allowed)
     oversubscription: float = 1.0
     traffic: Callable[[int, int], Traffic | None] | None = None
+    dtype: str = "float"
 
     def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
         """What an alltoallv moves between the ranks; None for an even exchange."""
@@ -69,17 +70,28 @@ def estimate(
     model = setting.system.model(LATEST, hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
+    if chosen.algorithm == NVLS_TREE and hosts == 2:
+        timed = _over_two_hosts(setting, row, per_host, size_bytes, timed)
     if setting.oversubscription > 1 and hosts > 1:
         timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
 
-def calibrate(choice: Choice, fit: Fit | None) -> Choice:
-    """The estimate with the factors of a fit, if there is one."""
-    if fit is None:
-        return choice
-    latency_s, transfer_s = choice.parts.latency_s, choice.parts.transfer_s
-    return replace(choice, parts=Parts(latency_s * fit.latency, transfer_s * fit.transfer))
+def _over_two_hosts(
+    setting: Setting, row: Collective, per_host: int, size_bytes: int, expected: Parts
+) -> Parts:
+    """The time of NVLSTree on two hosts by what its links can do.
+
+    Each byte crosses the network once. NCCL's search gives a channel one speed inside and between
+    hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
+    """
+    alone = parts(setting.system.model(LATEST, 1, per_host), row.name, size_bytes, NVLS, SIMPLE)
+    if alone is None:
+        return expected
+    inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
+    factor = float(row.bus_factor(2 * per_host))
+    between = setting.system.fabric(2, per_host, payload=True).nics * factor * OF_NICS
+    return Parts(expected.latency_s, size_bytes * factor / min(inside, between))
 
 
 def _slow_down(
@@ -118,82 +130,3 @@ def _exchange(
     latency = LATEST.base[RING][SIMPLE_AT] + LATEST.hops[link][RING][SIMPLE_AT]
     factor = float(row.bus_factor(hosts * per_host))
     return Choice(P2P, "Simple", Parts(latency * US, size_bytes * factor / bound.busbw))
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One measured time, and the parts that the model expects of it."""
-
-    collective: str
-    algorithm: str
-    protocol: str
-    hosts: int
-    size_bytes: int
-    parts: Parts
-    time_s: float
-
-
-def fit(points: Sequence[Point]) -> Fits:
-    """The factors of every collective, algorithm and protocol that some point has."""
-
-    def key(point: Point) -> tuple[str, str, str]:
-        return point.collective, point.algorithm, point.protocol
-
-    usable = sorted((point for point in points if point.time_s > 0), key=key)
-    return {name: _fit(*name, list(same)) for name, same in groupby(usable, key)}
-
-
-def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) -> Fit:
-    hosts = max(point.hosts for point in points)
-    latency, transfer = factors(points)
-    smaller = [point for point in points if point.hosts < hosts]
-    largest = [point for point in points if point.hosts == hosts]
-    return Fit(
-        collective,
-        algorithm,
-        protocol,
-        latency,
-        transfer,
-        len(points),
-        hosts,
-        worst(points, latency, transfer),
-        min(point.size_bytes for point in points),
-        hosts if smaller else None,
-        worst(largest, *factors(smaller)) if smaller else None,
-    )
-
-
-def factors(points: Sequence[Point]) -> tuple[float, float]:
-    """The factors a of the latency and b of the transfer time, not negative.
-
-    One point, and points that cannot tell the two parts apart, give one factor for both. A part
-    that is below MIN_TIME_SHARE at every point has factor 1.
-    """
-    latencies = [point.parts.latency_s / point.time_s for point in points]
-    transfers = [point.parts.transfer_s / point.time_s for point in points]
-    ll = sum(latency * latency for latency in latencies)
-    bb = sum(transfer * transfer for transfer in transfers)
-    lb = sum(latency * transfer for latency, transfer in zip(latencies, transfers, strict=True))
-    sum_l, sum_b = sum(latencies), sum(transfers)
-    if max(latencies) < MIN_TIME_SHARE:
-        return 1.0, (sum_b - lb) / bb
-    if max(transfers) < MIN_TIME_SHARE:
-        return (sum_l - lb) / ll, 1.0
-    determinant = ll * bb - lb * lb
-    if len(points) > 1 and determinant > 1e-9 * ll * bb:
-        a = (sum_l * bb - sum_b * lb) / determinant
-        b = (sum_b * ll - sum_l * lb) / determinant
-        if a < 0:
-            return 0.0, sum_b / bb
-        return (a, b) if b >= 0 else (sum_l / ll, 0.0)
-    both = (sum_l + sum_b) / (ll + bb + 2 * lb)
-    return both, both
-
-
-def worst(points: Sequence[Point], latency: float, transfer: float) -> float:
-    """The largest relative error with these factors."""
-    errors = []
-    for point in points:
-        expected_s = latency * point.parts.latency_s + transfer * point.parts.transfer_s
-        errors.append(abs(expected_s / point.time_s - 1))
-    return max(errors)

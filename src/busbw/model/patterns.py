@@ -11,8 +11,9 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
-from busbw.model.estimate import Fits, Setting
-from busbw.model.predict import check, describe, forecast
+from busbw.model.estimate import Setting
+from busbw.model.forecast import Evidence, forecast
+from busbw.model.predict import check, describe
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
@@ -41,7 +42,7 @@ def predict_pattern(
     setting: Setting,
     source: str,
     system_source: str,
-    fits: Fits | None = None,
+    evidence: Evidence | None = None,
     job: Job | None = None,
 ) -> PatternPrediction:
     """The prediction of every row of the pattern.
@@ -60,7 +61,7 @@ def predict_pattern(
         notes += _unsized(pattern, ranks)
         predicted = scaled(_sized(pattern, ranks), ranks, job.scale)
     rows = [
-        _row(predicted, row, weight, setting, per_host, fits or {})
+        _row(predicted, row, weight, setting, per_host, evidence)
         for row, weight in zip(predicted.rows, weights(predicted), strict=True)
     ]
     hosts = job.hosts or max([1, ceil(ranks / per_host), *(row.hosts for row in rows)])
@@ -97,7 +98,12 @@ def _sized(pattern: Pattern, ranks: int) -> Pattern:
 
 
 def _row(
-    pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits
+    pattern: Pattern,
+    row: PatternRow,
+    weight: float,
+    setting: Setting,
+    per_host: int,
+    evidence: Evidence | None,
 ) -> PredictedRow:
     comm = pattern.comm(row)
     hosts, fullest = place(comm, per_host)
@@ -106,7 +112,7 @@ def _row(
     if point_to_point:
         hosts, fullest = (1, 2) if _on_one_host(comm, row, per_host) else (2, 1)
         occupied = 1 / ranks_read(pattern)  # the sends of a group follow each other
-    expected, reason = _forecast(pattern, row, setting, (hosts, fullest), fits)
+    expected, reason = _forecast(pattern, row, setting, (hosts, fullest), evidence)
     return PredictedRow(
         row.id,
         row.function,
@@ -122,7 +128,11 @@ def _row(
 
 
 def _forecast(
-    pattern: Pattern, row: PatternRow, setting: Setting, placement: tuple[int, int], fits: Fits
+    pattern: Pattern,
+    row: PatternRow,
+    setting: Setting,
+    placement: tuple[int, int],
+    evidence: Evidence | None,
 ) -> tuple[Forecast | None, str]:
     hosts, per_host = placement
     if row.function == RECV and any(
@@ -140,7 +150,7 @@ def _forecast(
         return None, f"{row.function[:40]} is not a collective that busbw knows"
     if row.bytes <= 0:
         return None, "it has no bytes"
-    expected = forecast(setting, BY_NAME[name], hosts, per_host, row.bytes, fits)
+    expected = forecast(setting, BY_NAME[name], hosts, per_host, row.bytes, evidence)
     return expected, "" if expected else "no algorithm can run it"
 
 

@@ -1,32 +1,25 @@
 """Predicts the time of every size on every number of hosts, with how far it may be off."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from busbw.core.collectives import BY_NAME, Collective
+from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
 from busbw.model.algorithm_bounds import algorithm_bounds
 from busbw.model.bounds import P2P
-from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
+from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
-from busbw.model.nccl.choice import Choice
+from busbw.model.forecast import Evidence, crossing, forecast, published
 from busbw.model.nccl.constants import Release
 from busbw.model.systems import System
-from busbw.model.types import Crossing, Described, Fit, Forecast, Prediction
+from busbw.model.reference.bands import CHECKED_RANKS
+from busbw.model.reference.expected import Basis
+from busbw.model.types import Crossing, Described, Forecast, Prediction
 
 OWN_NVLS = (
     "before 2.28, NCCL expects more of NVLSTree than it reaches: 4 to 11 % on 2 x 8 H100 and H20"
     " from 1 GiB on"
 )
-CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
-P2P_BAND = 0.5
-# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes
-# most of the time.
-MANY_HOSTS, LATENCY_BAND = 3, 0.6
-# On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies
-# its own half; whether that is why was not measured.
-COPYING_COLLECTIVES, COPY_BAND = ("all_gather", "reduce_scatter"), 0.25
-MAX_SIZE_BYTES = 1 << 42
 
 
 def describe(system: System, hosts: int, per_host: int, release: Release, source: str) -> Described:
@@ -52,52 +45,6 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
-    """How far busbw may be off from `from_bytes` on, as a fraction: without (`plain`) and with a
-    calibration of the algorithm and protocol.
-
-    `source` names the errors found without one: how far the measured busbw is from the model's.
-    """
-
-    from_bytes: int
-    plain: float
-    calibrated: float
-    source: str
-
-
-BANDS: tuple[Band, ...] = (
-    Band(
-        1 << 30,
-        0.15,
-        0.05,
-        "2 x 8 H100: 1.8 %; 2 x 8 H20: 4.2 %; 4 x 8 H100, nccl issue 1221: 12 %; 2 H200: 8 %",
-    ),
-    Band((64 << 20) + 1, 0.20, 0.10, "2 x 8 H20: 19 % at 128 MiB; 2 H200: 17 %"),
-    Band(1 << 20, 0.35, 0.20, "2 x 8 H20: up to 36 %; 2 H200: 30 % at 2 MiB"),
-    Band(0, 0.50, 0.30, "2 x 8 H20: 20 to 46 %"),
-)
-
-
-def band(
-    row: Collective, shape: tuple[int, int], size_bytes: int, choice: Choice, fit: Fit | None
-) -> float:
-    """How far busbw may be off on `shape` (hosts, ranks on each): by the table, or the
-    calibration's own error if that is larger.
-
-    A calibration does not count beyond its hosts, nor below half of its smallest size.
-    """
-    limits = next(limits for limits in BANDS if size_bytes >= limits.from_bytes)
-    hosts, per_host = shape
-    if choice.algorithm == P2P:
-        return P2P_BAND
-    if fit and hosts <= fit.hosts and 2 * size_bytes >= fit.least_bytes:
-        return max(limits.calibrated, fit.worst, fit.held_worst or 0.0)
-    waits = hosts >= MANY_HOSTS and choice.parts.latency_s > choice.parts.transfer_s
-    copies = row.name in COPYING_COLLECTIVES and hosts * per_host == 2
-    return max(limits.plain, LATENCY_BAND if waits else 0.0, COPY_BAND if copies else 0.0)
-
-
 def without_rails(system: System, lost: int) -> System:
     """The system with `lost` NICs less on every host; UsageError if none is left."""
     if lost and lost >= system.nics:
@@ -107,49 +54,6 @@ def without_rails(system: System, lost: int) -> System:
     return replace(system, nics=system.nics - lost)
 
 
-def forecast(
-    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, fits: Fits
-) -> Forecast | None:
-    """The expected time of one size; None where nothing can run."""
-    chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
-    if chosen is None:
-        return None
-    fit = fits.get((row.name, chosen.algorithm, chosen.protocol))
-    timed = calibrate(chosen, fit)
-    ranks, time_s = hosts * per_host, timed.parts.time_s
-    return Forecast(
-        hosts,
-        ranks,
-        size_bytes,
-        chosen.algorithm,
-        chosen.protocol,
-        time_s,
-        timed.parts.latency_s,
-        size_bytes * float(row.bus_factor(ranks)) / time_s,
-        band(row, (hosts, per_host), size_bytes, chosen, fit),
-        fit is not None,
-        hosts > (fit.hosts if fit else CHECKED_HOSTS),
-    )
-
-
-def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits: Fits) -> Crossing:
-    """The size from which on the bytes take more of the time than the latency."""
-    last, size = 0, 8  # the last size at which latency takes more, and the next to try
-    while size <= MAX_SIZE_BYTES:
-        expected = forecast(setting, row, hosts, per_host, size, fits)
-        if expected is not None and expected.regime == "latency":
-            last = size
-        size *= 2
-    if last >= MAX_SIZE_BYTES:
-        return Crossing(hosts, hosts * per_host, None)
-    next_size = max(2 * last, 8)
-    above = forecast(setting, row, hosts, per_host, next_size, fits)
-    exact = 0.0
-    if above and above.time_s > above.latency_s:
-        exact = above.latency_s / ((above.time_s - above.latency_s) / above.size_bytes)
-    return Crossing(hosts, hosts * per_host, round(min(max(exact, last), next_size)))
-
-
 def predict(
     setting: Setting,
     row: Collective,
@@ -157,7 +61,7 @@ def predict(
     per_host: int,
     sizes: Sequence[int],
     source: str,
-    fits: Fits | None = None,
+    evidence: Evidence | None = None,
     rails_lost: int = 0,
 ) -> Prediction:
     """The expected time of every size on every number of hosts, and the bounds of the largest size
@@ -166,7 +70,7 @@ def predict(
     There are only bounds where busbw has no model of times. UsageError where nothing can run, as
     with one rank, or with no NIC between hosts.
     """
-    fits = fits or {}
+    evidence = evidence or published()
     setting = replace(setting, system=without_rails(setting.system, rails_lost))
     largest = max(hosts)
     check(setting.system, largest, per_host)
@@ -179,11 +83,13 @@ def predict(
     crossings: list[Crossing] = []
     if not setting.system.rccl:
         forecasts = [
-            forecast(setting, row, count, per_host, size, fits) for count in hosts for size in sizes
+            forecast(setting, row, count, per_host, size, evidence)
+            for count in hosts
+            for size in sizes
         ]
         rows = [expected for expected in forecasts if expected is not None]
         several = [count for count in hosts if count * per_host > 1 and not setting.traffic]
-        crossings = [crossing(setting, row, count, per_host, fits) for count in several]
+        crossings = [crossing(setting, row, count, per_host, evidence) for count in several]
     bounds = algorithm_bounds(setting, row, largest, per_host, max(sizes))
     described = describe(setting.system, largest, per_host, setting.release, source)
     described.notes.extend(_system_notes(setting.system, setting.release, bounds.chosen))
@@ -193,10 +99,10 @@ def predict(
         rows=rows,
         crossings=crossings,
         bounds=bounds,
-        fits=list(fits.values()),
+        calibrated_by=[curve.run for curve in evidence.calibration],
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
-        notes=_notes(rows, setting, fits),
+        notes=_notes(rows, setting, evidence),
     )
 
 
@@ -236,17 +142,15 @@ def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
     return notes
 
 
-def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
+def _notes(rows: Sequence[Forecast], setting: Setting, evidence: Evidence) -> list[str]:
     notes = []
     if any(row.extrapolated for row in rows):
-        known = f"than the {CHECKED_HOSTS} compared with"
-        if fits:
-            known = f"than the {max(fit.hosts for fit in fits.values())} calibrated"
         notes.append(
-            f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without"
+            f"extrapolated: no public figure is of more than {CHECKED_RANKS} ranks, so the range"
+            " grows with their number; assumes a non-blocking network along rails, without"
             " congestion, lost links or late ranks"
         )
-    if any(row.algorithm == P2P for row in rows):
+    if any(row.algorithm == P2P and row.basis == Basis.MODEL for row in rows):
         notes.append(
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
@@ -256,25 +160,17 @@ def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
             f"oversubscription {setting.oversubscription:g}: traffic between hosts has"
             f" 1/{setting.oversubscription:g} of the NICs' rate"
         )
-    missing = {
-        f"{row.algorithm} {row.protocol}"
-        for row in rows
-        if not row.calibrated and row.algorithm != P2P
-    }
-    if fits and missing:
-        notes.append(f"not calibrated: {', '.join(sorted(missing))}")
+    if evidence.calibration:
+        notes.append(_calibration_note(rows, evidence))
     return notes
 
 
-def point(
-    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int, time_s: float
-) -> Point | None:
-    """A measured time as a point of a calibration; None where NCCL has no model."""
-    if collective not in BY_NAME:
-        return None
-    chosen = estimate(setting, collective, hosts, per_host, size_bytes)
-    if chosen is None or chosen.algorithm == P2P or size_bytes <= 0:
-        return None
-    return Point(
-        collective, chosen.algorithm, chosen.protocol, hosts, size_bytes, chosen.parts, time_s
+def _calibration_note(rows: Sequence[Forecast], evidence: Evidence) -> str:
+    """Which rows are the calibrations' own times, and how the others were corrected."""
+    calibrated = sum(row.basis == Basis.CALIBRATION for row in rows)
+    measured = sorted({curve.hosts for curve in evidence.calibration})
+    hosts = " and ".join(map(str, measured))
+    return (
+        f"calibrated on {hosts} {'host' if measured == [1] else 'hosts'}: {calibrated} of"
+        f" {len(rows)} rows are measured sizes, the others have the correction that was found there"
     )

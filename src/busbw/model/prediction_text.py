@@ -4,23 +4,23 @@ from collections.abc import Sequence
 
 from busbw.core.sizes import counted, format_size
 from busbw.model import bounds_text, explanation_text
-from busbw.model.types import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
+from busbw.model.types import Crossing, Forecast, PatternPrediction, PredictedRow, Prediction
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown, time_text
 
-DROP_ORDER = ("bound by", "protocol", "ranks", "mark")
+DROP_ORDER = ("bound by", "protocol", "ranks")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
-MAX_ROWS = 20
+MAX_ROWS, RUNS_NAMED = 20, 3
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.0f}"
+def _basis(row: Forecast) -> str:
+    return "extrapolated" if row.extrapolated else row.basis
 
 
-def _mark(row: Forecast) -> str:
-    if row.extrapolated:
-        return "extrapolated"
-    return "calibrated" if row.calibrated else ""
+def _time_range(row: Forecast) -> str:
+    """The times of the range of busbw, the shortest first."""
+    shortest_s, longest_s = row.time_s * row.busbw / row.high, row.time_s * row.busbw / row.low
+    return f"{time_text(shortest_s)} - {time_text(longest_s)}"
 
 
 # The values take a Forecast.
@@ -29,12 +29,13 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="ranks", value=lambda row: row.ranks),
     Column(title="size", value=lambda row: format_size(row.size_bytes)),
     Column(title="time", value=lambda row: time_text(row.time_s)),
-    Column(title="busbw", unit="GB/s", value=lambda row: bandwidth_text(row.busbw)),
-    Column(title="+-", unit="%", value=lambda row: _share(row.band)),
+    Column(title="busbw", value=lambda row: bandwidth_text(row.busbw)),
+    Column(title="low", value=lambda row: bandwidth_text(row.low)),
+    Column(title="high", value=lambda row: bandwidth_text(row.high)),
     Column(title="algorithm", value=lambda row: row.algorithm, left=True),
     Column(title="protocol", value=lambda row: row.protocol, left=True),
     Column(title="bound by", value=lambda row: row.regime, left=True),
-    Column(title="mark", value=_mark, left=True),
+    Column(title="from", value=_basis, left=True),
 )
 
 
@@ -45,10 +46,10 @@ def text(answer: Prediction, width: int | None = None) -> str:
     predicted = f", NCCL from {about.nccl} on, predicted" if answer.rows else ""
     head = f"{title}{predicted}\n\n"
     head += "".join(f"{line}\n" for line in explanation_text.links(about))
-    lines = [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
+    lines = list(map(crossing_text, answer.crossings))
     parts = [
         wrapped(head, width),
-        _forecasts(answer.rows, width),
+        _forecasts(answer, width),
         wrapped("".join(f"{line}\n" for line in lines), width),
         bounds_text.text(answer.bounds, about.nccl, width),
     ]
@@ -56,10 +57,25 @@ def text(answer: Prediction, width: int | None = None) -> str:
     return "\n".join(part for part in parts if part) + notes
 
 
-def _forecasts(rows: Sequence[Forecast], width: int | None) -> str:
-    marked = any(_mark(row) for row in rows)
-    shown = [column for column in COLUMNS if column.title != "mark" or marked]
-    return aligned(shown, rows, width, DROP_ORDER) if rows else ""
+def _forecasts(answer: Prediction, width: int | None) -> str:
+    rows = answer.rows
+    if not rows:
+        return ""
+    meaning = (
+        f"busbw, low, high: GB/s; {100 * rows[0].coverage:.0f} % of the published runs that this"
+        " was compared with are between low and high\n"
+    )
+    return aligned(COLUMNS, rows, width, DROP_ORDER) + wrapped(meaning + _runs(rows), width)
+
+
+def _runs(rows: Sequence[Forecast]) -> str:
+    """The published runs that the rows come from, if there are any."""
+    runs = list(dict.fromkeys(run for row in rows for run in row.runs))
+    if not runs:
+        return ""
+    shown = ", ".join(runs[:RUNS_NAMED])
+    more = f" and {len(runs) - RUNS_NAMED} more" if len(runs) > RUNS_NAMED else ""
+    return f"runs: {shown}{more} (busbw reference show)\n"
 
 
 def crossing_text(crossing: Crossing) -> str:
@@ -68,21 +84,6 @@ def crossing_text(crossing: Crossing) -> str:
     if crossing.size_bytes is None:
         return f"{hosts}: latency decides at every size"
     return f"{hosts}: latency decides up to {format_size(crossing.size_bytes)}, bandwidth above"
-
-
-def fit_text(fit: Fit) -> str:
-    """The factors of one algorithm, the number of times they are fitted to, and their error."""
-    text = (
-        f"calibrated {fit.collective} {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g},"
-        f" bytes x {fit.transfer:.3g}, from {counted(fit.points, 'time')} on up to"
-        f" {counted(fit.hosts, 'host')}, which it meets within {100 * fit.worst:.1f} %"
-    )
-    if fit.held_worst is not None:
-        text += (
-            f"; those on {fit.held_hosts} hosts, predicted from the smaller jobs, within"
-            f" {100 * fit.held_worst:.1f} %"
-        )
-    return text
 
 
 # The values take a PredictedRow.
@@ -99,11 +100,7 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
     ),
     Column(title="total", value=lambda row: time_text(row.total_s) if row.forecast else "-"),
     Column(title="measured", value=lambda row: text_or_unknown(row.measured_s, time_text)),
-    Column(
-        title="+-",
-        unit="%",
-        value=lambda row: text_or_unknown(row.forecast, lambda forecast: _share(forecast.band)),
-    ),
+    Column(title="within", value=lambda row: text_or_unknown(row.forecast, _time_range)),
     Column(
         title="algorithm",
         value=lambda row: row.forecast.algorithm if row.forecast else "-",

@@ -61,9 +61,11 @@ class Bounds(msgspec.Struct, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The expected time of one size on `hosts` hosts.
+    """The expected time of one size on `hosts` hosts, and the range that busbw is expected in.
 
-    `band` is how far busbw may be off, as a share of it, to either side.
+    `low` and `high` are bytes per second like `busbw`; `coverage` is the share of runs that such a
+    range is made to hold. `basis` is what the time rests on (model.reference.expected.Basis, or
+    `calibration`), `runs` names the runs of the table of reference curves that it comes from.
     """
 
     hosts: int
@@ -74,8 +76,11 @@ class Forecast(msgspec.Struct, frozen=True):
     time_s: float
     latency_s: float
     busbw: float
-    band: float
-    calibrated: bool = False
+    low: float
+    high: float
+    coverage: float
+    basis: str = "model"
+    runs: tuple[str, ...] = ()
     extrapolated: bool = False
 
     @property
@@ -84,28 +89,6 @@ class Forecast(msgspec.Struct, frozen=True):
         `bandwidth`.
         """
         return "latency" if 2 * self.latency_s > self.time_s else "bandwidth"
-
-
-class Fit(msgspec.Struct, frozen=True):
-    """Corrections of NCCL's figures for one algorithm and protocol of a collective, fitted to
-    measurements: factors of latency and transfer time.
-
-    `worst` is the largest relative error over the `points` that it was made from, of `least_bytes`
-    and more. `held_hosts` are the hosts of the largest job, and `held_worst` is its error when only
-    the smaller jobs are fitted; None where all points are of one host count.
-    """
-
-    collective: str
-    algorithm: str
-    protocol: str
-    latency: float
-    transfer: float
-    points: int
-    hosts: int
-    worst: float
-    least_bytes: int = 0
-    held_hosts: int | None = None
-    held_worst: float | None = None
 
 
 class Crossing(msgspec.Struct, frozen=True):
@@ -129,7 +112,7 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
     rows: list[Forecast]
     crossings: list[Crossing]
     bounds: Bounds
-    fits: list[Fit] = []
+    calibrated_by: list[str] = []
     oversubscription: float = 1.0
     rails_lost: int = 0
     notes: list[str] = []

@@ -280,6 +280,9 @@ class Allowed:
     forced_ll128: bool = False
 
 
+ALL_ALLOWED = Allowed()
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One algorithm and protocol with its expected time."""

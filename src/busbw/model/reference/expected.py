@@ -50,6 +50,7 @@ class Scope(StrEnum):
 class Basis(StrEnum):
     """What an expected time rests on, the best first."""
 
+    CALIBRATION = "calibration"
     SAME = "runs of this system"
     SIMILAR = "runs of similar systems"
     MODEL = "model"
@@ -108,15 +109,14 @@ def scope_of(job: Job, links: Links) -> Scope:
 def expect(job: Job, size_bytes: int, choice: Choice, links: Links, known: Reference) -> Expected:
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
     scope = scope_of(job, links)
-    curves = [
-        curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink
-    ]
+    curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
+    time_s = modelled_s(job, choice, scope)
     if scope in (Scope.HOST, Scope.PCIE):
         on_board = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
+        if scope is Scope.PCIE:  # what its slots and CPUs do differs from host to host
+            on_board = [curve for curve in on_board if curve.gpu == job.gpu]
         expected = _from_board(job, size_bytes, links, scope, on_board)
-        if expected is not None:
-            return expected
-    time_s = modelled_s(job, choice, scope)
+        return expected or Expected(time_s, scope, Basis.MODEL)
     ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
     return _corrected(job, size_bytes, time_s, scope, ran_alike)
 
@@ -188,9 +188,7 @@ def _alike(curves: Sequence[Curve], job: Job) -> tuple[list[Curve], Kinship]:
     return nearest(reduced_alike(curves, job.gpu, job.dtype), job.gpu)
 
 
-def _typical_time(
-    curves: Sequence[Curve], size_bytes: int, links: Links | None = None
-) -> float:
+def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None = None) -> float:
     """The median of the runs' times in seconds, over `links` if given; of those that measured this
     size if there are any. A run with several curves counts once.
     """

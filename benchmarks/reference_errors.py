@@ -1,0 +1,247 @@
+"""How far expected times are from the reference curves when each run is left out, and the bands
+that follow.
+
+`python benchmarks/reference_errors.py` measures nothing: it predicts every curve of the table
+without the curves of its run (and, for `runs of similar systems`, without all of its GPU), and
+prints the errors by regime. `--write` also writes src/busbw/model/reference/bands.json. `--fit`
+prints the coefficients of the model of several hosts that fit the table best.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from busbw.model.estimate import Setting, estimate
+from busbw.model.forecast import job_of, links_of
+from busbw.model.nccl.choice import Allowed, Choice
+from busbw.model.nccl.constants import LATEST, release
+from busbw.model.reference.bands import TABLE, Band, Bands
+from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.expected import Basis, Coefficients, Expected, Scope, expect
+from busbw.model.systems import parse_system, with_nics
+from busbw.stats.intervals import nearest_rank
+
+ROOT = Path(__file__).resolve().parents[1]
+COVERAGE = 0.9  # with the 5th and the 95th percentile of each run
+FROM_BYTES = (1 << 30, 1 << 26, 1 << 20, 0)
+MARGIN, LEAST = 2.0, 0.04
+Errors = dict[tuple[Scope, Basis, int], dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measured size; `off` is the logarithm of measured busbw relative to the expected."""
+
+    curve: Curve
+    size_bytes: int
+    off: float
+    expected: Expected
+
+
+def setting(curve: Curve) -> Setting:
+    """What a curve was measured on, as options would describe it."""
+    system = parse_system(f"{curve.gpu}x{curve.per_host}")
+    if curve.nics:
+        system = with_nics(system, curve.nics)
+    may = Allowed()
+    if curve.algorithm in ("Ring", "Tree", "NVLSTree", "NVLS"):
+        may = Allowed(algorithms=(curve.algorithm,))
+    nccl = release(curve.nccl) if curve.nccl else LATEST
+    return Setting(system, nccl, may, dtype=curve.dtype or "float")
+
+
+def choices_of(curves: Sequence[Curve]) -> dict[tuple[Curve, int], Choice]:
+    """What NCCL's model expects of every size of every curve."""
+    chosen = {}
+    for curve in curves:
+        described = setting(curve)
+        for size in curve.sizes:
+            choice = estimate(described, curve.collective, curve.hosts, curve.per_host, size)
+            assert choice is not None, (curve.run, size)
+            chosen[curve, size] = choice
+    return chosen
+
+
+def cases(
+    curves: Sequence[Curve],
+    chosen: dict[tuple[Curve, int], Choice],
+    known: Callable[[Curve], Reference],
+) -> Iterator[Case]:
+    """Every size of the curves, expected from what `known` leaves of the table."""
+    for curve in curves:
+        described = setting(curve)
+        job = job_of(described, curve.collective, curve.hosts, curve.per_host)
+        links, rest = links_of(described, curve.per_host), known(curve)
+        for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
+            expected = expect(job, size, chosen[curve, size], links, rest)
+            yield Case(curve, size, log(expected.time_s / (time_us * 1e-6)), expected)
+
+
+def all_cases() -> list[Case]:
+    """The cases of all curves without their run, of one host without their GPU, and without any
+    curve.
+    """
+    table = built_in()
+    curves = [c for c in table.published if c.gpu != "l40s"]
+    chosen = choices_of(curves)
+    boards = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= 8]
+    found = list(cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run)))
+    no_gpu = cases(boards, chosen, lambda left: without(lambda curve: curve.gpu == left.gpu))
+    found += [case for case in no_gpu if case.expected.basis is Basis.SIMILAR]
+    found += cases(boards, chosen, lambda left: Reference((), {}))
+    return found
+
+
+def without(left_out: Callable[[Curve], bool]) -> Reference:
+    """The table without some curves."""
+    return Reference(tuple(curve for curve in built_in().published if not left_out(curve)), {})
+
+
+def by_regime(found: Sequence[Case]) -> Errors:
+    """The errors of each regime and run. Several hosts are one regime whatever an answer rests on:
+    runs of one shape differ as much as the model does.
+    """
+    errors: Errors = defaultdict(lambda: defaultdict(list))
+    for case in found:
+        scope = case.expected.scope
+        basis = Basis.MODEL if scope is Scope.HOSTS else case.expected.basis
+        start = next(start for start in FROM_BYTES if case.size_bytes >= start)
+        errors[scope, basis, start][case.curve.run].append(case.off)
+    return errors
+
+
+def limits(runs: dict[str, list[float]]) -> tuple[float, float]:
+    """The logarithms between which the share COVERAGE of the next run's errors is expected.
+
+    Each run has the limits of its own errors. A tail of the runs is left out, half a run less than
+    there would be; of few runs none. The outermost limits are moved outwards by MARGIN / runs, for
+    what the next run may show, and contain at least LEAST.
+    """
+    left_out = max(0, round((1 - COVERAGE) / 2 * len(runs) - 0.5))
+    lows = sorted(nearest_rank(sorted(offs), 5) for offs in runs.values())
+    highs = sorted(nearest_rank(sorted(offs), 100 - 5) for offs in runs.values())
+    low, high = min(-LEAST, lows[left_out]), max(LEAST, highs[-1 - left_out])
+    wider = 1 + MARGIN / len(runs)
+    return low * wider, high * wider
+
+
+def inside(runs: dict[str, list[float]]) -> float:
+    """The share of errors within limits that are made without their run; 0 for a single run."""
+    if len(runs) < 2:
+        return 0.0
+    held, points = 0, 0
+    for run, offs in runs.items():
+        low, high = limits({name: other for name, other in runs.items() if name != run})
+        held += sum(low <= off <= high for off in offs)
+        points += len(offs)
+    return held / points
+
+
+def make_bands(errors: Errors) -> Bands:
+    """The table of bands, those of larger sizes first."""
+    rows = []
+    for (scope, basis, start), runs in sorted(errors.items(), key=lambda item: _order(item[0])):
+        low, high = limits(runs)
+        off = [abs(exp(-value) - 1) for offs in runs.values() for value in offs]
+        rows.append(
+            Band(
+                scope=scope,
+                basis=basis,
+                from_bytes=start,
+                low=round(exp(low), 3),
+                high=round(exp(high), 3),
+                runs=len(runs),
+                points=len(off),
+                median_error=round(median(off), 3),
+                p90_error=round(sorted(off)[int(0.9 * (len(off) - 1))], 3),
+                inside=round(inside(runs), 3),
+            )
+        )
+    return Bands(coverage=COVERAGE, rows=rows)
+
+
+def _order(regime: tuple[Scope, Basis, int]) -> tuple[int, int, int]:
+    scope, basis, start = regime
+    return list(Scope).index(scope), list(Basis).index(basis), -start
+
+
+def text(made: Bands) -> str:
+    """The bands as a table."""
+    head = ("scope", "rests on", "from", "runs", "points", "median", "p90", "low", "high", "inside")
+    lines = [head]
+    for row in made.rows:
+        shares = (row.median_error, row.p90_error)
+        lines.append(
+            (
+                row.scope,
+                row.basis,
+                f"{row.from_bytes >> 20} MiB",
+                str(row.runs),
+                str(row.points),
+                *(f"{100 * share:.1f} %" for share in shares),
+                f"{row.low:.2f}",
+                f"{row.high:.2f}",
+                f"{100 * row.inside:.0f} %",
+            )
+        )
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    shown = (
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in shown) + "\n"
+
+
+def fit() -> None:
+    """Print the coefficients of several hosts that leave the smallest absolute errors."""
+    curves = [curve for curve in built_in().published if curve.hosts > 1]
+    chosen = choices_of(curves)
+    rings = [c for c in curves if c.collective == "all_reduce" and c.algorithm == "Ring"]
+    for name, part, start in (
+        ("all_reduce rings", rings, Coefficients(1.0, 1.0, 0.0, 2e-4)),
+        ("others", [c for c in curves if c not in rings], Coefficients(1.5, 1.0, 2e-4, 2e-4)),
+    ):
+        print(f"{name}: {_descend(part, chosen, start)}")
+
+
+def _descend(
+    curves: Sequence[Curve], chosen: dict[tuple[Curve, int], Choice], best: Coefficients
+) -> Coefficients:
+    """Coordinate descent by factors, which become smaller."""
+
+    def loss(coefficients: Coefficients) -> float:
+        total = 0.0
+        for curve in curves:
+            for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
+                time_s = coefficients.time_s(chosen[curve, size].parts)
+                total += abs(log(time_s / (time_us * 1e-6))) / len(curve.sizes)
+        return total
+
+    step = 1.3
+    while step > 1.005:
+        tried = [best]
+        for name in ("latency", "transfer", "fill_s"):
+            for factor in (step, 1 / step):
+                values = {field: getattr(best, field) for field in Coefficients.__slots__}
+                values[name] *= factor
+                tried.append(Coefficients(**values))
+        better = min(tried, key=loss)
+        step = step if better is not best else 1 + (step - 1) / 2
+        best = better
+    return best
+
+
+if __name__ == "__main__":
+    if "--fit" in sys.argv:
+        fit()
+    made = make_bands(by_regime(all_cases()))
+    print(text(made), end="")
+    if "--write" in sys.argv:
+        path = ROOT / "src" / "busbw" / "model" / "reference" / TABLE
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")

@@ -1,0 +1,191 @@
+"""The expected time of one size with its range, and the size from which on bandwidth decides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import exp, log
+from statistics import fmean
+
+from busbw.core.collectives import BY_NAME, Collective
+from busbw.model.estimate import Setting, estimate
+from busbw.model.nccl.choice import ALL_ALLOWED, Choice
+from busbw.model.reference.bands import Band, band, bands, is_extrapolated, widened
+from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.expected import (
+    Basis,
+    Expected,
+    Links,
+    Scope,
+    expect,
+    modelled_s,
+    scope_of,
+)
+from busbw.model.reference.similar import Job, gpu_word
+from busbw.model.types import Crossing, Forecast
+
+MAX_SIZE_BYTES = 1 << 42
+SMALLEST_BYTES = 1 << 10  # its time is taken as the latency
+# How far busbw may be off with a calibration of as many hosts, from these sizes on: two runs of
+# one system differ by less at large sizes.
+CALIBRATED = ((1 << 30, 0.05), ((64 << 20) + 1, 0.10), (1 << 20, 0.20), (0, 0.30))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Measured curves that a forecast may use: `known` are reference curves, `calibration` are runs
+    of the described system itself.
+    """
+
+    known: Reference
+    calibration: tuple[Curve, ...] = ()
+
+
+@cache
+def published() -> Evidence:
+    """The reference curves that come with busbw."""
+    return Evidence(built_in())
+
+
+def forecast(
+    setting: Setting,
+    row: Collective,
+    hosts: int,
+    per_host: int,
+    size_bytes: int,
+    evidence: Evidence | None = None,
+) -> Forecast | None:
+    """The expected time of one size; None where nothing can run."""
+    evidence = evidence or published()
+    shape = hosts, per_host
+    chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
+    if chosen is None:
+        return None
+    expected = _expected(setting, row.name, shape, size_bytes, chosen, evidence)
+    smallest = min(size_bytes, SMALLEST_BYTES)
+    latency_s = expected.time_s
+    if smallest < size_bytes:
+        latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
+    busbw = size_bytes * float(row.bus_factor(hosts * per_host)) / expected.time_s
+    low, high = _range(expected, size_bytes, hosts * per_host)
+    return Forecast(
+        hosts,
+        hosts * per_host,
+        size_bytes,
+        chosen.algorithm,
+        chosen.protocol,
+        expected.time_s,
+        latency_s,
+        busbw,
+        busbw * low,
+        busbw * high,
+        bands().coverage,
+        expected.basis,
+        tuple(dict.fromkeys(curve.run for curve in expected.curves)),
+        is_extrapolated(expected.scope, hosts * per_host),
+    )
+
+
+def _latency(
+    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, evidence: Evidence
+) -> float | None:
+    chosen = estimate(setting, collective, *shape, size_bytes)
+    if chosen is None:
+        return None
+    return _expected(setting, collective, shape, size_bytes, chosen, evidence).time_s
+
+
+def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, float]:
+    """The factors of the expected busbw between which measured busbw lies."""
+    if expected.basis is Basis.CALIBRATION:
+        share = next(share for least, share in CALIBRATED if size_bytes >= least)
+        return 1 - share, 1 + share
+    limits = band(expected, size_bytes)
+    return widened(limits.low, expected.scope, ranks), limits.high
+
+
+def _expected(
+    setting: Setting,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    chosen: Choice,
+    evidence: Evidence,
+) -> Expected:
+    job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
+    own = [curve for curve in evidence.calibration if curve.collective == collective]
+    measured_s = _times(own, shape, size_bytes)
+    if measured_s:
+        return Expected(exp(fmean(map(log, measured_s))), scope_of(job, links), Basis.CALIBRATION)
+    known = evidence.known if _is_plain(setting) else Reference((), {})
+    expected = expect(job, size_bytes, chosen, links, known)
+    off = _carried(setting, collective, shape, size_bytes, own)
+    return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
+
+
+def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
+    """The job that a setting describes."""
+    system = setting.system
+    return Job(
+        gpu_word(system.gpu),
+        collective,
+        hosts,
+        per_host,
+        system.fabric(hosts, per_host).nics,
+        "",
+        setting.dtype,
+    )
+
+
+def links_of(setting: Setting, per_host: int) -> Links:
+    """The links of a GPU to its peers, with `per_host` GPUs."""
+    model = setting.system.fabric(1, per_host, payload=True)
+    return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
+
+
+def _is_plain(setting: Setting) -> bool:
+    """Whether published runs are of such a setting: NCCL chooses, the network has its full rate."""
+    plain = setting.may == ALL_ALLOWED and setting.oversubscription == 1
+    return plain and setting.traffic is None and not setting.system.part_unknown
+
+
+def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:
+    """What calibrations of this shape measured for a size, in seconds."""
+    times = [curve.time_s(size_bytes) for curve in curves if (curve.hosts, curve.per_host) == shape]
+    return [time_s for time_s in times if time_s is not None]
+
+
+def _carried(
+    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, own: Sequence[Curve]
+) -> float:
+    """The logarithm of the factor that calibrations on other host counts had at this size; 0 without
+    one of as many ranks on each.
+    """
+    offs = []
+    for curve in own:
+        if curve.per_host != shape[1]:
+            continue
+        at = round(min(max(size_bytes, curve.sizes[0]), curve.sizes[-1]))
+        chosen = estimate(setting, collective, curve.hosts, curve.per_host, at)
+        measured_s = curve.time_s(at)
+        if chosen is None or measured_s is None:
+            continue
+        job = job_of(setting, collective, curve.hosts, curve.per_host)
+        scope = scope_of(job, links_of(setting, curve.per_host))
+        if scope is Scope.HOSTS:
+            offs.append(log(measured_s / modelled_s(job, chosen, scope)))
+    return fmean(offs) if offs and shape[0] > 1 else 0.0
+
+
+def crossing(
+    setting: Setting, row: Collective, hosts: int, per_host: int, evidence: Evidence
+) -> Crossing:
+    """The size from which on the bytes take more of the time than the latency."""
+    last, size = 0, 8  # the last size at which latency takes more, and the next to try
+    while size <= MAX_SIZE_BYTES:
+        expected = forecast(setting, row, hosts, per_host, size, evidence)
+        if expected is not None and expected.regime == "latency":
+            last = size
+        size *= 2
+    if last >= MAX_SIZE_BYTES:
+        return Crossing(hosts, hosts * per_host, None)
+    return Crossing(hosts, hosts * per_host, max(2 * last, 8))

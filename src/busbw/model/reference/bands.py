@@ -1,0 +1,75 @@
+"""How far measured busbw is from the expected one, by regime: the table of bands.
+
+Its rows are made by `benchmarks/reference_errors.py`: each run is predicted without the curves of
+that run, and a band holds the given share of the runs' errors. Errors have a sign: most runs are
+slower than expected, few are faster.
+"""
+
+from functools import cache
+from importlib.resources import files
+from math import log10
+
+import msgspec
+
+from busbw.model.reference.expected import Basis, Expected, Scope
+
+TABLE = "bands.json"
+CHECKED_RANKS = 1984  # of the largest job in the table of curves
+CHECKED_DOMAIN = 72  # GPUs of the largest NVLink domain in it
+
+
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """The factors of the expected busbw between which measured busbw lies, from `from_bytes` on.
+
+    `runs` and `points` are what the band is made from; `median_error` and `p90_error` are their
+    relative errors. `inside` is the share of points inside a band that was made without their run.
+    """
+
+    scope: str
+    basis: str
+    from_bytes: int
+    low: float
+    high: float
+    runs: int
+    points: int
+    median_error: float
+    p90_error: float
+    inside: float
+
+
+class Bands(msgspec.Struct, tag="busbw.reference-bands/1", tag_field="schema", kw_only=True):
+    """All bands, those of larger sizes first, and the share of errors that they hold."""
+
+    coverage: float
+    rows: list[Band]
+
+
+@cache
+def bands() -> Bands:
+    """The table that comes with busbw."""
+    data = files("busbw.model.reference").joinpath(TABLE).read_bytes()
+    return msgspec.json.decode(data, type=Bands)
+
+
+def band(expected: Expected, size_bytes: int) -> Band:
+    """The band of an expected time; of a basis without errors of its own, that of the model."""
+    rows = [row for row in bands().rows if row.scope == expected.scope]
+    for basis in (expected.basis, Basis.SIMILAR, Basis.MODEL):
+        for row in rows:
+            if row.basis == basis and size_bytes >= row.from_bytes:
+                return row
+    raise AssertionError(f"{expected.scope}: no band")
+
+
+def is_extrapolated(scope: Scope, ranks: int) -> bool:
+    """Whether a job is larger than every measured one."""
+    return ranks > (CHECKED_DOMAIN if scope is Scope.DOMAIN else CHECKED_RANKS)
+
+
+def widened(low: float, scope: Scope, ranks: int) -> float:
+    """The lower factor beyond what was measured: its logarithm doubles with every ten times as many
+    ranks. No measurement says so; it keeps the range from claiming what is not known.
+    """
+    if not is_extrapolated(scope, ranks):
+        return low
+    return float(low ** (1 + log10(ranks / CHECKED_RANKS)))
