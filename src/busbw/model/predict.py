@@ -49,6 +49,7 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
         data.nics,
         nics,
         release.name,
+        [release.note] if release.note else [],
     )
 
 

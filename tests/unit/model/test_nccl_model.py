@@ -231,16 +231,52 @@ def test_a_ring_is_never_above_the_rate_of_the_links(
 
 
 def test_every_release_is_found() -> None:
-    assert [release(row.name) for row in RELEASES] == list(RELEASES)
+    last_of = {row.first[:2]: row for row in RELEASES}
+    for row in RELEASES:
+        assert release(row.name) is (row if len(row.first) == 3 else last_of[row.first])
+    assert release("2.28.3").first == (2, 28)
     assert release("2.27.7").first == (2, 23)
-    assert release("2.99").first == RELEASES[-1].first
-    assert of_number(22809).first == (2, 28)
-    assert of_number(0) is LATEST
+    assert of_number(22809).first == (2, 28, 9)
+    assert of_number(22903).first == (2, 29)
+    assert of_number(23007) is of_number(0) is LATEST
     assert of_number(2804).first == RELEASES[0].first
     assert all(row.source for row in RELEASES)
     for text in ("2", "2.x", "2.17", "two", "2.28.9.1", ""):
         with pytest.raises(UsageError):
             release(text)
+
+
+@pytest.mark.parametrize("version", ["2.31", "2.32.3", "2.99", "3.0"])
+def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
+    version: str,
+) -> None:
+    with pytest.raises(UsageError, match=r"up to 2\.30") as error:
+        release(version)
+    assert error.value.hint == "--nccl 2.30"
+    ran = of_number(23203)
+    assert (ran.first, ran.hops) == (LATEST.first, LATEST.hops)
+    assert "2.32.3, which ran" in ran.note
+
+
+# GB/s of all_reduce that NCCL expects on 4 x 8 B200 at 1 TiB, by the changed constants.
+@pytest.mark.parametrize(
+    ("version", "algorithm", "protocol", "limit"),
+    [
+        ("2.28.3", "NVLSTree", "Simple", 43.1 * 8),
+        ("2.28.9", "NVLSTree", "Simple", 43.8 * 8),
+        ("2.30.3", "NVLSTree", "Simple", 48 * 8),  # the NICs limit it
+        ("2.29.2", "Ring", "LL128", 34.5 * 8),
+        ("2.29.7", "Ring", "LL128", 40 * 8),
+    ],
+)
+def test_releases_differ_on_blackwell(
+    version: str, algorithm: str, protocol: str, limit: float
+) -> None:
+    model = parse_system("b200x8").model(release(version), 4, 8)
+    timed = parts(model, "all_reduce", 1 << 40, algorithm, protocol)
+    assert timed is not None
+    rate = (1 << 40) / timed.transfer_s / 1e9
+    assert rate * 62 / 32 == pytest.approx(limit, rel=0.02)
 
 
 def test_settings_leave_what_nccl_would_leave() -> None:
