@@ -49,7 +49,7 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
         data.nics,
         nics,
         release.name,
-        [release.note] if release.note else [],
+        [*system.notes_on(hosts), *([release.note] if release.note else [])],
     )
 
 

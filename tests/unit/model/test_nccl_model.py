@@ -3,6 +3,7 @@ properties.
 """
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from busbw.model.nccl.graphs import Graph
 from busbw.model.systems import System, parse_system, with_nics
 
 GIB, MIB = 1 << 30, 1 << 20
-WORDS = ("v100x8", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
+WORDS = ("v100x16", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
 
 
 def busbw(
@@ -374,3 +375,21 @@ def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:
     assert timed is not None and 64 * GIB / timed.time_s / 1e9 == pytest.approx(
         8 * 40 * 7 / 8, rel=1e-3
     )
+
+
+# Latency in us of all_reduce on 2 x 8 H100 without the network's, and how often that one is added.
+@pytest.mark.parametrize(
+    ("algorithm", "protocol", "times"),
+    [("Ring", "LL", 2), ("Ring", "Simple", 4), ("Tree", "LL128", 2), ("NVLSTree", "Simple", 4)],
+)
+def test_each_hop_between_hosts_adds_the_networks_latency(
+    algorithm: str, protocol: str, times: int
+) -> None:
+    near = parse_system("h100x8").model(LATEST, 2, 8)
+    far = replace(near, net_latency_us=75.0)
+    added = []
+    for model in (near, far):
+        timed = parts(model, "all_reduce", 64, algorithm, protocol)
+        assert timed is not None
+        added.append(timed.latency_s * 1e6)
+    assert added[1] - added[0] == pytest.approx(75 * times)
