@@ -6,7 +6,9 @@ from markdown_table import code, table
 
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.sizes import format_size
-from busbw.model.hardware import by_name
+from busbw.model.clouds import INSTANCES, Instance
+from busbw.model.gpu_hosts import USUAL, Usual
+from busbw.model.hardware import PCIE_GPUS, by_name
 from busbw.model.nccl import constants, graphs
 from busbw.model.nccl.constants import (
     NET,
@@ -17,8 +19,9 @@ from busbw.model.nccl.constants import (
     TREE_SHARES,
     Release,
 )
+from busbw.model.networks import NETWORKS
 from busbw.model.predict import BANDS, CHECKED_HOSTS, COPY_BAND, LATENCY_BAND, P2P_BAND
-from busbw.model.systems import PCIE_PAYLOAD, ROCE_PAYLOAD, USUAL
+from busbw.model.systems import PCIE_PAYLOAD, ROCE_PAYLOAD
 
 RATES = (
     ("LL, all channels", "ll_max"),
@@ -58,13 +61,46 @@ def model() -> str:
 
 
 def _systems() -> str:
-    rows = [(*_gpu(row.word), row.gbit, row.cpu, row.source) for row in USUAL]
+    rows = [(*_gpu(row.word), row.most, _nics(row), row.cpu, row.source) for row in USUAL]
+    titles = ("GPU", "compute capability", "at most", "usual NICs", "CPU", "as")
     return (
         "## Described systems\n\n"
-        "`--system` takes one of these GPUs, `x`, and how many a host has."
-        f" Without `--nics`, each GPU has one NIC of this rate. NICs carry {100 * ROCE_PAYLOAD:.1f}"
-        f" % of their rate as data (RoCE v2, MTU 4096), PCIe {100 * PCIE_PAYLOAD:.0f} %.\n\n"
-        + table(("GPU", "compute capability", "Gbit/s of a NIC", "CPU", "as"), rows)
+        "`--system` takes one of these GPUs, `x`, and how many a host has, or `nvl` and how many"
+        " an NVLink domain has. `--nics` says other NICs than the usual ones. NICs carry"
+        f" {100 * ROCE_PAYLOAD:.1f} % of their rate as data (RoCE v2, MTU 4096), PCIe"
+        f" {100 * PCIE_PAYLOAD:.0f} %.\n\n"
+        + table(titles, rows)
+        + "`--system` also takes these types of hosts of clouds, in any case, and Azure's with"
+        " `Standard_`. Without `--fabric`, NICs marked with * tell the network, because no other"
+        " vendor's host has them beside these GPUs.\n\n"
+        + table(
+            ("host", "GPUs", "NICs", "fabric", "CPU", "source"), [_rented(row) for row in INSTANCES]
+        )
+        + "### Fabrics\n\nWhat the network's plugin reports as its latency. NCCL adds it to each"
+        " hop between hosts, and twice with Simple. `--fabric 75us` gives another.\n\n"
+        + table(
+            ("fabric", "us", "source"),
+            [(code(row.name), f"{row.latency_us:g}", row.source) for row in NETWORKS],
+        )
+    )
+
+
+def _nics(row: Usual) -> str:
+    if not row.gbit:
+        return "unknown"
+    count = f"{row.nics} x" if row.nics else "a GPU each,"
+    return f"{count} {row.gbit} Gbit/s"
+
+
+def _rented(row: Instance) -> tuple[str, ...]:
+    mark = " *" if row.alone else ""
+    return (
+        code(row.name),
+        f"{row.gpus} {row.word.upper()}",
+        f"{row.nics} x {row.gbit} Gbit/s{mark}",
+        code(row.network),
+        row.cpu,
+        row.source,
     )
 
 
@@ -92,8 +128,8 @@ def _bands() -> str:
 
 
 def _gpu(word: str) -> tuple[str, str]:
-    row = by_name(word)
-    return code(word), f"{row.sm / 10:g}" if row else ""
+    row = by_name(word) or PCIE_GPUS[word]
+    return code(word), f"{row.sm / 10:g}"
 
 
 def _latencies() -> str:

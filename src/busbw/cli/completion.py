@@ -102,13 +102,17 @@ def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
 
 
 def _systems() -> Pairs:
-    from busbw.model.systems import USUAL
+    from busbw.model.clouds import INSTANCES
+    from busbw.model.gpu_hosts import USUAL
 
-    pairs = []
-    for row in USUAL:
-        size = "nvl72" if row.word.startswith("gb") else "x8"
-        pairs.append((row.word + size, row.source))
-    return pairs
+    hosts = [(row.example, row.source) for row in USUAL]
+    return hosts + [(row.name, row.source) for row in INSTANCES]
+
+
+def _fabrics() -> Pairs:
+    from busbw.model.networks import NETWORKS
+
+    return [(row.name, row.source) for row in NETWORKS]
 
 
 def _links() -> Pairs:
@@ -186,6 +190,7 @@ BY_PARAMETER: dict[str, Words] = {
     "engine": Words(_with(_rows("busbw.engines.registry", "ENGINES", help="help"), "auto")),
     "format_name": Words(_rows("busbw.report.registry", "VIEWS", help="help")),
     "system": Words(_systems),
+    "fabric": Words(_fabrics),
     "datatype": Words(_with(_rows("busbw.core.dtypes", "DTYPES"), "all")),
     "op": Words(_with(_rows("busbw.core.redops", "REDOPS"), "all")),
     "model_name": Words(_keys("busbw.train.names", "NAMES")),

@@ -7,7 +7,7 @@ import click
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.shared import format_option
-from busbw.cli.options.system import given_system, system_options, with_options
+from busbw.cli.options.system import Links, given_system, system_options, with_links
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -50,6 +50,7 @@ def command(
     system: str,
     topo: str,
     nics: str,
+    fabric: str,
     cpu: str | None,
     nodes: int | None,
     nccl: str,
@@ -69,14 +70,15 @@ def command(
         raise NoMeasurement(f"{file}: {no_headline(result)}", MEASURE)
     if figure.busbw <= 0:
         raise NoMeasurement(f"{file}: no busbw is in it", MEASURE)
-    described = given_system(system, topo, nics, cpu)
+    links = Links(nics, fabric, cpu)
+    described = given_system(system, topo, links)
     hosts, per_host = _shape(result, described[0] if described else None, nodes)
     if hosts * per_host < 2:
         raise NoMeasurement(
             f"{file}: with one rank no data crosses a link, so there is nothing to explain",
             "measure two ranks or more",
         )
-    hardware, source = described or (_recorded_system(result, file, nics, cpu), file)
+    hardware, source = described or (_recorded_system(result, file, links), file)
     hardware = replace(hardware, gpus=max(hardware.gpus, per_host))
     if hosts > 1 and not hardware.nics:
         raise UsageError(
@@ -107,9 +109,9 @@ def _shape(result: Result, system: System | None, nodes: int | None) -> tuple[in
     return nodes, system.gpus
 
 
-def _recorded_system(result: Result, file: str, nics: str, cpu: str | None) -> System:
+def _recorded_system(result: Result, file: str, links: Links) -> System:
     """The system that the file recorded, changed by the options."""
     system = of_result(result)
     if isinstance(system, str):  # why there is none
         raise UsageError(f"{file}: {system}", DESCRIBE)
-    return with_options(system, nics, cpu)
+    return with_links(system, links)

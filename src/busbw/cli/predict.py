@@ -15,6 +15,7 @@ from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import format_option, scale_option
 from busbw.cli.options.system import (
     Counts,
+    Links,
     given_system,
     nccl_option,
     parse_allowed,
@@ -119,6 +120,7 @@ def command(
     system: str,
     topo: str,
     nics: str,
+    fabric: str,
     cpu: str | None,
     nodes: tuple[int, ...],
     gpus: int | None,
@@ -145,7 +147,8 @@ def command(
     --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time.
     """
     row = collective_row(collective)
-    hardware, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
+    links = Links(nics, fabric, cpu)
+    hardware, source = given_system(system, topo, links) or this_system(links)
     setting = Setting(
         hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
     )
@@ -236,7 +239,7 @@ def _curve(file: str, system: System) -> Curve | None:
     if isinstance(recorded, str):  # why there is none
         recorded = system
     if shape(result)[0] > 1 and not recorded.nics:
-        recorded = replace(recorded, nics=system.nics, nic=system.nic)
+        recorded = replace(recorded, nics=system.nics, nic=system.nic, network=system.network)
         if not recorded.nics:
             raise UsageError(
                 f"--calibrate {file}: the NICs of its hosts are unknown",

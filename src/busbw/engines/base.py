@@ -251,7 +251,9 @@ class Engine(Protocol):
         """The library that moves the data, and its version."""
 
     def memory_bytes(self) -> int | None:
-        """Total memory of the smallest local device; None if the sweep need not be capped."""
+        """Memory of the smallest local device that a sweep may plan with; None if it need not be
+        capped.
+        """
 
     def memory_use(self) -> dict[str, int]:
         """Bytes of GPU memory for `init`, `user` buffers, `collective`, and in `total`; empty if

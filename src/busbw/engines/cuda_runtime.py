@@ -90,6 +90,7 @@ class Gpu:
         major = self._attribute("COMPUTE_CAPABILITY_MAJOR")
         minor = self._attribute("COMPUTE_CAPABILITY_MINOR")
         self.sm = 10 * major + minor
+        self.unified = bool(self._attribute("INTEGRATED"))  # it uses the host's memory
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
         domain, bus = self._attribute("PCI_DOMAIN_ID"), self._attribute("PCI_BUS_ID")
         self.bus = f"{domain:04x}:{bus:02x}:{self._attribute('PCI_DEVICE_ID'):02x}"

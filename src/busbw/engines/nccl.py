@@ -28,6 +28,7 @@ from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call, device_c
 from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, in_one_group
 from busbw.engines.nccl_comms import Buffers
 from busbw.engines.nccl_tuner import NcclTuner
+from busbw.host.cpu import usable_by_gpu
 from busbw.launch.control import Control
 
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
@@ -117,8 +118,8 @@ class NcclEngine(Engine):
         return Library("nccl", self._version, versions)
 
     def memory_bytes(self) -> int | None:
-        """Memory of the smallest local GPU."""
-        return min(gpu.memory_bytes for gpu in self._gpus)
+        """Memory of the smallest local GPU that a sweep may use."""
+        return min(usable_by_gpu(gpu.memory_bytes, unified=gpu.unified) for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
         """Why the GPU or this NCCL lacks the element type, or on one rank the operator of it."""

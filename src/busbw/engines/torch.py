@@ -25,7 +25,7 @@ from busbw.engines.base import Call, Engine, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.torch_rank import TorchRank
-from busbw.host.cpu import usable_bytes
+from busbw.host.cpu import usable_by_gpu, usable_bytes
 from busbw.launch.control import Control
 
 PROBE_ELEMENTS = 32
@@ -47,9 +47,11 @@ class TorchEngine(TorchRank, Engine):
         self._refused: dict[tuple[str, str, str], str | None] = {}
 
     def memory_bytes(self) -> int | None:
-        """The memory of the GPU, or that of this host divided by its ranks."""
+        """What a sweep may use of the GPU's memory, or that of this host divided by its ranks."""
         if self._gpu is not None:
-            return int(torch.cuda.get_device_properties(self._gpu).total_memory)
+            gpu = torch.cuda.get_device_properties(self._gpu)
+            unified = bool(getattr(gpu, "is_integrated", False))
+            return usable_by_gpu(int(gpu.total_memory), unified=unified)
         hosts = self._control.allgather(platform.node())
         return usable_bytes() // hosts.count(platform.node())
 

@@ -70,6 +70,15 @@ def numa_node(source: Source, device: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def usable_by_gpu(total_bytes: int, *, unified: bool, source: Source | None = None) -> int:
+    """Bytes of a GPU's `total_bytes` that a sweep may plan with: all, or if the GPU uses the host's
+    memory (GB10), at most half of what the host has left.
+    """
+    if not unified:
+        return total_bytes
+    return min(total_bytes, usable_bytes(source) or total_bytes) // 2
+
+
 def usable_bytes(source: Source | None = None) -> int:
     """Bytes of memory that this process may still allocate; 0 if nothing could be read.
 

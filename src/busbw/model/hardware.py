@@ -115,6 +115,25 @@ GENERATIONS: tuple[Generation, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
+class PcieGpu:
+    """GPUs without NVLink. `lanes` are those of the GPU's slot, or of its NICs if it has none."""
+
+    sm: int
+    pcie_gen: int
+    source: str
+    lanes: int = 16
+
+
+PCIE_GPUS = {
+    "l40s": PcieGpu(89, 4, "NVIDIA L40S data sheet: PCIe 4 x16"),
+    "rtxpro6000": PcieGpu(
+        120, 5, "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet: PCIe 5 x16"
+    ),
+    "gb10": PcieGpu(121, 5, "NVIDIA DGX Spark: ConnectX-7 over two PCIe 5 x4", lanes=8),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Xgmi:
     """AMD's GPUs with the same links, by the beginning of the architecture's name.
 

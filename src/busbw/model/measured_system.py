@@ -7,7 +7,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
-from busbw.model.systems import System, of_device, of_generation, of_gpus
+from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
 
 DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G"
@@ -68,8 +68,8 @@ def of_result(result: Result) -> System | str:
     if not result.world.devices:
         return "the file names no devices"
     name = result.world.devices[0].name
-    row = of_device(name) if name else None
-    if row is None:
-        return f"{name or 'its device'} is not in the table of GPUs"
     _, per_host = shape(result)
-    return replace(of_generation(row, name, per_host), name="")
+    system = of_device(name, per_host) if name else None
+    if system is None:
+        return f"{name or 'its device'} is not in the table of GPUs"
+    return replace(system, name="")

@@ -42,6 +42,7 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
         data.nics,
         nics,
         release.name,
+        [*system.notes_on(hosts), *([release.note] if release.note else [])],
     )
 
 

@@ -12,11 +12,22 @@ from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
+from busbw.model.clouds import Instance, instance, with_these_nics
 from busbw.model.fabric import Fabric, gb
-from busbw.model.hardware import GENERATIONS, NCCL_PCI, Generation, by_name, generation
+from busbw.model.gpu_hosts import BY_WORD, Usual, refuse_unknown_links, refuse_unsold
+from busbw.model.hardware import (
+    GENERATIONS,
+    NCCL_PCI,
+    PCIE_GPUS,
+    Generation,
+    PcieGpu,
+    by_name,
+    generation,
+)
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.graphs import Host, nvls, ring, tree
+from busbw.model.networks import BY_NETWORK, Network, note
 from busbw.model.payload import planned_rate
 
 GBIT = 1e9 / 8
@@ -25,12 +36,19 @@ PCIE_WIRE = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}  # 16 lanes; PCI-SIG, as 
 # are headers, preamble and gap (IEEE 802.3, InfiniBand architecture annex A17). PCIe: 55.4 of 63
 # GB/s, nvbandwidth host to device on an H200.
 ROCE_PAYLOAD, PCIE_PAYLOAD = 4096 / (4096 + 82), 55.4 / 63
-MAX_HOSTS, MAX_GPUS = 100_000, 1024
+MAX_HOSTS = 100_000
 CPUS = ("intel", "amd", "arm")
-_NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
+_NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(x|nvl)([0-9]{1,4})", re.ASCII)
 _NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?[^0-9.]*)", re.ASCII)
 _PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a port of 400 Gbit/s
-SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
+SYSTEM_HINT = (
+    "name the GPU and how many a host has, like h100x8 or gb200nvl72, or a cloud's host, like"
+    " p5.48xlarge"
+)
+THROUGH_CPUS = (
+    "PCIe: every GPU is taken to reach every other at its slot's rate; through CPUs it is less: on"
+    " a public host of L40S all_reduce has 20 GB/s with 2, 5 with 4 and 1.4 with 8"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,9 @@ class System:
     # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
+    network: Network | None = None
+    assumed_from: str = ""  # the host whose NICs these are, if `network` was not given
+    notes: tuple[str, ...] = ()
 
     @property
     def payload_nic(self) -> float:
@@ -71,6 +92,12 @@ class System:
     def features(self) -> Features:
         """The features that `bounds` may use."""
         return Features(nvls=self.nvls)
+
+    def notes_on(self, hosts: int) -> list[str]:
+        """What an answer about so many hosts should say of the system."""
+        if hosts == 1 or self.network is None or not self.network.latency_us:
+            return list(self.notes)
+        return [*self.notes, note(self.network, self.assumed_from)]
 
     def fabric(self, hosts: int, per_host: int, *, payload: bool = False) -> Fabric:
         """The links of `per_host` GPUs on each of `hosts` hosts, at their rates, or at what these
@@ -126,6 +153,7 @@ class System:
             nvls(host),
             self.cpu,
             near=self.near,
+            net_latency_us=self.network.latency_us if self.network else 0.0,
         )
 
     def _link(self, per_host: int, *, payload: bool) -> float:
@@ -161,75 +189,64 @@ class Pair:
         return f"{self.kind}, {counted(self.links * (gpus - 1), 'link')} x {gb(self.rate)} GB/s"
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
-    """What hosts of one GPU usually have.
-
-    `gbit` is the rate of a NIC, of which each GPU has one; `source` is the vendor's host that this
-    row describes.
-    """
-
-    word: str
-    gbit: int
-    cpu: str
-    source: str
-    pcie_gen: int = 0  # where it differs from the row of hardware.py
-
-
-USUAL: tuple[Usual, ...] = (
-    Usual("v100", 100, "intel", "NVIDIA DGX-2: 16 V100, NVSwitch, 8 x 100 Gbit/s"),
-    Usual("a100", 200, "amd", "NVIDIA DGX A100: 8 x HDR 200 Gbit/s, AMD EPYC 7742"),
-    Usual("a800", 200, "amd", "as DGX A100, with 8 NVLinks"),
-    Usual("h100", 400, "intel", "NVIDIA DGX H100: 8 x NDR 400 Gbit/s, Intel Xeon 8480C"),
-    Usual("h200", 400, "intel", "NVIDIA DGX H200: 8 x NDR 400 Gbit/s, Intel Xeon 8480C"),
-    Usual("h800", 400, "intel", "as DGX H100, with 8 NVLinks"),
-    Usual("h20", 400, "intel", "HGX H20: 18 NVLinks as H100"),
-    Usual("b200", 400, "intel", "NVIDIA DGX B200: 8 x 400 Gbit/s, Intel Xeon 8570"),
-    Usual("b300", 800, "intel", "NVIDIA DGX B300: 8 x 800 Gbit/s, PCIe 6", 6),
-    Usual(
-        "gb200",
-        400,
-        "arm",
-        "NVIDIA GB200 NVL72: 72 GPUs in one NVLink domain, a 400 Gbit/s NIC each",
-    ),
-    Usual(
-        "gb300",
-        800,
-        "arm",
-        "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, an 800 Gbit/s NIC each",
-        6,
-    ),
-)
-_USUAL = {row.word: row for row in USUAL}
-
-
 def parse_system(text: str) -> System:
     """The system called `h100x8`, `h100x4` or `gb200nvl72`: a GPU of the table and how many of them
-    share NVLink on a host.
+    share NVLink on a host. Or a cloud's instance, such as `p5.48xlarge`, with its NICs and network.
 
-    It has one NIC for each GPU at the usual rate, which `with_nics` replaces. UsageError for other
-    text.
+    Others have one NIC for each GPU at the usual rate, which `with_nics` replaces. UsageError for
+    other text.
     """
+    rented = instance(text)
+    if rented is not None:
+        return _of_instance(rented)
     match = _NAME.fullmatch(text.strip().lower())
     if match is None:
         raise UsageError(f"--system: '{text}' is not a system", SYSTEM_HINT)
-    word, gpus = match.group(1), int(match.group(2))
-    row = by_name(word)
-    if row is None or word not in _USUAL:
-        raise unknown("GPU", word, {known: known for known in _USUAL}, "--system: ")
-    if not 1 <= gpus <= MAX_GPUS:
-        raise UsageError(
-            f"--system {text}: a host has {gpus} GPUs", f"give 1 to {MAX_GPUS}, like {word}x8"
-        )
-    usual = _USUAL[word]
-    nics = 8 if (word, gpus) == ("v100", 16) else gpus
+    word, kind, gpus = match.group(1), match.group(2), int(match.group(3))
+    refuse_unknown_links(text, word)
+    usual = BY_WORD.get(word)
+    if usual is None:
+        raise unknown("GPU", word, {known: known for known in BY_WORD}, "--system: ")
+    refuse_unsold(text, usual, gpus, rack=kind == "nvl")
+    nics = usual.nics or gpus
     return replace(
-        of_generation(row, word.upper(), gpus, usual.pcie_gen),
+        _of_word(usual, gpus),
         name=text.strip().lower(),
-        nics=nics,
+        nics=nics if usual.gbit else 0,
         nic=usual.gbit * GBIT,
         cpu=usual.cpu,
     )
+
+
+def _of_word(usual: Usual, gpus: int) -> System:
+    """A host of the table, without NICs."""
+    row, name = by_name(usual.word), usual.word.upper()
+    if row is not None:
+        return of_generation(row, name, gpus, usual.pcie_gen)
+    return _of_pcie(PCIE_GPUS[usual.word], name, gpus)
+
+
+def _of_instance(rented: Instance) -> System:
+    """A cloud's host, with its NICs and network."""
+    network = BY_NETWORK[rented.network]
+    return replace(
+        _of_word(BY_WORD[rented.word], rented.gpus),
+        name=rented.name,
+        nics=rented.nics,
+        nic=rented.gbit * GBIT,
+        cpu=rented.cpu,
+        near=rented.near,
+        network=network,
+    )
+
+
+def _of_pcie(row: PcieGpu, gpu: str, gpus: int) -> System:
+    """A host of `gpus` GPUs that PCIe joins, without NICs."""
+    share = row.lanes / 16
+    rate, planned = PCIE_WIRE[row.pcie_gen] * share, NCCL_PCI[row.pcie_gen] * share
+    text = f"PCIe {row.pcie_gen} x{row.lanes}, {gb(rate)} GB/s"
+    system = System(gpu.lower(), gpu, gpus, row.sm, rate, text, planned, False, rate, planned)
+    return replace(system, notes=(THROUGH_CPUS,)) if gpus > 2 else system
 
 
 def of_generation(row: Generation, gpu: str, gpus: int, pcie_gen: int = 0) -> System:
@@ -307,9 +324,27 @@ def with_nics(system: System, text: str) -> System:
     return replace(system, nics=count, nic=parse_rate(rate, "--nics", LINK_EXAMPLE))
 
 
-def of_device(name: str) -> Generation | None:
-    """The row of the table for a device's name, such as `NVIDIA H100 80GB HBM3`, if its links
-    are those of the table.
+def with_assumed_network(system: System) -> System:
+    """The system with the network of the only vendor whose hosts have such NICs, if there is one
+    and no network is known.
+    """
+    if system.network is not None or not system.nics:
+        return system
+    host = with_these_nics(system.gpu, system.gpus, system.nics, round(system.nic / GBIT))
+    if host is None:
+        return system
+    return replace(system, network=BY_NETWORK[host.network], assumed_from=host.name)
+
+
+def of_device(name: str, gpus: int) -> System | None:
+    """A host of `gpus` GPUs of a device's name, such as `NVIDIA H100 80GB HBM3`, without NICs, if
+    their links are those of the table.
     """
     words = set(name.upper().replace("-", " ").split())
-    return next((row for row in GENERATIONS if not words.isdisjoint(row.names)), None)
+    for row in GENERATIONS:
+        if not words.isdisjoint(row.names):
+            return of_generation(row, name, gpus)
+    for word, pcie_row in PCIE_GPUS.items():
+        if word.upper() in words:
+            return _of_pcie(pcie_row, name, gpus)
+    return None

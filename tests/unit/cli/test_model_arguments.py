@@ -201,7 +201,7 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
     code, out, _ = run(command, capsys)
     assert (code, out.splitlines()[:2]) == (
         0,
-        [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"],
+        [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.30 on, predicted", "16 ranks"],
     )
     assert " on 8 hosts x 2 H100 " in run(f"{command} --gpus 2 --nodes 8", capsys)[1]
     code, _, err = run(f"{command} --nodes 16", capsys)

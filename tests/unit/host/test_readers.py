@@ -61,6 +61,10 @@ def test_usable_memory_is_the_minimum_of_available_memory_and_limits(available, 
         if text:
             tree.file(path, text)
     assert cpu.usable_bytes(tree.source()) == usable
+    total = 128 << 30
+    half = min(usable or total, total) // 2
+    assert cpu.usable_by_gpu(total, unified=True, source=tree.source()) == half
+    assert cpu.usable_by_gpu(total, unified=False, source=tree.source()) == total
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ properties.
 """
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from busbw.model.nccl.graphs import Graph
 from busbw.model.systems import System, parse_system, with_nics
 
 GIB, MIB = 1 << 30, 1 << 20
-WORDS = ("v100x8", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
+WORDS = ("v100x16", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
 
 
 def busbw(
@@ -231,16 +232,52 @@ def test_a_ring_is_never_above_the_rate_of_the_links(
 
 
 def test_every_release_is_found() -> None:
-    assert [release(row.name) for row in RELEASES] == list(RELEASES)
+    last_of = {row.first[:2]: row for row in RELEASES}
+    for row in RELEASES:
+        assert release(row.name) is (row if len(row.first) == 3 else last_of[row.first])
+    assert release("2.28.3").first == (2, 28)
     assert release("2.27.7").first == (2, 23)
-    assert release("2.99").first == RELEASES[-1].first
-    assert of_number(22809).first == (2, 28)
-    assert of_number(0) is LATEST
+    assert of_number(22809).first == (2, 28, 9)
+    assert of_number(22903).first == (2, 29)
+    assert of_number(23007) is of_number(0) is LATEST
     assert of_number(2804).first == RELEASES[0].first
     assert all(row.source for row in RELEASES)
     for text in ("2", "2.x", "2.17", "two", "2.28.9.1", ""):
         with pytest.raises(UsageError):
             release(text)
+
+
+@pytest.mark.parametrize("version", ["2.31", "2.32.3", "2.99", "3.0"])
+def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
+    version: str,
+) -> None:
+    with pytest.raises(UsageError, match=r"up to 2\.30") as error:
+        release(version)
+    assert error.value.hint == "--nccl 2.30"
+    ran = of_number(23203)
+    assert (ran.first, ran.hops) == (LATEST.first, LATEST.hops)
+    assert "2.32.3, which ran" in ran.note
+
+
+# GB/s of all_reduce that NCCL expects on 4 x 8 B200 at 1 TiB, by the changed constants.
+@pytest.mark.parametrize(
+    ("version", "algorithm", "protocol", "limit"),
+    [
+        ("2.28.3", "NVLSTree", "Simple", 43.1 * 8),
+        ("2.28.9", "NVLSTree", "Simple", 43.8 * 8),
+        ("2.30.3", "NVLSTree", "Simple", 48 * 8),  # the NICs limit it
+        ("2.29.2", "Ring", "LL128", 34.5 * 8),
+        ("2.29.7", "Ring", "LL128", 40 * 8),
+    ],
+)
+def test_releases_differ_on_blackwell(
+    version: str, algorithm: str, protocol: str, limit: float
+) -> None:
+    model = parse_system("b200x8").model(release(version), 4, 8)
+    timed = parts(model, "all_reduce", 1 << 40, algorithm, protocol)
+    assert timed is not None
+    rate = (1 << 40) / timed.transfer_s / 1e9
+    assert rate * 62 / 32 == pytest.approx(limit, rel=0.02)
 
 
 def test_settings_leave_what_nccl_would_leave() -> None:
@@ -338,3 +375,21 @@ def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:
     assert timed is not None and 64 * GIB / timed.time_s / 1e9 == pytest.approx(
         8 * 40 * 7 / 8, rel=1e-3
     )
+
+
+# Latency in us of all_reduce on 2 x 8 H100 without the network's, and how often that one is added.
+@pytest.mark.parametrize(
+    ("algorithm", "protocol", "times"),
+    [("Ring", "LL", 2), ("Ring", "Simple", 4), ("Tree", "LL128", 2), ("NVLSTree", "Simple", 4)],
+)
+def test_each_hop_between_hosts_adds_the_networks_latency(
+    algorithm: str, protocol: str, times: int
+) -> None:
+    near = parse_system("h100x8").model(LATEST, 2, 8)
+    far = replace(near, net_latency_us=75.0)
+    added = []
+    for model in (near, far):
+        timed = parts(model, "all_reduce", 64, algorithm, protocol)
+        assert timed is not None
+        added.append(timed.latency_s * 1e6)
+    assert added[1] - added[0] == pytest.approx(75 * times)

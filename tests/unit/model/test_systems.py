@@ -1,5 +1,7 @@
 """Systems in words, and the topology that NCCL writes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,10 +9,13 @@ from hypothesis import strategies as st
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.topology import Gpu, Host
 from busbw.model import topo_xml
-from busbw.model.hardware import GENERATIONS
+from busbw.model.clouds import INSTANCES
+from busbw.model.gpu_hosts import USUAL
+from busbw.model.hardware import GENERATIONS, PCIE_GPUS
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import LATEST
-from busbw.model.systems import USUAL, of_gpus, parse_system, with_nics
+from busbw.model.networks import parse_network
+from busbw.model.systems import of_gpus, parse_system, with_assumed_network, with_nics
 
 GPU = (
     '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu'
@@ -147,18 +152,93 @@ def test_nics(text: str, count: int, rate: float) -> None:
     assert (system.nics, system.nic) == (count, rate)
 
 
-def test_every_usual_system_is_in_the_table_of_gpus() -> None:
-    names = {name.lower() for row in GENERATIONS for name in row.names}
+def test_every_usual_system_is_in_the_tables_of_gpus() -> None:
+    names = {name.lower() for row in GENERATIONS for name in row.names} | set(PCIE_GPUS)
     assert {row.word for row in USUAL} <= names
     assert all(row.source for row in USUAL)
     for row in USUAL:
-        assert parse_system(f"{row.word}x8").gpus == 8
-    assert parse_system("gb200nvl72").gpus == 72
+        assert parse_system(row.example).gpus == row.most
+        assert parse_system(f"{row.word}x1").nics == (row.nics or bool(row.gbit))
 
 
-def test_gpus_without_nvlink_are_named_but_not_described() -> None:
-    with pytest.raises(UsageError, match="unknown GPU 'l40s'"):
-        parse_system("l40sx8")
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("b200nvl72", "within a host, not in a rack", "--system b200x8"),
+        ("gb200nvl576", "an NVLink domain has at most 72 GB200", "--system gb200nvl72"),
+        ("h100x1024", "a host has at most 8 H100", "--system h100x8, and --nodes"),
+        ("h100x0", "a host has at most 8 H100", "--system h100x8"),
+        ("gb10x2", "a host has one GB10", "--system gb10x1"),
+        ("v100x8", "a mesh of NVLinks", "--system v100x16"),
+        ("vr200nvl72", "NVLink 6 of 3.6 TB/s", "--system gb300nvl72"),
+    ],
+)
+def test_systems_that_do_not_exist_are_refused(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        parse_system(text)
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize("text", ["h100x4", "a100x16", "gb200nvl36", "gb300x4", "v100x16"])
+def test_fewer_gpus_than_a_board_are_a_system(text: str) -> None:
+    assert parse_system(text).over_nvlink
+
+
+def test_gpus_without_nvlink_reach_each_other_over_pcie() -> None:
+    two, eight = parse_system("l40sx2"), parse_system("l40sx8")
+    assert (two.over_nvlink, two.nvls, two.link, two.planned) == (False, False, 31.5e9, 24e9)
+    assert not two.notes_on(1)
+    assert "through CPUs it is less" in eight.notes_on(1)[0]
+    assert parse_system("rtxpro6000x8").planned == 48e9
+    assert eight.nics == 0  # there is no usual one
+
+
+def test_a_gb10_has_the_lanes_of_its_nics() -> None:
+    spark = parse_system("gb10x1")
+    assert (spark.nics, spark.nic, spark.cpu) == (1, 25e9, "arm")
+    ring = spark.model(LATEST, 2, 1).ring
+    assert ring.channels * ring.inter == 24
+
+
+def test_every_instance_is_a_system_with_its_network() -> None:
+    for row in INSTANCES:
+        system = parse_system(row.name.upper())
+        assert (system.name, system.gpus, system.nics) == (row.name, row.gpus, row.nics)
+        assert system.network is not None and system.network.name == row.network
+        assert row.source
+    assert parse_system("Standard_ND96isr_H100_v5").name == "nd96isr_h100_v5"
+
+
+@pytest.mark.parametrize(
+    ("system", "nics", "network"),
+    [
+        ("h100x8", "32x100G", "efav2"),
+        ("h200x8", "16x200G", "efav3"),
+        ("a100x8", "4x100G", "efav1"),
+        ("h100x8", "16x200G", None),  # OCI has them too
+        ("h100x4", "32x100G", None),
+        ("b200x8", "8x400G", None),
+    ],
+)
+def test_nics_of_one_cloud_alone_tell_the_network(
+    system: str, nics: str, network: str | None
+) -> None:
+    assumed = with_assumed_network(with_nics(parse_system(system), nics))
+    assert (assumed.network.name if assumed.network else None) == network
+    assert any("is taken to be" in line for line in assumed.notes_on(2)) == (network is not None)
+    assert assumed.notes_on(1) == []
+
+
+def test_a_given_network_is_not_replaced() -> None:
+    given_network = replace(parse_system("h100x8"), network=parse_network("ib"))
+    assert with_assumed_network(with_nics(given_network, "32x100G")).network == parse_network("ib")
+
+
+@pytest.mark.parametrize("text", ["", "efa", "75", "75ms", "-5us", "99999us", "1e3us", "٧us"])
+def test_other_networks_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--fabric"):
+        parse_network(text)
+    assert parse_network(" 12.5 US ").latency_us == 12.5
 
 
 def test_hosts_with_unidentified_gpus_are_refused() -> None:

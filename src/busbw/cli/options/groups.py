@@ -124,7 +124,7 @@ CHECK: Groups = (
 
 PREDICT: Groups = (
     ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
-    ("System", ("topo", "cpu", "gpus", "oversubscription", "rails_lost")),
+    ("System", ("topo", "fabric", "cpu", "gpus", "oversubscription", "rails_lost")),
     ("What to predict", ("factor", "counts", "scale")),
     ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
     ("Output", ("format_name",)),

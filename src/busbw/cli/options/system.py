@@ -1,6 +1,6 @@
 """Options that describe a system, shared by `busbw predict` and `busbw explain`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -14,12 +14,23 @@ from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
-from busbw.model.systems import CPUS, MAX_HOSTS, System, parse_system, with_nics
+from busbw.model.networks import parse_network
+from busbw.model.systems import (
+    CPUS,
+    MAX_HOSTS,
+    System,
+    parse_system,
+    with_assumed_network,
+    with_nics,
+)
 
 
 def system_options(default: str) -> Decorator:
     """The options of a system; `default` names what is taken without them."""
-    system_help = f"GPU and how many a host has: h100x8, gb200nvl72  [default: {default}]"
+    system_help = (
+        "GPU and how many a host has, or a cloud's host: h100x8, gb200nvl72, p5.48xlarge "
+        f" [default: {default}]"
+    )
     return options(
         click.option("--system", default="", callback=not_empty, help=system_help),
         click.option(
@@ -33,6 +44,12 @@ def system_options(default: str) -> Decorator:
             default="",
             callback=not_empty,
             help="ports of a host and Gbit/s of each: 8x400G",
+        ),
+        click.option(
+            "--fabric",
+            default="",
+            callback=not_empty,
+            help="network of the hosts, or the latency that its plugin reports: efav2, 75us",
         ),
         click.option(
             "--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"
@@ -55,7 +72,16 @@ settings_options = options(
 )
 
 
-def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[System, str] | None:
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The options that change the links of a system; empty ones leave them as they are."""
+
+    nics: str = ""
+    fabric: str = ""
+    cpu: str | None = None
+
+
+def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | None:
     """The system that options describe and where it comes from; None if neither --system nor
     --topo is given.
     """
@@ -64,19 +90,26 @@ def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[Sy
     if not (system or topo):
         return None
     described = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
-    return with_options(described, nics, cpu), topo or "described"
+    return with_links(described, links), topo or "described"
 
 
-def this_system(nics: str, cpu: str | None) -> tuple[System, str]:
+def this_system(links: Links) -> tuple[System, str]:
     """The system of this machine; NoMeasurement if it has no GPUs that can be read."""
-    return with_options(of_host(read_host()), nics, cpu), "this host"
+    return with_links(of_host(read_host()), links), "this host"
 
 
-def with_options(system: System, nics: str, cpu: str | None) -> System:
-    """The system with the NICs and the CPU of the options, if they are given."""
-    if nics:
-        system = with_nics(system, nics)
-    return replace(system, cpu=cpu) if cpu else system
+def with_links(system: System, links: Links) -> System:
+    """The system with the NICs, the network and the CPU of the options, if they are given.
+
+    The network is assumed where only one vendor's hosts have such NICs.
+    """
+    if links.nics:
+        system = with_nics(system, links.nics)
+    if links.fabric:
+        system = replace(system, network=parse_network(links.fabric))
+    if links.cpu:
+        system = replace(system, cpu=links.cpu)
+    return with_assumed_network(system)
 
 
 def parse_allowed(algo: str, proto: str, collective: str) -> Allowed:

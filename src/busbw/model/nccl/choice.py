@@ -54,7 +54,7 @@ class Model:
     `cpu` is `intel`, `amd` or `arm`; `collnet` says whether the network's switches reduce.
 
     `near` says whether a PCIe switch joins GPUs and NICs; if data passes through the CPU, NCCL does
-    not use LL128 between hosts.
+    not use LL128 between hosts. `net_latency_us` is what the network's plugin reports.
     """
 
     release: Release
@@ -68,6 +68,7 @@ class Model:
     cpu: str = "intel"
     collnet: bool = False
     near: bool = True
+    net_latency_us: float = 0.0
 
     @property
     def ranks(self) -> int:
@@ -232,6 +233,7 @@ def _latency(model: Model, collective: str, algorithm: str, protocol: str) -> fl
     intra = release.hops[_link(model)][algorithm][at]
     tree_hop = model.per_host == 1 and release.alone_uses_tree_hop
     inter = release.hops[NET][TREE if tree_hop else algorithm][at]
+    inter += model.net_latency_us * (2 if protocol == SIMPLE else 1)  # Simple also flushes
     base, levels = release.base[algorithm][at], int(log2(model.hosts))
     if algorithm == RING:
         return base + _ring_latency(model, collective, protocol, intra, inter)

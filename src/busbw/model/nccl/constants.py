@@ -73,6 +73,12 @@ _TREE_LL128: dict[str, Triple] = {
     HOPPER: (36.7, 36.7, 29.0),
     BLACKWELL: (73.4, 73.4, 58.0),
 }
+_NVLS_TREE: dict[str, Triple] = {
+    VOLTA: (26.5, 18.5, 10.0),
+    AMPERE: (24.0, 23.6, 17.8),
+    HOPPER: (0.0, 57.7, 45.5),
+    BLACKWELL: (0.0, 96.0, 43.1),
+}
 _SLOW_TREE = {"nvlink": {TREE: 28.0}, "pci": {TREE: 28.0}, "net": {TREE: 28.0}}
 # Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor
 # of 2.30.7. Earlier releases lack the last value. Tree has none from 512 MiB on in any release.
@@ -107,9 +113,11 @@ class Release:
     `ring_ll` is LL's share of a ring's rate: (on one host without reduction, otherwise).
     `nvls_efficiency` is None before NCCL 2.28, which instead took 5/6 of the channels' rate as
     algbw. `inter_steps_extra` are the ring's network steps beyond 2 (hosts - 1) in all_reduce.
+    `p2p_by_rate` says whether sends to another host get as many channels as the NICs need, which
+    before 2.29 were two at most. `note` tells of a run by a newer release than the last row.
     """
 
-    first: tuple[int, int]
+    first: tuple[int, ...]
     source: str
     base: dict[str, Triple]
     hops: dict[str, dict[str, Triple]]
@@ -126,11 +134,13 @@ class Release:
     inter_steps_extra: int = 0
     alone_uses_tree_hop: bool = True
     pat: bool = True
+    p2p_by_rate: bool = False
+    note: str = ""
 
     @property
     def name(self) -> str:
-        """`2.28`: the first release of the row."""
-        return f"{self.first[0]}.{self.first[1]}"
+        """`2.28` or `2.28.7`: the first release of the row."""
+        return ".".join(map(str, self.first))
 
 
 def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
@@ -149,8 +159,8 @@ def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
 
 _2_23 = Release(
     (2, 23),
-    "src/graph/tuning.cc of 2.26 or 2.27, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23 to 2.25"
-    " were not read",
+    "src/graph/tuning.cc of 2.27.7, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23.4 to 2.26.6"
+    " have the same tables, those of Blackwell from 2.25.1 on, and 0.85 for PAT's 0.75 in 2.23",
     _BASE,
     _HOPS,
     _LL_MAX,
@@ -173,7 +183,10 @@ _2_21 = replace(
 _2_18 = replace(
     _2_21,
     first=(2, 18),
-    source="src/graph/tuning.cc of 2.20.3; 2.18 and 2.19 were not read",
+    source=(
+        "src/graph/tuning.cc of 2.19.4 and 2.20.5, which have the same tables; 2.18.5 has other"
+        " latencies of Tree and NVLS, which are not in the table"
+    ),
     hops=_hops(
         nvlink={TREE: 28.0, NVLS: 23.0, NVLS_TREE: 23.0}, pci={TREE: 28.0}, net={TREE: 28.0}
     ),
@@ -187,37 +200,66 @@ _2_28 = replace(
     tree={**_TREE, BLACKWELL: (70.0, 42.8, 24.0)},
     tree_ll128={**_TREE_LL128, BLACKWELL: (55.6, 31.67, 20.0)},
     nvls_efficiency={VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74},
-    nvls_tree={
-        VOLTA: (26.5, 18.5, 10.0),
-        AMPERE: (24.0, 23.6, 17.8),
-        HOPPER: (0.0, 57.7, 45.5),
-        BLACKWELL: (0.0, 96.0, 43.1),
-    },
+    nvls_tree=_NVLS_TREE,
+)
+_2_28_7 = replace(
+    _2_28,
+    first=(2, 28, 7),
+    source="src/graph/tuning.cc of 2.28.7, perChMaxRingLL128Bws",
+    ring_ll128={**_RING_LL128, BLACKWELL: (73.4, 34.6, 73.4)},
+)
+_2_28_9 = replace(
+    _2_28_7,
+    first=(2, 28, 9),
+    source="src/graph/tuning.cc of 2.28.9, hwLatencies and perChMaxNVLSTreeBws",
+    hops=_hops(net={NVLS_TREE: 20.9}),
+    nvls_tree={**_NVLS_TREE, BLACKWELL: (0.0, 96.0, 43.8)},
 )
 _2_29 = replace(
-    _2_28,
+    _2_28_9,
     first=(2, 29),
     source=(
-        "src/graph/tuning.cc as of 2.30.7 (5067397c); releases between it and 2.28.3 were not read"
+        "src/graph/tuning.cc of 2.29.2 and 2.29.3, perChMaxRingLL128Bws and treeCorrectionFactor;"
+        " src/graph/paths.cc, ncclTopoGetNchannels"
     ),
-    hops=_hops(net={NVLS_TREE: 20.9}),
-    ring_ll128={**_RING_LL128, BLACKWELL: (40.0,) * 3},
-    nvls_tree={
-        VOLTA: (26.5, 18.5, 10.0),
-        AMPERE: (24.0, 23.6, 17.8),
-        HOPPER: (0.0, 57.7, 45.5),
-        BLACKWELL: (0.0, 96.0, 80.0),
-    },
+    ring_ll128={**_RING_LL128, BLACKWELL: (34.5, 34.6, 34.5)},
     nvls_tree_corrected=True,
+    p2p_by_rate=True,
+)
+_2_29_7 = replace(
+    _2_29,
+    first=(2, 29, 7),
+    source="src/graph/tuning.cc of 2.29.7, perChMaxRingLL128Bws",
+    ring_ll128={**_RING_LL128, BLACKWELL: (40.0,) * 3},
+)
+_2_30 = replace(
+    _2_29_7,
+    first=(2, 30),
+    source="src/graph/tuning.cc of 2.30.3 to 2.30.7, which have the same tables",
+    nvls_tree={**_NVLS_TREE, BLACKWELL: (0.0, 96.0, 80.0)},
 )
 
-RELEASES: tuple[Release, ...] = (_2_18, _2_21, _2_23, _2_28, _2_29)
+RELEASES: tuple[Release, ...] = (
+    _2_18,
+    _2_21,
+    _2_23,
+    _2_28,
+    _2_28_7,
+    _2_28_9,
+    _2_29,
+    _2_29_7,
+    _2_30,
+)
 LATEST = RELEASES[-1]
+NEWEST_READ = (2, 30)  # the source of later ones was not read; 2.32 has another model
+ANY_PATCH = 999
 
 
 def release(version: str) -> Release:
-    """The row for `2.21`, `2.21.5` or `latest`; UsageError for other text and for releases
-    before 2.18.
+    """The row for `2.21`, `2.21.5` or `latest`; UsageError for other text, and for releases whose
+    model is not in the table.
+
+    Two numbers mean the last release that begins with them.
     """
     if version == "latest":
         return LATEST
@@ -228,25 +270,39 @@ def release(version: str) -> Release:
             f"--nccl: '{version}' is not a version of NCCL",
             "give two or three numbers, like --nccl 2.28.9",
         )
-    major_minor = int(numbers[0]), int(numbers[1])
-    rows = [row for row in RELEASES if row.first <= major_minor]
-    if not rows:
+    wanted = tuple(int(part) for part in numbers)
+    if wanted[:2] > NEWEST_READ:
+        newest = ".".join(map(str, NEWEST_READ))
+        raise UsageError(
+            f"--nccl {version}: the model knows NCCL up to {newest}", f"--nccl {newest}"
+        )
+    row = _row(wanted if len(wanted) == 3 else (*wanted, ANY_PATCH))
+    if row is None:
         raise UsageError(
             f"--nccl {version}: the model knows NCCL from {RELEASES[0].name} on",
             f"--nccl {RELEASES[0].name}",
         )
-    return rows[-1]
+    return row
 
 
 def of_number(nccl: int) -> Release:
     """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown
-    version, the first for older ones.
+    version, the first for older ones. For one newer than the table, the latest with a note.
     """
     if nccl == 0:
         return LATEST
-    major_minor = nccl // 10000, nccl // 100 % 100
-    rows = [row for row in RELEASES if row.first <= major_minor]
-    return rows[-1] if rows else RELEASES[0]
+    numbers = nccl // 10000, nccl // 100 % 100, nccl % 100
+    if numbers[:2] > NEWEST_READ:
+        ran = ".".join(map(str, numbers))
+        note = f"the model does not know NCCL {ran}, which ran: it is that of {LATEST.name}"
+        return replace(LATEST, note=note)
+    return _row(numbers) or RELEASES[0]
+
+
+def _row(numbers: tuple[int, ...]) -> Release | None:
+    """The last row that is not newer than a release; None if there is none."""
+    rows = [row for row in RELEASES if row.first <= numbers]
+    return rows[-1] if rows else None
 
 
 def family(sm: int) -> str:

@@ -1,0 +1,72 @@
+"""Networks between hosts, by the latency that their plugin reports to NCCL.
+
+NCCL adds it to each hop between hosts, and twice with Simple, which also flushes
+(src/graph/tuning.cc, `latencyInter`). It is a constant by which NCCL chooses, not a measurement.
+"""
+
+import re
+from dataclasses import dataclass
+
+from busbw.core.errors import UsageError, unknown
+
+MAX_LATENCY_US = 10_000.0
+_LATENCY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*us", re.ASCII)
+_OFI = "aws/aws-ofi-nccl 2daf7d3"
+_EFA = f"{_OFI}, src/platform-aws.cpp"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """One kind of network. `latency_us` is what its plugin reports in `ncclNetProperties`."""
+
+    name: str
+    latency_us: float
+    source: str
+
+
+NETWORKS: tuple[Network, ...] = (
+    Network("ib", 0.0, "NCCL 2.30.7, src/transport/net_ib/init.cc"),
+    Network("roce", 0.0, "NCCL 2.30.7, src/transport/net_ib/init.cc"),
+    Network("socket", 0.0, "NCCL 2.30.7, src/transport/net_socket.cc"),
+    Network("efav1", 75.0, f"{_EFA}: p4d, p4de"),
+    Network("efav2", 75.0, f"{_EFA}: p5, p5e, and instances that are not in its table"),
+    Network("efav3", 35.0, f"{_EFA}: p5en"),
+    Network("efav4", 35.0, f"{_EFA}: p6-b200, p6-b300"),
+    Network("slingshot", 0.0, f"{_OFI}, include/nccl_ofi_param.h: outside AWS"),
+    Network("tcpx", 0.0, "google/nccl-plugin-gpudirecttcpx 4b8ea7f, src/net_tcpx.cc"),
+    Network("tcpxo", 0.0, "assumed as tcpx: its plugin is not public"),
+)
+BY_NETWORK = {row.name: row for row in NETWORKS}
+
+
+def parse_network(text: str) -> Network:
+    """The network called `efav2`, or one of a latency such as `75us`; UsageError for other text."""
+    word = text.strip().lower()
+    match = _LATENCY.fullmatch(word)
+    if match is None:
+        if word in BY_NETWORK:
+            return BY_NETWORK[word]
+        names = {name: name for name in BY_NETWORK}
+        raise unknown("network", text, names, "--fabric: ", "; or give a latency, like 75us")
+    latency_us = float(match.group(1))
+    if latency_us > MAX_LATENCY_US:
+        raise UsageError(
+            f"--fabric {text}: at most {MAX_LATENCY_US:g} us", "give what the plugin reports: 75us"
+        )
+    return Network(f"of {latency_us:g} us", latency_us, "--fabric")
+
+
+def note(network: Network, assumed_from: str) -> str:
+    """What the network adds to NCCL's times; `assumed_from` names the host whose NICs these are,
+    if the network was not given.
+    """
+    added = (
+        f"NCCL's model adds {network.latency_us:g} us to a hop between hosts, and twice that with"
+        " Simple"
+    )
+    if assumed_from:
+        return (
+            f"the NICs are those of {assumed_from}, so the fabric is taken to be {network.name}:"
+            f" {added} (--fabric says which)"
+        )
+    return f"fabric {network.name}: {added}"
