@@ -3,34 +3,45 @@ that follow.
 
 `python benchmarks/reference_errors.py` measures nothing: it predicts every curve of the table
 without the curves of its run (and, for `runs of similar systems`, without all of its GPU), and
-prints the errors by regime. `--write` also writes src/busbw/model/reference/bands.json. `--fit`
-prints the coefficients of the model of several hosts that fit the table best.
+prints the errors by regime, and the coefficients of the model of several hosts that fit the table
+best. `--write` also writes src/busbw/model/reference/bands.json.
 """
 
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
 from busbw.model.estimate import Setting, estimate
 from busbw.model.forecast import job_of, links_of
-from busbw.model.nccl.choice import Allowed, Choice
-from busbw.model.nccl.constants import LATEST, release
+from busbw.model.nccl.choice import Allowed, Choice, Parts
+from busbw.model.nccl.constants import LATEST, RING, release
+from busbw.model.networks import BY_NETWORK
 from busbw.model.reference.bands import TABLE, Band, Bands
 from busbw.model.reference.curves import Curve, Reference, built_in
-from busbw.model.reference.expected import Basis, Coefficients, Expected, Scope, expect
+from busbw.model.reference.expected import (
+    BOARD,
+    HOSTS_FIT,
+    Basis,
+    Coefficients,
+    Expected,
+    Scope,
+    expect,
+)
 from busbw.model.systems import parse_system, with_nics
 from busbw.stats.intervals import nearest_rank
 
 ROOT = Path(__file__).resolve().parents[1]
 COVERAGE = 0.9  # with the 5th and the 95th percentile of each run
 FROM_BYTES = (1 << 30, 1 << 26, 1 << 20, 0)
-MARGIN, LEAST = 2.0, 0.04
+MARGIN, MAX_MARGIN = 2.0, 0.5
+LEAST, LEAST_OF_ONE = 0.04, 0.2
+Chosen = dict[tuple[Curve, int], Choice]
 Errors = dict[tuple[Scope, Basis, int], dict[str, list[float]]]
 
 
@@ -49,6 +60,8 @@ def setting(curve: Curve) -> Setting:
     system = parse_system(f"{curve.gpu}x{curve.per_host}")
     if curve.nics:
         system = with_nics(system, curve.nics)
+    if curve.fabric:
+        system = replace(system, network=BY_NETWORK[curve.fabric])
     may = Allowed()
     if curve.algorithm in ("Ring", "Tree", "NVLSTree", "NVLS"):
         may = Allowed(algorithms=(curve.algorithm,))
@@ -56,7 +69,7 @@ def setting(curve: Curve) -> Setting:
     return Setting(system, nccl, may, dtype=curve.dtype or "float")
 
 
-def choices_of(curves: Sequence[Curve]) -> dict[tuple[Curve, int], Choice]:
+def choices_of(curves: Sequence[Curve]) -> Chosen:
     """What NCCL's model expects of every size of every curve."""
     chosen = {}
     for curve in curves:
@@ -70,16 +83,20 @@ def choices_of(curves: Sequence[Curve]) -> dict[tuple[Curve, int], Choice]:
 
 def cases(
     curves: Sequence[Curve],
-    chosen: dict[tuple[Curve, int], Choice],
+    chosen: Chosen,
     known: Callable[[Curve], Reference],
+    fits: dict[str, Coefficients] | None = None,
 ) -> Iterator[Case]:
-    """Every size of the curves, expected from what `known` leaves of the table."""
+    """Every size of the curves, expected from what `known` leaves of the table, with the
+    coefficients of several hosts that `fits` has for a run.
+    """
     for curve in curves:
         described = setting(curve)
         job = job_of(described, curve.collective, curve.hosts, curve.per_host)
         links, rest = links_of(described, curve.per_host), known(curve)
+        fit = (fits or {}).get(curve.run, HOSTS_FIT)
         for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
-            expected = expect(job, size, chosen[curve, size], links, rest)
+            expected = expect(job, size, chosen[curve, size], links, rest, fit)
             yield Case(curve, size, log(expected.time_s / (time_us * 1e-6)), expected)
 
 
@@ -87,11 +104,13 @@ def all_cases() -> list[Case]:
     """The cases of all curves without their run, of one host without their GPU, and without any
     curve.
     """
-    table = built_in()
-    curves = [c for c in table.published if c.gpu != "l40s"]
+    curves = built_in().published
     chosen = choices_of(curves)
-    boards = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= 8]
-    found = list(cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run)))
+    boards = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
+    fits = {curve.run: fitted(chosen, curve.run) for curve in curves if curve.hosts > 1}
+    found = list(
+        cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run), fits)
+    )
     no_gpu = cases(boards, chosen, lambda left: without(lambda curve: curve.gpu == left.gpu))
     found += [case for case in no_gpu if case.expected.basis is Basis.SIMILAR]
     found += cases(boards, chosen, lambda left: Reference((), {}))
@@ -110,7 +129,7 @@ def by_regime(found: Sequence[Case]) -> Errors:
     errors: Errors = defaultdict(lambda: defaultdict(list))
     for case in found:
         scope = case.expected.scope
-        basis = Basis.MODEL if scope is Scope.HOSTS else case.expected.basis
+        basis = Basis.MODEL if case.curve.hosts > 1 else case.expected.basis
         start = next(start for start in FROM_BYTES if case.size_bytes >= start)
         errors[scope, basis, start][case.curve.run].append(case.off)
     return errors
@@ -120,14 +139,15 @@ def limits(runs: dict[str, list[float]]) -> tuple[float, float]:
     """The logarithms between which the share COVERAGE of the next run's errors is expected.
 
     Each run has the limits of its own errors. A tail of the runs is left out, half a run less than
-    there would be; of few runs none. The outermost limits are moved outwards by MARGIN / runs, for
-    what the next run may show, and contain at least LEAST.
+    there would be; of few runs none. The outermost limits are moved outwards, the fewer runs there
+    are the more, for what the next run may show.
     """
     left_out = max(0, round((1 - COVERAGE) / 2 * len(runs) - 0.5))
     lows = sorted(nearest_rank(sorted(offs), 5) for offs in runs.values())
     highs = sorted(nearest_rank(sorted(offs), 100 - 5) for offs in runs.values())
-    low, high = min(-LEAST, lows[left_out]), max(LEAST, highs[-1 - left_out])
-    wider = 1 + MARGIN / len(runs)
+    least = LEAST + LEAST_OF_ONE / len(runs)
+    low, high = min(-least, lows[left_out]), max(least, highs[-1 - left_out])
+    wider = 1 + min(MARGIN / len(runs), MAX_MARGIN)
     return low * wider, high * wider
 
 
@@ -145,6 +165,7 @@ def inside(runs: dict[str, list[float]]) -> float:
 
 def make_bands(errors: Errors) -> Bands:
     """The table of bands, those of larger sizes first."""
+    errors[Scope.PCIE, Basis.SAME, 0] = {"": [0.0]}  # one run, without another to compare it with
     rows = []
     for (scope, basis, start), runs in sorted(errors.items(), key=lambda item: _order(item[0])):
         low, high = limits(runs)
@@ -198,39 +219,36 @@ def text(made: Bands) -> str:
     return "\n".join(line.rstrip() for line in shown) + "\n"
 
 
-def fit() -> None:
-    """Print the coefficients of several hosts that leave the smallest absolute errors."""
-    curves = [curve for curve in built_in().published if curve.hosts > 1]
-    chosen = choices_of(curves)
-    rings = [c for c in curves if c.collective == "all_reduce" and c.algorithm == "Ring"]
-    for name, part, start in (
-        ("all_reduce rings", rings, Coefficients(1.0, 1.0, 0.0, 2e-4)),
-        ("others", [c for c in curves if c not in rings], Coefficients(1.5, 1.0, 2e-4, 2e-4)),
-    ):
-        print(f"{name}: {_descend(part, chosen, start)}")
+def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
+    """The coefficients of several hosts with the smallest absolute errors, without one run. Rings
+    of all_reduce and reduction in the network's switches have others.
+    """
+    points: dict[str, list[tuple[Parts, float]]] = defaultdict(list)
+    for (curve, size), choice in chosen.items():
+        ring = curve.collective == "all_reduce" and choice.algorithm == RING
+        of_hosts = curve.hosts > 1 and curve.per_host <= BOARD and curve.algorithm != "SHARP"
+        if of_hosts and curve.run != left_out and not ring:
+            time_s = curve.time_s(size)
+            assert time_s is not None
+            points[curve.run].append((choice.parts, time_s))
+
+    def loss(fit: Coefficients) -> float:
+        return sum(
+            fmean(abs(log(fit.time_s(parts) / time_s)) for parts, time_s in run)
+            for run in points.values()
+        )
+
+    return _descend(loss, HOSTS_FIT)
 
 
-def _descend(
-    curves: Sequence[Curve], chosen: dict[tuple[Curve, int], Choice], best: Coefficients
-) -> Coefficients:
+def _descend(loss: Callable[[Coefficients], float], start: Coefficients) -> Coefficients:
     """Coordinate descent by factors, which become smaller."""
-
-    def loss(coefficients: Coefficients) -> float:
-        total = 0.0
-        for curve in curves:
-            for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
-                time_s = coefficients.time_s(chosen[curve, size].parts)
-                total += abs(log(time_s / (time_us * 1e-6))) / len(curve.sizes)
-        return total
-
-    step = 1.3
-    while step > 1.005:
+    best, step = start, 1.2
+    while step > 1.01:
         tried = [best]
-        for name in ("latency", "transfer", "fill_s"):
-            for factor in (step, 1 / step):
-                values = {field: getattr(best, field) for field in Coefficients.__slots__}
-                values[name] *= factor
-                tried.append(Coefficients(**values))
+        for factor in (step, 1 / step):
+            tried.append(replace(best, latency=best.latency * factor))
+            tried.append(replace(best, fill_s=best.fill_s * factor))
         better = min(tried, key=loss)
         step = step if better is not best else 1 + (step - 1) / 2
         best = better
@@ -238,8 +256,7 @@ def _descend(
 
 
 if __name__ == "__main__":
-    if "--fit" in sys.argv:
-        fit()
+    print(f"several hosts, fitted to all runs: {fitted(choices_of(built_in().published))}\n")
     made = make_bands(by_regime(all_cases()))
     print(text(made), end="")
     if "--write" in sys.argv:

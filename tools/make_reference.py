@@ -1,10 +1,11 @@
 """Makes the table of reference curves, src/busbw/model/reference/table.json, from data files.
 
-`python tools/make_reference.py ONE_HOST.csv SEVERAL_HOSTS.csv`
+`python tools/make_reference.py ONE_HOST.csv SEVERAL_HOSTS.csv LOGS`
 
 ONE_HOST.csv has the columns gpu, nccl, collective, dtype, gpus, bytes, us. SEVERAL_HOSTS.csv has
 table, source, system, nodes, ranks, nics, collective, nccl, bytes, measured (busbw in GB/s),
-algo_ran, note. Rows are grouped into curves, times are rounded to four digits. Results of this
+algo_ran, note. LOGS is a folder with the logs of nccl-tests that PUBLISHED_LOGS names, with what
+they ran on. Rows are grouped into curves, times are rounded to four digits. Results of this
 project's own benchmarks, OWN below, are added from their files.
 """
 
@@ -12,13 +13,14 @@ import csv
 import re
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Result
-from busbw.model.measured_system import of_result
+from busbw.model.measured_system import of_result, shape
 from busbw.model.reference.curves import TABLE, Curve, Source, Table
 from busbw.model.reference.results import curve_of, nics_text
 from busbw.model.systems import System, parse_system
@@ -46,13 +48,38 @@ FABRICS = (
     ("Slingshot", "slingshot"),
 )
 OWN: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Log:
+    """A published log, and what it does not say: its run's name, system, hosts and collective."""
+
+    file: str
+    run: str
+    system: str
+    hosts: int
+    collective: str
+    source: str
+
+
+PUBLISHED_LOGS = (
+    Log(
+        "coreweave_nccl-tests__README_md.4.log",
+        "cw_gb200_20racks",
+        "gb200nvl72",
+        20,
+        "all_reduce",
+        "coreweave/nccl-tests README.md",
+    ),
+)
 _LOOKUP = re.compile(r"\s*\((?:find_string )?id [0-9]+\)")
 
 
-def main(one_host: str, several_hosts: str) -> None:
+def main(one_host: str, several_hosts: str, logs: str) -> None:
     """Write the table, and print how many curves and points it has."""
     sources = dict(PUBLISHED_BY)
     curves = [*_one_host(Path(one_host)), *_several_hosts(Path(several_hosts), sources)]
+    curves += [_of_log(Path(logs), log, sources) for log in PUBLISHED_LOGS]
     curves += _own(sources)
     table = Table(sources=list(sources.values()), curves=curves)
     target = ROOT / "src" / "busbw" / "model" / "reference" / TABLE
@@ -148,6 +175,17 @@ def _source(text: str) -> Source:
     return Source(key=key, title=title, link=link)
 
 
+def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
+    result = read.read((folder / log.file).read_bytes(), log.file, collective=log.collective)
+    assert isinstance(result, Result)
+    system = parse_system(log.system)
+    source = _source(log.source)
+    sources.setdefault(source.key, source)
+    curve = curve_of(result, system, (log.hosts, system.gpus), source.key, log.run)
+    assert curve is not None
+    return msgspec.structs.replace(curve, collective=log.collective)
+
+
 def _own(sources: dict[str, Source]) -> list[Curve]:
     """Results of this project's benchmarks."""
     curves = []
@@ -158,7 +196,7 @@ def _own(sources: dict[str, Source]) -> list[Curve]:
         assert isinstance(system, System)
         folder = name.split("/")[1]
         sources.setdefault(folder, Source(key=folder, title=f"busbw benchmarks/{folder}"))
-        curve = curve_of(result, system, folder, folder)
+        curve = curve_of(result, system, shape(result), folder, folder)
         assert curve is not None
         curves.append(curve)
     return curves

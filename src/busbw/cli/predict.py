@@ -245,7 +245,7 @@ def _curve(file: str, system: System) -> Curve | None:
                 f"--calibrate {file}: the NICs of its hosts are unknown",
                 "give them, like --nics 8x400G",
             )
-    return curve_of(result, recorded, "calibration", file)
+    return curve_of(result, recorded, shape(result), "calibration", file)
 
 
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, log
+from math import exp, inf, log
 from statistics import fmean
 
-from busbw.core.collectives import BY_NAME, Collective
+from busbw.core.collectives import Collective
+from busbw.model.bounds import bounds
 from busbw.model.estimate import Setting, estimate
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
-from busbw.model.reference.bands import Band, band, bands, is_extrapolated, widened
+from busbw.model.reference.bands import band, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import (
     Basis,
@@ -67,6 +68,7 @@ def forecast(
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
     busbw = size_bytes * float(row.bus_factor(hosts * per_host)) / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
+    at_most = _at_most(setting, row, hosts, per_host)
     return Forecast(
         hosts,
         hosts * per_host,
@@ -77,7 +79,7 @@ def forecast(
         latency_s,
         busbw,
         busbw * low,
-        busbw * high,
+        max(busbw, min(busbw * high, at_most)),
         bands().coverage,
         expected.basis,
         tuple(dict.fromkeys(curve.run for curve in expected.curves)),
@@ -94,12 +96,22 @@ def _latency(
     return _expected(setting, collective, shape, size_bytes, chosen, evidence).time_s
 
 
+def _at_most(setting: Setting, row: Collective, hosts: int, per_host: int) -> float:
+    """The highest bound of an algorithm at the rates of the links."""
+    system = setting.system
+    possible = bounds(row, system.fabric(hosts, per_host), system.features())
+    return max((bound.busbw for bound in possible), default=inf)
+
+
 def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, float]:
     """The factors of the expected busbw between which measured busbw lies."""
     if expected.basis is Basis.CALIBRATION:
         share = next(share for least, share in CALIBRATED if size_bytes >= least)
         return 1 - share, 1 + share
     limits = band(expected, size_bytes)
+    if expected.scope is Scope.PCIE and expected.basis is Basis.SAME:
+        # A host of the same GPUs whose slots share less may reach the model's time.
+        return limits.low, max(limits.high, limits.high * expected.time_s / expected.model_s)
     return widened(limits.low, expected.scope, ranks), limits.high
 
 
@@ -157,8 +169,8 @@ def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> 
 def _carried(
     setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, own: Sequence[Curve]
 ) -> float:
-    """The logarithm of the factor that calibrations on other host counts had at this size; 0 without
-    one of as many ranks on each.
+    """The logarithm of the factor by which calibrations on other numbers of hosts took longer than
+    the model at this size; 0 without one of as many ranks on each.
     """
     offs = []
     for curve in own:
@@ -171,7 +183,7 @@ def _carried(
             continue
         job = job_of(setting, collective, curve.hosts, curve.per_host)
         scope = scope_of(job, links_of(setting, curve.per_host))
-        if scope is Scope.HOSTS:
+        if curve.hosts > 1:
             offs.append(log(measured_s / modelled_s(job, chosen, scope)))
     return fmean(offs) if offs and shape[0] > 1 else 0.0
 

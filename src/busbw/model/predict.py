@@ -11,9 +11,9 @@ from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, crossing, forecast, published
 from busbw.model.nccl.constants import Release
-from busbw.model.systems import System
 from busbw.model.reference.bands import CHECKED_RANKS
 from busbw.model.reference.expected import Basis
+from busbw.model.systems import System
 from busbw.model.types import Crossing, Described, Forecast, Prediction
 
 OWN_NVLS = (

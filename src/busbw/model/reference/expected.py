@@ -6,7 +6,7 @@ other links is read at the size that keeps those links busy for as long. For a n
 without a curve, the time of a byte is interpolated in 1 / (n - 1), in which that of a ring is
 linear.
 
-Elsewhere t = d B + a L + f B / (B + K). L and B are the latency and the transfer time that NCCL's
+Elsewhere t = B + a L + f B / (B + K). L and B are the latency and the transfer time that NCCL's
 model expects. The third term is the pipeline's: it takes up to f to fill, of which a message that
 is over sooner pays a part. Curves of the same shape of job then correct the time: m of them count
 m / (m + 1), so that a single one moves it half of the way.
@@ -45,6 +45,12 @@ class Scope(StrEnum):
     PCIE = "one host, PCIe"
     DOMAIN = "one NVLink domain of more than 8 GPUs"
     HOSTS = "several hosts"
+    DOMAINS = "several NVLink domains of more than 8 GPUs"
+
+
+# How many runs the model is worth where runs correct it: as many as differ from it by as much as
+# they differ from each other.
+WEIGHT_OF_MODEL = {Scope.HOSTS: 1.0, Scope.DOMAIN: 0.5, Scope.DOMAINS: 0.1}
 
 
 class Basis(StrEnum):
@@ -58,10 +64,9 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """t = transfer B + latency L + fill_s B / (B + half_s)."""
+    """t = B + latency L + fill_s B / (B + half_s)."""
 
     latency: float
-    transfer: float
     fill_s: float
     half_s: float
 
@@ -69,24 +74,28 @@ class Coefficients:
         """The time in seconds of the two parts that NCCL's model expects."""
         moving_s = parts.transfer_s
         filling_s = self.fill_s * moving_s / (moving_s + self.half_s)
-        return self.transfer * moving_s + self.latency * parts.latency_s + filling_s
+        return moving_s + self.latency * parts.latency_s + filling_s
 
 
-# Fitted by benchmarks/reference_errors.py, which also has the errors that they leave. NCCL's own
-# latency of an all_reduce ring over several hosts already counts its pipeline (RING_PLATEAU).
-HOST_FIT = Coefficients(1.0, 1.0, 100e-6, 100e-6)
-HOSTS_FIT = Coefficients(1.57, 1.04, 278e-6, 200e-6)
-HOSTS_RING_FIT = Coefficients(1.0, 1.0, 0.0, 200e-6)
+# Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
+# they leave. NCCL's own latency of an all_reduce ring over several hosts already counts its
+# pipeline (RING_PLATEAU).
+HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
+HOSTS_FIT = Coefficients(1.57, 280e-6, 200e-6)
+HOSTS_RING_FIT = Coefficients(1.0, 0.0, 200e-6)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An expected time, what it rests on, and the curves that it comes from."""
+    """An expected time, what it rests on, the curves that it comes from, and the time of the model
+    alone.
+    """
 
     time_s: float
     scope: Scope
     basis: Basis
     curves: tuple[Curve, ...] = ()
+    model_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +109,41 @@ class Links:
 def scope_of(job: Job, links: Links) -> Scope:
     """What joins the ranks of a job."""
     if job.hosts > 1:
-        return Scope.HOSTS
+        return Scope.HOSTS if job.per_host <= BOARD else Scope.DOMAINS
     if not links.nvlink:
         return Scope.PCIE
     return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
 
 
-def expect(job: Job, size_bytes: int, choice: Choice, links: Links, known: Reference) -> Expected:
+def expect(
+    job: Job,
+    size_bytes: int,
+    choice: Choice,
+    links: Links,
+    known: Reference,
+    hosts_fit: Coefficients = HOSTS_FIT,
+) -> Expected:
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
     scope = scope_of(job, links)
     curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
-    time_s = modelled_s(job, choice, scope)
+    time_s = modelled_s(job, choice, scope, hosts_fit)
     if scope in (Scope.HOST, Scope.PCIE):
         on_board = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
         if scope is Scope.PCIE:  # what its slots and CPUs do differs from host to host
             on_board = [curve for curve in on_board if curve.gpu == job.gpu]
         expected = _from_board(job, size_bytes, links, scope, on_board)
-        return expected or Expected(time_s, scope, Basis.MODEL)
+        return replace(expected or Expected(time_s, scope, Basis.MODEL), model_s=time_s)
     ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
     return _corrected(job, size_bytes, time_s, scope, ran_alike)
 
 
-def modelled_s(job: Job, choice: Choice, scope: Scope) -> float:
+def modelled_s(
+    job: Job, choice: Choice, scope: Scope, hosts_fit: Coefficients = HOSTS_FIT
+) -> float:
     """The time of NCCL's model with the fitted coefficients, in seconds."""
-    if scope is Scope.HOSTS:
+    if job.hosts > 1:
         ring = choice.algorithm == RING and job.collective == "all_reduce"
-        return (HOSTS_RING_FIT if ring else HOSTS_FIT).time_s(choice.parts)
+        return (HOSTS_RING_FIT if ring else hosts_fit).time_s(choice.parts)
     fit = HOST_FIT
     if choice.algorithm == NVLS:
         # Every GPU is the head of a part of the data: with more GPUs, pipelines fill for longer.
@@ -144,8 +162,9 @@ def _corrected(
         return Expected(time_s, scope, Basis.MODEL)
     off = log(_typical_time(alike, size_bytes) / time_s)
     runs = len({curve.run for curve in alike})
+    share = runs / (runs + WEIGHT_OF_MODEL[scope])
     basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
-    return Expected(time_s * exp(off * runs / (runs + 1)), scope, basis, tuple(alike))
+    return Expected(time_s * exp(off * share), scope, basis, tuple(alike))
 
 
 def _reaches(curve: Curve, size_bytes: int) -> bool:

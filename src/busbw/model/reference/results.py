@@ -1,19 +1,20 @@
 """A result as a reference curve."""
 
 from busbw.core.result import Result
-from busbw.model.measured_system import shape
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.similar import gpu_word
 from busbw.model.systems import GBIT, System
 
 
-def curve_of(result: Result, system: System, source: str, run: str) -> Curve | None:
-    """The curve of a result that was measured on `system`; None if no size of it has a time.
+def curve_of(
+    result: Result, system: System, placement: tuple[int, int], source: str, run: str
+) -> Curve | None:
+    """The curve of a result that was measured on `system`, on so many hosts with so many ranks
+    each; None if no size of it has a time.
 
-    Times are those out of place, or in place where only these were measured. UsageError where the
-    result does not say on how many hosts it ran.
+    Times are those out of place, or in place where only these were measured.
     """
-    hosts, per_host = shape(result)
+    hosts, per_host = placement
     times: dict[int, float] = {}
     for row in result.rows:
         cell = row.out_of_place or row.in_place

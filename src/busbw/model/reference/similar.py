@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
-from busbw.model.hardware import GENERATIONS, Generation, by_name
+from busbw.model.hardware import GENERATIONS, PCIE_GPUS, Generation, by_name
 from busbw.model.reference.curves import Curve
 from busbw.model.systems import GBIT
 
@@ -42,12 +42,15 @@ class Job:
 
 
 def gpu_word(name: str) -> str:
-    """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `h100x8`; empty if no row of the table
-    of GPUs has it.
+    """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `H100`; empty for a GPU that no table
+    of GPUs has.
     """
-    words = name.upper().replace("-", " ").split()
-    names = [known for row in GENERATIONS for known in row.names]
-    return next((known.lower() for known in names if known in words), "")
+    words = name.lower().replace("-", " ").split()
+    joined = "".join(words)
+    for known in (known.lower() for row in GENERATIONS for known in row.names):
+        if known in words:
+            return known
+    return next((known for known in PCIE_GPUS if known in joined), "")
 
 
 def kinship(gpu: str, other: str) -> Kinship:
@@ -121,5 +124,4 @@ def nics_rate(text: str) -> float:
 
 def over_nvlink(gpu: str) -> bool:
     """Whether GPUs of this word have NVLink."""
-    row = by_name(gpu)
-    return row is not None and row.links > 0
+    return by_name(gpu) is not None
