@@ -28,6 +28,7 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row
+from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.measure.alltoallv import Matrices
@@ -47,6 +48,7 @@ _OF_COLLECTIVE = {
     "smallest": "-b",
     "largest": "-e",
     "factor": "-f",
+    "datatype": "-d",
     "counts": "--counts",
 }
 
@@ -75,6 +77,13 @@ _OF_COLLECTIVE = {
     default=16,
     show_default=True,
     help="factor between sizes",
+)
+@click.option(
+    "-d",
+    "--datatype",
+    default="float",
+    show_default=True,
+    help="element type: NVLS does not reduce int8, uint8 and fp8",
 )
 @nccl_option
 @settings_options
@@ -125,6 +134,7 @@ def command(
     smallest: str,
     largest: str,
     factor: int,
+    datatype: str,
     nccl: str,
     algo: str,
     proto: str,
@@ -148,7 +158,11 @@ def command(
     links = Links(nics, fabric, cpu)
     hardware, source = given_system(system, topo, links) or this_system(links)
     setting = Setting(
-        hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
+        hardware,
+        release(nccl),
+        parse_allowed(algo, proto, row.name),
+        oversubscription,
+        dtype=dtype_row(datatype).name,
     )
     fits = calibrate(results, hardware)
     if pattern_file:
@@ -255,7 +269,8 @@ def _points(file: str, system: System) -> list[Point]:
     for row in result.rows:
         cell = row.out_of_place or row.in_place
         if cell and row.size_bytes > 0 and cell.time_s > 0:
-            points.append(point(setting, collective, hosts, per_host, row.size_bytes, cell.time_s))
+            typed = replace(setting, dtype=row.dtype or "float", op=row.op or "sum")
+            points.append(point(typed, collective, hosts, per_host, row.size_bytes, cell.time_s))
     return [calibration for calibration in points if calibration is not None]
 
 

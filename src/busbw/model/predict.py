@@ -11,6 +11,7 @@ from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Choice
 from busbw.model.nccl.constants import Release
+from busbw.model.nccl.nvls_types import reduces
 from busbw.model.systems import System
 from busbw.model.types import Crossing, Described, Fit, Forecast, Prediction
 
@@ -197,7 +198,7 @@ def predict(
         fits=list(fits.values()),
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
-        notes=_notes(rows, setting, fits),
+        notes=_notes(row, rows, setting, fits),
     )
 
 
@@ -237,9 +238,9 @@ def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
     return notes
 
 
-def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
+def _notes(row: Collective, rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
     notes = []
-    if any(row.extrapolated for row in rows):
+    if any(expected.extrapolated for expected in rows):
         known = f"than the {CHECKED_HOSTS} compared with"
         if fits:
             known = f"than the {max(fit.hosts for fit in fits.values())} calibrated"
@@ -247,20 +248,22 @@ def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
             f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without"
             " congestion, lost links or late ranks"
         )
-    if any(row.algorithm == P2P for row in rows):
+    if any(expected.algorithm == P2P for expected in rows):
         notes.append(
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
         )
+    if not reduces(row.name, setting.dtype, setting.op) and setting.system.nvls:
+        notes.append(f"NVLS does not reduce {setting.dtype}: NCCL takes another algorithm")
     if setting.oversubscription > 1:
         notes.append(
             f"oversubscription {setting.oversubscription:g}: traffic between hosts has"
             f" 1/{setting.oversubscription:g} of the NICs' rate"
         )
     missing = {
-        f"{row.algorithm} {row.protocol}"
-        for row in rows
-        if not row.calibrated and row.algorithm != P2P
+        f"{expected.algorithm} {expected.protocol}"
+        for expected in rows
+        if not expected.calibrated and expected.algorithm != P2P
     }
     if fits and missing:
         notes.append(f"not calibrated: {', '.join(sorted(missing))}")
