@@ -20,6 +20,7 @@ from busbw.model.explain import Measured, explain
 from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
+from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.systems import MAX_HOSTS, System
 from busbw.ui.number_formats import no_headline
 
@@ -85,10 +86,11 @@ def command(
             f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
         )
     row = result.spec.row
+    may = allowed(result.environment, row.name)
     setting = Setting(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
-        allowed(result.environment, row.name),
+        allowed_for(may, row.name, figure.row.dtype or "float", figure.row.op or "sum"),
     )
     explanation = explain(Measured(row, hosts, per_host, figure, file), setting, source)
     if format_name == "json":

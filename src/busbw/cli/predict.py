@@ -28,6 +28,7 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row
+from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import Exit, UsageError
 from busbw.core.sweep import SweepSpec, check_spec
 from busbw.measure.alltoallv import Matrices
@@ -49,6 +50,7 @@ _OF_COLLECTIVE = {
     "smallest": "-b",
     "largest": "-e",
     "factor": "-f",
+    "datatype": "-d",
     "counts": "--counts",
 }
 
@@ -77,6 +79,13 @@ _OF_COLLECTIVE = {
     default=16,
     show_default=True,
     help="factor between sizes",
+)
+@click.option(
+    "-d",
+    "--datatype",
+    default="float",
+    show_default=True,
+    help="element type: NVLS does not reduce int8, uint8 and fp8",
 )
 @nccl_option
 @settings_options
@@ -127,6 +136,7 @@ def command(
     smallest: str,
     largest: str,
     factor: int,
+    datatype: str,
     nccl: str,
     algo: str,
     proto: str,
@@ -150,7 +160,11 @@ def command(
     links = Links(nics, fabric, cpu)
     hardware, source = given_system(system, topo, links) or this_system(links)
     setting = Setting(
-        hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
+        hardware,
+        release(nccl),
+        parse_allowed(algo, proto, row.name),
+        oversubscription,
+        dtype=dtype_row(datatype).name,
     )
     evidence = calibrate(results, hardware)
     if pattern_file:

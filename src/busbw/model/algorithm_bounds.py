@@ -27,7 +27,7 @@ def algorithm_bounds(
     possible: list[Choice] = []
     if not system.rccl:
         model = system.model(setting.release, hosts, per_host)
-        possible = choices(model, row.name, size_bytes, setting.may)
+        possible = choices(model, row.name, size_bytes, setting.allowed(row.name))
     fastest: dict[str, Choice] = {}  # by algorithm
     for choice in possible:
         fastest.setdefault(choice.algorithm, choice)

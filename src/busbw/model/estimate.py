@@ -24,6 +24,7 @@ from busbw.model.nccl.constants import (
     SIMPLE,
     Release,
 )
+from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.systems import System
 
 SIMPLE_AT = 2
@@ -36,7 +37,7 @@ class Setting:
 
     `oversubscription` divides the rate of the NICs; NCCL does not know of it. `traffic` gives what
     an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
-    host; None for an even exchange.
+    host; None for an even exchange. `dtype` and `op` are names of their tables.
     """
 
     system: System
@@ -45,6 +46,11 @@ class Setting:
     oversubscription: float = 1.0
     traffic: Callable[[int, int], Traffic | None] | None = None
     dtype: str = "float"
+    op: str = "sum"
+
+    def allowed(self, collective: str) -> Allowed:
+        """What NCCL may use for the collective with this element type."""
+        return allowed_for(self.may, collective, self.dtype, self.op)
 
     def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
         """What an alltoallv moves between the ranks; None for an even exchange."""
@@ -63,7 +69,7 @@ def estimate(
         return None
     row = BY_NAME[collective]
     model = setting.system.model(setting.release, hosts, per_host)
-    possible = choices(model, collective, size_bytes, setting.may)
+    possible = choices(model, collective, size_bytes, setting.allowed(collective))
     if not possible:
         return _exchange(setting, row, hosts, per_host, size_bytes)
     chosen = possible[0]

@@ -145,6 +145,7 @@ def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
         system.fabric(hosts, per_host).nics,
         system.network.name if system.network else "",
         setting.dtype,
+        setting.op,
     )
 
 

@@ -150,6 +150,7 @@ def _forecast(
         return None, f"{row.function[:40]} is not a collective that busbw knows"
     if row.bytes <= 0:
         return None, "it has no bytes"
+    setting = replace(setting, dtype=row.dtype or setting.dtype, op=row.op or setting.op)
     expected = forecast(setting, BY_NAME[name], hosts, per_host, row.bytes, evidence)
     return expected, "" if expected else "no algorithm can run it"
 

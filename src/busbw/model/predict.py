@@ -11,6 +11,7 @@ from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, crossing, forecast, published
 from busbw.model.nccl.constants import Release
+from busbw.model.nccl.nvls_types import reduces
 from busbw.model.reference.bands import CHECKED_RANKS
 from busbw.model.reference.expected import Basis
 from busbw.model.systems import System
@@ -103,7 +104,7 @@ def predict(
         calibrated_by=[curve.run for curve in evidence.calibration],
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
-        notes=_notes(rows, setting, evidence),
+        notes=_notes(row, rows, setting, evidence),
     )
 
 
@@ -143,19 +144,23 @@ def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
     return notes
 
 
-def _notes(rows: Sequence[Forecast], setting: Setting, evidence: Evidence) -> list[str]:
+def _notes(
+    row: Collective, rows: Sequence[Forecast], setting: Setting, evidence: Evidence
+) -> list[str]:
     notes = []
-    if any(row.extrapolated for row in rows):
+    if any(expected.extrapolated for expected in rows):
         notes.append(
             f"extrapolated: no public figure is of more than {CHECKED_RANKS} ranks, so the range"
             " grows with their number; assumes a non-blocking network along rails, without"
             " congestion, lost links or late ranks"
         )
-    if any(row.algorithm == P2P and row.basis == Basis.MODEL for row in rows):
+    if any(expected.algorithm == P2P and expected.basis == Basis.MODEL for expected in rows):
         notes.append(
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
         )
+    if not reduces(row.name, setting.dtype, setting.op) and setting.system.nvls:
+        notes.append(f"NVLS does not reduce {setting.dtype}: NCCL takes another algorithm")
     if setting.oversubscription > 1:
         notes.append(
             f"oversubscription {setting.oversubscription:g}: traffic between hosts has"

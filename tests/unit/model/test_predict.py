@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.model.estimate import Point, Setting, factors, fit
+from busbw.model.estimate import Point, Setting, estimate, factors, fit
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import Parts, allowed
 from busbw.model.nccl.constants import of_number, release
@@ -229,3 +229,34 @@ def test_one_gpu_per_host_and_impossible_placements() -> None:
 def test_a_fit_of_one_point_scales_both_parts() -> None:
     (fitted,) = fit([Point("all_reduce", "Ring", "LL", 1, 8, Parts(1e-5, 1e-5), 4e-5)]).values()
     assert fitted == Fit("all_reduce", "Ring", "LL", 2.0, 2.0, 1, 1, 0.0, 8)
+
+
+@pytest.mark.parametrize(
+    ("collective", "dtype", "op", "algorithm"),
+    [
+        ("all_reduce", "float", "sum", "NVLS"),
+        ("all_reduce", "bfloat16", "max", "NVLS"),
+        ("all_reduce", "float", "max", "Ring"),
+        ("all_reduce", "float", "avg", "Ring"),
+        ("all_reduce", "int8", "sum", "Ring"),
+        ("all_reduce", "f8e4m3", "sum", "Ring"),
+        ("reduce_scatter", "uint8", "sum", "Ring"),
+    ],
+)
+def test_nvls_runs_on_the_types_that_switches_reduce(
+    collective: str, dtype: str, op: str, algorithm: str
+) -> None:
+    setting = Setting(parse_system("h100x8"), dtype=dtype, op=op)
+    expected = estimate(setting, collective, 1, 8, GIB)
+    assert expected is not None and expected.algorithm == algorithm
+    prediction = predict(setting, BY_NAME[collective], [1], 8, [GIB], "described")
+    assert prediction.bounds.chosen == algorithm
+    assert any("NVLS does not reduce" in note for note in prediction.notes) == (algorithm == "Ring")
+
+
+def test_a_type_that_nvls_does_not_reduce_overrules_nccl_algo() -> None:
+    setting = Setting(
+        parse_system("h100x8"), may=allowed({"NCCL_ALGO": "NVLS"}, "all_reduce"), dtype="int8"
+    )
+    expected = estimate(setting, "all_reduce", 1, 8, GIB)
+    assert expected is not None and expected.algorithm == "Ring"

@@ -125,7 +125,7 @@ CHECK: Groups = (
 PREDICT: Groups = (
     ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
     ("System", ("topo", "fabric", "cpu", "gpus", "oversubscription", "rails_lost")),
-    ("What to predict", ("factor", "counts", "scale")),
+    ("What to predict", ("factor", "datatype", "counts", "scale")),
     ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
     ("Output", ("format_name",)),
 )

@@ -204,7 +204,7 @@ def _factor(job: Job, ranks: int) -> float:
 
 def _alike(curves: Sequence[Curve], job: Job) -> tuple[list[Curve], Kinship]:
     """The curves of the most similar GPUs, and how similar these are."""
-    return nearest(reduced_alike(curves, job.gpu, job.dtype), job.gpu)
+    return nearest(reduced_alike(curves, job), job.gpu)
 
 
 def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None = None) -> float:

@@ -6,11 +6,10 @@ from enum import IntEnum
 from functools import cache
 
 from busbw.model.hardware import GENERATIONS, PCIE_GPUS, Generation, by_name
+from busbw.model.nccl.nvls_types import reduces
 from busbw.model.reference.curves import Curve
 from busbw.model.systems import GBIT
 
-# Types whose sums NVLink SHARP does not compute on every GPU, and whose rate differs on the others.
-BYTE_TYPES = ("int8", "uint8", "fp8e4m3", "fp8e5m2", "f8e4m3", "f8e5m2")
 FIRST_MULTICAST_SM = 90
 RDMA = ("", "ib", "roce")
 SAME_RATE = 0.1  # as a part of the NICs' rate
@@ -38,7 +37,8 @@ class Job:
     per_host: int
     nics: float = 0.0  # bytes per second of a host's NICs
     fabric: str = ""
-    dtype: str = ""
+    dtype: str = "float"
+    op: str = "sum"
 
 
 def gpu_word(name: str) -> str:
@@ -73,22 +73,25 @@ def nearest(curves: Sequence[Curve], gpu: str) -> tuple[list[Curve], Kinship]:
     return [curve for curve in curves if kinship(gpu, curve.gpu) == closest], closest
 
 
-def reduced_alike(curves: Sequence[Curve], gpu: str, dtype: str) -> list[Curve]:
-    """The curves whose data are reduced like this: by the switch (NVLink SHARP) or by GPUs; all if
-    there are none.
+def reduced_alike(curves: Sequence[Curve], job: Job) -> list[Curve]:
+    """The curves whose data are reduced like the job's: by the switch (NVLink SHARP) or by GPUs;
+    all if there are none.
     """
+    in_switch = _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
     alike = [
         curve
         for curve in curves
-        if switch_reduces(curve.gpu, curve.dtype) == switch_reduces(gpu, dtype)
+        if _may_use_switch(curve.gpu, curve.collective, curve.dtype or "float", "sum") == in_switch
     ]
     return alike or list(curves)
 
 
-def switch_reduces(gpu: str, dtype: str) -> bool:
+@cache
+def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
     """Whether NVSwitches can reduce this type of these GPUs."""
     row = by_name(gpu)
-    return row is not None and row.sm >= FIRST_MULTICAST_SM and dtype not in BYTE_TYPES
+    multicast = row is not None and row.sm >= FIRST_MULTICAST_SM
+    return multicast and reduces(collective, dtype, op)
 
 
 def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:

@@ -1,0 +1,39 @@
+"""What NVLS reduces: the switch adds only some element types and operators, and for others NCCL
+takes a different algorithm. all_gather reduces nothing, so any type will do.
+
+Source: src/include/device.h, ncclNvlsSupported, of 2.21.5 to 2.30.7, which agree. NCCL computes avg
+and mulsum by operators of its own, which NVLS does not have.
+"""
+
+from dataclasses import replace
+
+from busbw.core.collectives import BY_NAME
+from busbw.core.dtypes import BY_NAME as DTYPES
+from busbw.core.redops import BY_NAME as REDOPS
+from busbw.model.nccl.choice import Allowed
+from busbw.model.nccl.constants import MODELLED, NVLS, NVLS_TREE
+
+_EXACT = ("int32", "uint32", "int64", "uint64", "half", "bfloat16")
+TYPES_OF = {"sum": (*_EXACT, "float", "double"), "min": _EXACT, "max": _EXACT}
+_OF_SWITCH = (NVLS, NVLS_TREE)
+
+
+def reduces(collective: str, dtype: str, op: str) -> bool:
+    """Whether NVLS can run the collective on this element type with this operator, in any spelling
+    of their tables.
+    """
+    if not BY_NAME[collective].reduces:
+        return True
+    type_row, op_row = DTYPES.get(dtype.lower()), REDOPS.get(op.lower())
+    if type_row is None or op_row is None:
+        return False
+    return type_row.name in TYPES_OF.get(op_row.name, ())
+
+
+def allowed_for(may: Allowed, collective: str, dtype: str, op: str) -> Allowed:
+    """What is left of `may` on this element type; all other algorithms if nothing is."""
+    if reduces(collective, dtype, op):
+        return may
+    left = tuple(name for name in may.algorithms if name not in _OF_SWITCH)
+    others = tuple(name for name in MODELLED if name not in _OF_SWITCH)
+    return replace(may, algorithms=left or others)
