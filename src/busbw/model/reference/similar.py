@@ -88,10 +88,12 @@ def reduced_alike(curves: Sequence[Curve], job: Job) -> list[Curve]:
 
 @cache
 def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
-    """Whether NVSwitches can reduce this type of these GPUs."""
+    """Whether NVSwitches can reduce this type of these GPUs. On measured boards reduce_scatter and
+    all_gather have the rates of rings.
+    """
     row = by_name(gpu)
     multicast = row is not None and row.sm >= FIRST_MULTICAST_SM
-    return multicast and reduces(collective, dtype, op)
+    return multicast and collective == "all_reduce" and reduces(collective, dtype, op)
 
 
 def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
