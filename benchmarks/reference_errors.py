@@ -101,20 +101,23 @@ def cases(
 
 
 def all_cases() -> list[Case]:
-    """The cases of all curves without their run, of one host without their GPU, and without any
-    curve.
+    """The cases of all curves without their run, of boards without their GPU, and of boards
+    without any curve.
     """
     curves = built_in().published
     chosen = choices_of(curves)
     boards = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
     fits = {curve.run: fitted(chosen, curve.run) for curve in curves if curve.hosts > 1}
-    found = list(
-        cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run), fits)
-    )
+    no_run = cases(curves, chosen, lambda left: without(lambda curve: curve.run == left.run), fits)
     no_gpu = cases(boards, chosen, lambda left: without(lambda curve: curve.gpu == left.gpu))
-    found += [case for case in no_gpu if case.expected.basis is Basis.SIMILAR]
+    found = [case for case in no_run if _kind(case) != (Scope.HOST, Basis.SIMILAR)]
+    found += [case for case in no_gpu if _kind(case) == (Scope.HOST, Basis.SIMILAR)]
     found += cases(boards, chosen, lambda left: Reference((), {}))
     return found
+
+
+def _kind(case: Case) -> tuple[Scope, Basis]:
+    return case.expected.scope, case.expected.basis
 
 
 def without(left_out: Callable[[Curve], bool]) -> Reference:
