@@ -128,7 +128,7 @@ def _expected(
     measured_s = _times(own, shape, size_bytes)
     if measured_s:
         return Expected(exp(fmean(map(log, measured_s))), scope_of(job, links), Basis.CALIBRATION)
-    known = evidence.known if _is_plain(setting) else Reference((), {})
+    known = evidence.known if _is_plain(setting, shape[0]) else Reference((), {})
     expected = expect(job, size_bytes, chosen, links, known)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
@@ -155,10 +155,11 @@ def links_of(setting: Setting, per_host: int) -> Links:
     return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
 
 
-def _is_plain(setting: Setting) -> bool:
+def _is_plain(setting: Setting, hosts: int) -> bool:
     """Whether published runs are of such a setting: NCCL chooses, the network has its full rate."""
-    plain = setting.may == ALL_ALLOWED and setting.oversubscription == 1
-    return plain and setting.traffic is None and not setting.system.part_unknown
+    full_rate = hosts == 1 or setting.oversubscription == 1
+    even = setting.traffic is None and not setting.system.part_unknown
+    return full_rate and even and setting.may == ALL_ALLOWED
 
 
 def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:

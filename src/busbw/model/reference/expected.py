@@ -35,7 +35,8 @@ from busbw.model.systems import parse_system
 
 MICRO = 1e-6
 BOARD = 8  # GPUs of the largest boards with curves of their own
-LEVEL_BYTES = 1 << 30  # from here on, busbw hardly depends on the size
+LEVEL_BYTES = 1 << 28  # from here on, busbw hardly depends on the size
+LATENCY_BYTES = 1 << 12  # up to here, the time hardly does
 
 
 class Scope(StrEnum):
@@ -128,7 +129,13 @@ def expect(
     curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
     time_s = modelled_s(job, choice, scope, hosts_fit)
     if scope in (Scope.HOST, Scope.PCIE):
-        on_board = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
+        on_board = [
+            curve
+            for curve in curves
+            if curve.hosts == 1
+            and curve.per_host <= BOARD
+            and _reaches(curve, _busy_alike(curve, size_bytes, links))
+        ]
         if scope is Scope.PCIE:  # what its slots and CPUs do differs from host to host
             on_board = [curve for curve in on_board if curve.gpu == job.gpu]
         expected = _from_board(job, size_bytes, links, scope, on_board)
@@ -167,11 +174,13 @@ def _corrected(
     return Expected(time_s * exp(off * share), scope, basis, tuple(alike))
 
 
-def _reaches(curve: Curve, size_bytes: int) -> bool:
-    """Whether a curve says something about a size: it has it, or busbw is level before it."""
-    return curve.sizes[0] <= size_bytes <= curve.sizes[-1] or (
-        LEVEL_BYTES <= curve.sizes[-1] < size_bytes
-    )
+def _reaches(curve: Curve, size_bytes: float) -> bool:
+    """Whether a curve says something about a size: it has it, or a smaller size where busbw is
+    level, or a larger one where the time is.
+    """
+    first, last = curve.sizes[0], curve.sizes[-1]
+    level = size_bytes > last >= LEVEL_BYTES or size_bytes < first <= LATENCY_BYTES
+    return level or first <= size_bytes <= last
 
 
 def _from_board(
