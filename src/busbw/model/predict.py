@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
 from busbw.model.algorithm_bounds import algorithm_bounds
 from busbw.model.bounds import P2P
-from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
+from busbw.model.estimate import Fits, Point, Setting, calibrate, channels_of_send, estimate
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Choice
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.nvls_types import reduces
+from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
 from busbw.model.systems import System
 from busbw.model.types import Crossing, Described, Fit, Forecast, Prediction
 
@@ -253,6 +255,7 @@ def _notes(row: Collective, rows: Sequence[Forecast], setting: Setting, fits: Fi
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
         )
+        notes += _notes_on_sends(row, rows, setting)
     if not reduces(row.name, setting.dtype, setting.op) and setting.system.nvls:
         notes.append(f"NVLS does not reduce {setting.dtype}: NCCL takes another algorithm")
     if setting.oversubscription > 1:
@@ -268,6 +271,19 @@ def _notes(row: Collective, rows: Sequence[Forecast], setting: Setting, fits: Fi
     if fits and missing:
         notes.append(f"not calibrated: {', '.join(sorted(missing))}")
     return notes
+
+
+def _notes_on_sends(row: Collective, rows: Sequence[Forecast], setting: Setting) -> list[str]:
+    """How many channels a send between hosts has, on the largest job."""
+    largest = max(rows, key=lambda expected: expected.hosts)
+    if row.name != PAIRS or largest.hosts == 1:
+        return []
+    per_host = largest.ranks // largest.hosts
+    channels = counted(channels_of_send(setting, largest.hosts, per_host), "channel")
+    return [
+        f"NCCL {setting.release.name} sends to another host over {channels} of about"
+        f" {CHANNEL_RATE / 1e9:g} GB/s each (NCCL_NCHANNELS_PER_NET_PEER)"
+    ]
 
 
 def point(

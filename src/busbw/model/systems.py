@@ -156,6 +156,10 @@ class System:
             net_latency_us=self.network.latency_us if self.network else 0.0,
         )
 
+    def planned_rail(self, per_host: int) -> float:
+        """The bytes per second of the NICs next to one GPU, as NCCL plans with them."""
+        return self._rails(per_host)[1]
+
     def _link(self, per_host: int, *, payload: bool) -> float:
         """The rate of a GPU's links to the others that take part."""
         if self.pair is None or per_host < 2:
