@@ -23,8 +23,8 @@ OWN_NVLS = (
 )
 CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
 P2P_BAND = 0.5
-# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes
-# most of the time.
+# SimAI's table of all_gather and reduce_scatter: rings over 4 to 128 hosts are 23 to 60 % slower
+# than the model where latency takes most of the time. Of all_reduce there is no such table.
 MANY_HOSTS, LATENCY_BAND = 3, 0.6
 # On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies
 # its own half; whether that is why was not measured.
