@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.config import files, settings
 from busbw.cli.main import cli, guarded, main
+from busbw.cli.options.parameters import SETTINGS_ARGV, argv
 from busbw.core.errors import UsageError
 from busbw.core.settings import BY_KEY, SETTINGS
 
@@ -182,6 +183,17 @@ def test_what_is_wrong_in_a_variable_is_named(
     assert (
         main(["busbw", "check", "--brief"]) == (0 if variable == "X" else 3) or "LIMIT" in variable
     )
+
+
+@pytest.mark.parametrize("program", [[], ["--", "torchrun", "train.py", "--", "x"]])
+def test_the_recorded_command_line_has_settings_before_the_users_program(
+    program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/busbw", "plan", "--rounds", "2", *program])
+    context = click.Context(cli, info_name="busbw")
+    context.meta[SETTINGS_ARGV] = ["--hosts", "h1:8"]
+    with context:
+        assert argv() == ["busbw", "plan", "--rounds", "2", "--hosts", "h1:8", *program]
 
 
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80).map(str.encode)))
