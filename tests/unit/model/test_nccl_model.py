@@ -18,6 +18,7 @@ from busbw.model.bounds import bounds
 from busbw.model.nccl.choice import COLLECTIVES, Allowed, Parts, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
 from busbw.model.nccl.graphs import Graph
+from busbw.model.predict import describe
 from busbw.model.systems import System, parse_system, with_nics
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -258,6 +259,8 @@ def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
     ran = of_number(23203)
     assert (ran.first, ran.hops) == (LATEST.first, LATEST.hops)
     assert "2.32.3, which ran" in ran.note
+    described = describe(parse_system("h100x8"), 1, 8, ran, "run.json")
+    assert described.notes == [ran.note]
 
 
 # GB/s of all_reduce that NCCL expects on 4 x 8 B200 at 1 TiB, by the changed constants.
