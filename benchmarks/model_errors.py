@@ -145,8 +145,8 @@ def published() -> Iterator[str]:
 
 
 def rings() -> Iterator[str]:
-    """SimAI's table of rings over 1 to 128 hosts, by how much of the time latency takes in the
-    model.
+    """SimAI's table of rings over 1 to 128 hosts, which it uses for all_gather and reduce_scatter
+    (calbusbw.cc, cal_ratio), by how much of the time latency takes in the model.
     """
     groups: dict[tuple[str, str], list[float]] = {}
     with (RECORDED / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
@@ -157,10 +157,10 @@ def rings() -> Iterator[str]:
                 timed = [
                     found
                     for protocol in ("LL128", "Simple")
-                    if (found := parts(model, "all_reduce", size, "Ring", protocol))
+                    if (found := parts(model, "all_gather", size, "Ring", protocol))
                 ]
                 best = min(timed, key=lambda one: one.time_s)
-                expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
+                expected = float(BY_NAME["all_gather"].bus_factor(model.ranks)) * size / best.time_s
                 waits = best.latency_s / best.time_s
                 group = (
                     "below 30 %" if waits < 0.3 else "30 to 50 %" if waits <= 0.5 else "above 50 %"
