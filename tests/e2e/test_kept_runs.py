@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.core.errors import NoMeasurement
 from busbw.history.place import history_file
 from busbw.history.store import opened
 from busbw.launch import mpirun
@@ -68,6 +69,11 @@ def test_of_the_ranks_of_an_outer_launcher_one_keeps_the_run(data_home: Path) ->
     assert kept(data_home) == ["all_reduce"] * 2
 
 
+def test_a_run_with_an_injected_fault_is_not_kept(data_home: Path) -> None:
+    assert guarded([*MPI, "--inject", "late:rank=1,us=200"]) == 0
+    assert kept(data_home) == []
+
+
 def test_runs_that_end_at_once_are_all_kept(data_home: Path) -> None:
     runs = [
         subprocess.Popen(
@@ -99,6 +105,30 @@ def test_a_history_that_cannot_be_written_is_a_note(
         assert err.endswith(" (--no-history leaves it out)\n") and err.count("\n") == 1
         assert json.loads((tmp_path / "r.json").read_bytes())["complete"]
     assert other.read_text() == "no database" * 500
+
+
+def test_a_run_whose_file_cannot_be_written_is_kept_and_has_its_page(
+    data_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def save(_data: bytes, file: Path) -> None:
+        raise NoMeasurement(f"{file}: No space left on device", "make room")
+
+    monkeypatch.setattr("busbw.measure.record.save", save)
+    page = tmp_path / "page.html"
+    assert guarded([*SIM, "--json", str(tmp_path / "r.json"), "--html", str(page)]) == 3
+    assert "r.json: No space left on device" in capsys.readouterr().err
+    assert kept(data_home) == ["all_reduce"]
+    assert page.exists()
+    monkeypatch.setattr("busbw.cli.run_page.save", lambda _data, file, *_, **__: save(b"", file))
+    other = [*SIM, "--sim", "seed=2"]  # the same run in the same second would be stored once
+    assert guarded([*other, "--json", str(tmp_path / "r.json"), "--html", f"{page}2"]) == 3
+    error = capsys.readouterr().err
+    assert error.index("error: ") < error.index("hint: make room")
+    assert "note: " in error and "page.html2: No space left on device" in error
+    assert kept(data_home) == ["all_reduce"] * 2
 
 
 def test_secrets_are_not_kept(

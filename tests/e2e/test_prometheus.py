@@ -21,7 +21,7 @@ import pytest
 import yaml
 from exposition import everything
 
-from busbw.launch.manifest import filler
+from busbw.launch.manifest import alerts, filler
 from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch.exporter import Exporter
@@ -84,7 +84,7 @@ def configuration(folder: Path, targets: dict[str, list[str]]) -> Path:
             job["authorization"]["credentials_file"] = str(folder / "token")
     config["global"] = {"scrape_interval": "500ms", "evaluation_interval": "500ms"}
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    (folder / "busbw-rules.yml").write_text(filler.plain("prometheus-rules.yml"))
+    (folder / "busbw-rules.yml").write_text(alerts.rules(300))
     return folder / "prometheus.yml"
 
 

@@ -132,17 +132,19 @@ def _runs() -> Pairs:
     import os
 
     from busbw.core.errors import BusbwError
+    from busbw.core.history import machine_text
     from busbw.history.place import history_file
     from busbw.history.store import opened
 
     try:
         with opened(history_file(os.environ), create=False) as history:
-            return [
-                (str(run.id), f"{run.start} {run.what or run.collective}, {run.machine}")
-                for run in history.runs()
-            ]
+            runs = history.runs()
     except BusbwError:  # there is no history yet
         return ()
+    return [
+        (str(run.id), f"{run.start} {run.what or run.collective}, {machine_text(run.machine)}")
+        for run in runs
+    ]
 
 
 FILE = Words(_nothing, files=True)

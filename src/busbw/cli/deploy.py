@@ -17,6 +17,7 @@ from busbw.core.program import single_file
 from busbw.launch import deploy, remote
 from busbw.launch.deploy import HOST_PLACEHOLDER, Outcome
 from busbw.launch.hostfile import given_hosts
+from busbw.launch.hosts import Host, hosts_text
 
 BUILT_FILE = Path(
     ".local", "bin", "busbw.pyz"
@@ -76,10 +77,11 @@ def command(
         _say_next(done, [*(words if python else []), target])
     failed = [outcome for outcome in outcomes if outcome.problem]
     if failed:
-        lost = fold(host for outcome in failed for host in outcome.hosts)
+        lost = [host for outcome in failed for host in outcome.hosts]
         raise NoMeasurement(
-            f"busbw was not deployed to {len(names) - len(done)} of {len(names)} hosts: {lost}",
-            f"mend what the lines above name, then deploy to --hosts {shlex.quote(lost)}",
+            f"busbw was not deployed to {len(lost)} of {len(names)} hosts: {fold(lost)}",
+            "mend what the lines above name, then deploy to --hosts"
+            f" {shlex.quote(hosts_text(list(map(Host, lost))))}",
         )
     return int(Exit.OK)
 
@@ -131,5 +133,5 @@ def _say_next(hosts: Sequence[str], words: Sequence[str]) -> None:
     target = words[-1]
     if not Path(target).exists() and not any(map(remote.is_local, hosts)):
         talk(f"note: this host has no {target}; add localhost to --hosts to start it from here")
-    line = shlex.join([*words, "check", "--hosts", fold(hosts)])
+    line = shlex.join([*words, "check", "--hosts", hosts_text(list(map(Host, hosts)))])
     answer(f"\n{'run':<{LABEL_WIDTH}}{line}\n")

@@ -36,8 +36,9 @@ def command(context: click.Context, machine: str, collective: str, db: Path) -> 
     """List the runs in the history, newest first; with a command, plot, check, add or remove runs.
 
     Every finished run, training, replay and plan is kept in this SQLite file, unless its command
-    has --no-history. The oldest go when there are more than 2,000 or 200 MB; runs that `add` added
-    stay. `busbw show -1` prints the last run, `busbw compare -2 -1` compares the last two.
+    has --no-history. The oldest go when there are more than 2,000, or 200 MB of results; the file
+    keeps the room. Runs that `add` added stay. `busbw show -1` prints the last run, `busbw compare
+    -2 -1` compares the last two.
 
     A machine is its host names, its GPUs (names and number) and the engine.
     """

@@ -1,13 +1,34 @@
 """Keeps finished runs in the history."""
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from busbw.cli.streams import talk
 from busbw.core.errors import BusbwError
 from busbw.core.result import Outcome
+from busbw.measure.record import Record
 
 LOG = logging.getLogger(__name__)
 WAIT_S = 5.0  # for another writer
+
+
+@contextmanager
+def finishing(record: Record, finish: Callable[[Outcome], None]) -> Iterator[None]:
+    """Do `finish` with the complete run of the block, also where the run's own file could not be
+    written: then that is the error, and one of `finish` is a note.
+    """
+    try:
+        yield
+    except BusbwError as error:
+        if error is record.problem and record.result is not None and record.result.complete:
+            try:
+                finish(record.result)
+            except BusbwError as other:
+                talk(f"note: {other.message}")
+        raise
+    if record.result is not None and record.result.complete:
+        finish(record.result)
 
 
 def keep(result: Outcome | None, *, asked: bool) -> None:

@@ -1,10 +1,11 @@
 """`busbw replay`: run what an application sends, without the application."""
 
+from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import keep
+from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
@@ -144,8 +145,8 @@ def command(
     output = OUTPUTS["json" if json_name == "-" else format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):
         output.rows = rows
-    result = run(job, where, output)
-    keep(result, asked=history)
+    with finishing(record, partial(keep, asked=history)):
+        result = run(job, where, output)
     if not isinstance(result, ReplayResult):
         return exit_code(result)
     if not isinstance(output, ReplayOutput):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.keep import keep
+from busbw.cli.keep import finishing
 from busbw.cli.min_busbw import Minimum, minimum_options
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
@@ -23,7 +23,7 @@ from busbw.cli.options.shared import (
 )
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.print_env import print_env, print_env_option
-from busbw.cli.run_page import page_target, write_page
+from busbw.cli.run_page import keep_and_write_page, page_target
 from busbw.cli.streams import talk
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
@@ -208,7 +208,12 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     metavar="NAME=VALUE,...",
     help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01",
 )
-@click.option("--inject", default="", metavar="FAULT", help="inject a fault: late:rank=2,us=200")
+@click.option(
+    "--inject",
+    default="",
+    metavar="FAULT",
+    help="inject a fault: late:rank=2,us=200; the run is not kept in the history",
+)
 @click.option(
     "--counts",
     default="",
@@ -340,10 +345,10 @@ def command(
     record = Record(result_file(json_name), overwrite=force)
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
-    result = run(spec, sink=sink, **fields)
-    keep(result, asked=history)
-    if page_file is not None and result.complete:
-        write_page(result, page_file, Path(json_name).name if record.file else "this run")
+    title = Path(json_name).name if record.file else "this run"
+    asked = history and not fields["inject"]
+    with finishing(record, lambda result: keep_and_write_page(result, asked, page_file, title)):
+        result = run(spec, sink=sink, **fields)
     code, reason = minimum.judge(result)
     if reason:
         talk(f"error: {reason}")

@@ -1,10 +1,11 @@
 """`busbw train`: the training benchmark."""
 
+from functools import partial
 from typing import Any
 
 import click
 
-from busbw.cli.keep import keep
+from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, argv, not_empty
@@ -139,8 +140,9 @@ def command(
     if states is not None:
         return train(job, where, file, largest=largest, force=force, table=table, history=history)
     output = TrainOutput if table else JsonOutput
-    result = run(job, where, output(Record(file, overwrite=force)))
-    keep(result, asked=history)
+    record = Record(file, overwrite=force)
+    with finishing(record, partial(keep, asked=history)):
+        result = run(job, where, output(record))
     contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
     if contradiction and not table:
         talk(contradiction.strip())

@@ -23,8 +23,9 @@ from busbw.core.sizes import duration
 from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, Page, address
+from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address
 from busbw.watch.reader import LinkSelection, Reader
+from busbw.watch.totals import Page
 from busbw.watch.watcher import Watcher, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0

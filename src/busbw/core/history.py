@@ -12,6 +12,7 @@ from busbw.core.result import Outcome
 # The fewest runs to judge a new one by: with 2, a single degree of freedom, only changes by several
 # times would be found.
 MIN_RUNS = 3
+HOST_SEPARATOR = "+"  # between the host names of a machine
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +22,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     history if the start is not known. `peak_busbw` is in bytes per second. `counts` is the source
     of alltoallv's bytes, as in core.alltoallv.Traffic. `what` names a run that is no sweep, such as
     a training; it has no collective and no sizes. `settings` are NCCL's, UCX' and Open MPI's
-    variables. `kept` says that the user did not add it: it may be removed to make room.
+    variables, without those for files, addresses and logging; also the sim engine's parameters.
+    `kept` says that the user did not add it: it may be removed to make room.
     """
 
     id: int
@@ -123,8 +125,18 @@ def machine(result: Outcome) -> str:
     """
     devices = result.world.devices
     names = sorted({device.host for device in devices})
-    hosts = fold(names) if len(names) > MOST_LISTED else "+".join(names) or "unnamed host"
+    hosts = HOST_SEPARATOR.join(names) or "unnamed host"
     counts = Counter(device.name or "unnamed device" for device in devices)
     parts = [f"{count} x {name}" for name, count in sorted(counts.items())]
     parts.append(result.library.engine or "unnamed engine")
     return f"{hosts}: {', '.join(parts)}"
+
+
+def machine_text(machine: str) -> str:
+    """A machine for display: many hosts are folded, as in `gpu[001-064]: 512 x NVIDIA H20, nccl`.
+
+    Runs are stored, found and compared by the whole text.
+    """
+    hosts, colon, rest = machine.partition(": ")
+    names = hosts.split(HOST_SEPARATOR)
+    return f"{fold(names)}{colon}{rest}" if len(names) > MOST_LISTED else machine

@@ -12,6 +12,7 @@ from typing import NamedTuple
 CONFIG_VARIABLE = "BUSBW_CONFIG"  # names a file in place of those that are looked for
 FILE_NAME = "busbw.toml"
 PREFIX = "BUSBW_"
+OFF = ("false", "off", "no", "0")  # in a file or a variable, in any case: the first is printed
 
 
 class Kind(Enum):
@@ -20,7 +21,7 @@ class Kind(Enum):
     TEXT = "text"
     HOSTS = "text, or a list of texts"
     PATH = "a path, relative to the file's folder; ~ is the home directory"
-    PATH_OR_FALSE = "a path as for hostfile, or false"
+    PATH_OR_FALSE = "a path as for hostfile, or false (also off, no, 0)"
     RATE = "a rate as text"
     SECONDS = "a number of seconds"
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from busbw.core.settings import OFF
+
 VARIABLE = "BUSBW_HISTORY"
-OFF = ("false", "no", "off", "0")
 
 
 def kept_in(environment: Mapping[str, str]) -> Path | None:
     """The file in which finished runs are kept: BUSBW_HISTORY, or the default; None if that is
-    `false`.
+    one of OFF.
     """
     given = environment.get(VARIABLE, "")
     if given.lower() in OFF:

@@ -10,8 +10,14 @@ from busbw.core.cells import headline, timing
 from busbw.core.history import StoredRun, machine
 from busbw.core.result import Outcome, Result
 
+SIM = "sim"  # the engine whose parameters stand where others have versions
 # other variables name processes and paths, which differ from run to run
-SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
+_SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
+# among these, the files, addresses and logging of one run
+_OF_ONE_RUN = re.compile(
+    r"NCCL_(DEBUG\w*|WARN_ENABLE_DEBUG_INFO|\w*DUMP\w*|COMM_ID|HOSTID|RAS_ADDR|SET_THREAD_NAME)"
+    r"|UCX_(LOG|STATS)_\w*|OMPI_MCA_\w*_verbose"
+)
 
 
 def digest(result: Outcome) -> str:
@@ -52,10 +58,20 @@ def _sweep_facts(result: Result) -> dict[str, Any]:
     }
 
 
+def is_setting(variable: str) -> bool:
+    """Whether the variable of NCCL, UCX or Open MPI changes how data moves."""
+    return bool(_SETTING.match(variable)) and not _OF_ONE_RUN.fullmatch(variable)
+
+
 def settings(result: Outcome) -> str:
-    """The variables of NCCL, UCX and Open MPI that the result was measured with."""
-    pairs = sorted(result.environment.items())
-    return " ".join(f"{name}={value}" for name, value in pairs if SETTING.match(name))
+    """The variables of NCCL, UCX and Open MPI that the result was measured with, and the parameters
+    of the sim engine but its seed, with which runs vary.
+    """
+    values = {name: value for name, value in result.environment.items() if is_setting(name)}
+    if result.library.engine == SIM:
+        values |= result.library.versions
+        values.pop("seed", None)
+    return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
 
 
 def _date_text(start: str, now: datetime) -> str:
@@ -68,19 +84,3 @@ def _date_text(start: str, now: datetime) -> str:
 
 def _counts_source(result: Result) -> str:
     return result.traffic.source if result.traffic else ""
-
-
-def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run is comparable: complete, without wrong data, and of the same machine,
-    collective, bytes and timing. A run that the user did not add may have been an experiment: its
-    settings must be the same too.
-    """
-    return (
-        (not run.kept or run.settings == settings(result))
-        and run.complete
-        and not run.wrong
-        and run.machine == machine(result)
-        and run.collective == result.spec.collective
-        and run.timing == timing(result)
-        and run.counts == _counts_source(result)
-    )

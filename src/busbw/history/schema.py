@@ -69,6 +69,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE runs",
         "ALTER TABLE new_runs RENAME TO runs",
     ),
+    # AUTOINCREMENT: the id of a removed run is not given to another. With its table, the migration
+    # before dropped the index.
+    (
+        f"CREATE TABLE new_runs ({COLUMNS[0]} AUTOINCREMENT, {', '.join(COLUMNS[1:])},"
+        " result TEXT NOT NULL)",
+        "INSERT INTO new_runs SELECT * FROM runs",
+        "DROP TABLE runs",
+        "ALTER TABLE new_runs RENAME TO runs",
+        "CREATE INDEX runs_of_a_machine ON runs (machine, collective, start)",
+    ),
 )
 
 

@@ -20,18 +20,25 @@ from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime
 from busbw.core.result import Outcome, Result
 from busbw.core.sizes import counted
-from busbw.history.run_keys import alike, digest, stored
+from busbw.history.run_keys import digest, stored
 from busbw.history.schema import check, migrate
 
 ID_LIMIT = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
-# Of what busbw keeps by itself; the oldest go first. What the user added stays.
+# Of what busbw keeps by itself, as the number of runs and the size of their JSON; the oldest go
+# first. What the user added stays.
 MAX_KEPT, MAX_KEPT_BYTES = 2000, 200_000_000
 MEASURE = "measure one, like busbw run all_reduce, or add a file: busbw history add result.json"
 STORED = tuple(name for name in StoredRun.__struct_fields__ if name not in ("id", "kept"))
 COLUMNS = (*STORED, "id", "kept")
 CELL = CellKey.__struct_fields__
 NEWEST_FIRST = "start DESC, id DESC"
+# Complete, without wrong data, and of the same machine, collective, bytes and timing. A run that
+# the user did not add may have been an experiment: its settings must be the same too.
+COMPARABLE = (
+    "machine = :machine AND collective = :collective AND timing = :timing AND counts = :counts"
+    " AND complete AND NOT wrong AND (kept_bytes IS NULL OR settings = :settings)"
+)
 AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
@@ -161,16 +168,22 @@ class History:
 
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
         """The runs whose machine contains `machine`, of one collective if given, newest first."""
+        where = "instr(lower(machine), lower(:machine)) AND :collective IN ('', collective)"
+        return list(self._select(where, {"machine": machine, "collective": collective}))
+
+    def comparable(self, result: Result) -> Iterator[StoredRun]:
+        """The runs with which the result can be compared, newest first."""
+        facts = msgspec.structs.asdict(stored(result, datetime.now()))
+        return self._select(COMPARABLE, facts)
+
+    def _select(self, where: str, values: dict[str, object]) -> Iterator[StoredRun]:
         rows = self._connection.execute(
-            f"SELECT {', '.join(STORED)}, id, kept_bytes IS NOT NULL FROM runs"
-            " WHERE instr(lower(machine), lower(:machine)) AND :collective IN ('', collective)"
+            f"SELECT {', '.join(STORED)}, id, kept_bytes IS NOT NULL FROM runs WHERE {where}"
             f" ORDER BY {NEWEST_FIRST}",
-            {"machine": machine, "collective": collective},
+            values,
         )
-        return [
-            msgspec.convert(dict(zip(COLUMNS, row, strict=True)), StoredRun, strict=False)
-            for row in rows
-        ]
+        for row in rows:
+            yield msgspec.convert(dict(zip(COLUMNS, row, strict=True)), StoredRun, strict=False)
 
     def times(self, runs: Sequence[StoredRun]) -> Iterator[StoredTime]:
         """Every cell of these runs, in the order of the runs; missing numbers are nan."""
@@ -276,10 +289,10 @@ def baseline(
     result_keys = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
     excluded = {history.id_of(run) for run in (result, *without)}
     times_by_run: dict[int, dict[CellKey, float]] = {}
-    for run in history.runs(collective=result.spec.collective):
+    for run in history.comparable(result):
         if len(times_by_run) >= last:
             break
-        if run.id in excluded or not alike(run, result):
+        if run.id in excluded:
             continue
         times = medians((time.key, time.time_s) for time in history.times([run]))
         if result_keys <= times.keys():

@@ -10,11 +10,20 @@ from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
-from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.history import (
+    MIN_RUNS,
+    Basis,
+    Check,
+    CheckedCell,
+    Standing,
+    StoredRun,
+    StoredTime,
+    machine_text,
+)
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
-from busbw.history.run_keys import SETTING
+from busbw.history.run_keys import is_setting
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
 
@@ -44,7 +53,7 @@ RUNS: tuple[Column, ...] = (
     Column(
         title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True
     ),
-    Column(title="machine", value=lambda run: run.machine, left=True),
+    Column(title="machine", value=lambda run: machine_text(run.machine), left=True),
     Column(title="", value=lambda run: _defect(run), left=True),
 )
 # Values take a CheckedCell.
@@ -106,7 +115,7 @@ def _plot(group: Sequence[StoredTime], bar_width: int, width: int | None) -> str
         key.op,
         f"root {key.root}" if key.root >= 0 else "",
     ]
-    title = f"{', '.join(filter(None, facts))}; {run.timing} timing\n{run.machine}\n"
+    title = f"{', '.join(filter(None, facts))}; {run.timing} timing\n{machine_text(run.machine)}\n"
     top = max((time.busbw for time in group if math.isfinite(time.busbw)), default=0.0)
     columns = (
         Column(title="id", value=lambda time: time.run.id),
@@ -130,7 +139,7 @@ def checked(check: Check, width: int | None = None) -> str:
     """
     slower = [cell for cell in check.cells if cell.slower]
     shown = slower or [cell for cell in check.cells if cell.far]
-    text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
+    text = wrapped(f"{_verdict(check, slower)}\n{machine_text(check.machine)}\n", width)
     if shown:
         text += "\n" + aligned(CELLS, shown, width, DROP_CELLS)
     if check.basis is not Basis.NONE:
@@ -216,7 +225,7 @@ def changes(before: Outcome, after: Outcome) -> list[str]:
     first, second = _software(before), _software(after)
     if before.tool == after.tool == "busbw":
         names = before.environment.keys() | after.environment.keys()
-        settings = sorted(filter(SETTING.match, names))
+        settings = sorted(filter(is_setting, names))
         first |= {name: before.environment.get(name, "unset") for name in settings}
         second |= {name: after.environment.get(name, "unset") for name in settings}
     return [

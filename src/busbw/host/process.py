@@ -214,6 +214,17 @@ def children(pid: int) -> dict[int, str]:
     return states
 
 
+def tree(pid: int) -> dict[int, int]:
+    """Start times, by pid, of the process, of those that it started, and of those that these
+    started; a process comes before its children.
+    """
+    started = start_time(pid)
+    processes = {pid: started} if started else {}
+    for child in children(pid):
+        processes |= tree(child)
+    return processes
+
+
 def _child_candidates(pid: int) -> list[int]:
     """Children of `pid`, or all processes if the kernel lists no children.
 

@@ -33,11 +33,12 @@ _RECEIVE_SCRIPT = "; ".join(
         "export LC_ALL",
         'fail() { echo "error: $1" >&2; echo "hint: $2" >&2; exit 1; }',
         'if [ -d "$1" ]; then fail "$1 is a directory" "give a file: --to $1/busbw.pyz"; fi',
-        'new="$1.$(uname -n).$$"',
+        "new=",
         "trap 'rm -f \"$new\"' EXIT",
         "trap 'exit 1' HUP INT TERM",
         "trap '' PIPE",  # where nobody reads the message any more, the file is removed too
         'mkdir -p "$(dirname "$1")" || exit',
+        'new=$(mktemp "$1.XXXXXX") || exit',  # a file that nobody else could prepare
         'cat > "$new" || exit',
         'size=$(wc -c < "$new") || exit',
         'if [ "$size" -ne "$2" ]; then fail "$size of $2 bytes arrived" "deploy once more"; fi',
@@ -133,7 +134,7 @@ def _problem(done: remote.Done, to: str) -> str:
         text = done.problem
     else:
         text = stated or done.problem.partition(": ")[2] or done.problem
-    text = re.sub(re.escape(to) + r"\.[^\s:']+\.\d+", to, text)
+    text = re.sub(re.escape(to) + r"\.[A-Za-z0-9]{6}\b", to, text)
     return re.sub(rf"(?<![\w.-]){re.escape(done.host)}(?![\w.-])", HOST_PLACEHOLDER, text)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
-from busbw.launch.host_ranges import split_words
+from busbw.core.host_ranges import split_words
 from busbw.launch.hosts import Host, parse_entry, parse_hosts, parse_slots, with_user, without_user
 
 HINT = "write one host per line, like: h1 slots=8"

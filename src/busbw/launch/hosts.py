@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.host_ranges import MOST_LISTED, fold
+from busbw.core.host_ranges import MOST_LISTED, expand, fold, is_range, split_words
 from busbw.core.program import install_hint
-from busbw.launch.host_ranges import expand, is_range, split_words
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
@@ -60,7 +59,7 @@ def hosts_text(hosts: Sequence[Host]) -> str:
 def probe_command(hosts: Sequence[str]) -> str:
     """A command that shows which of several hosts cannot be reached."""
     if len(hosts) > MOST_LISTED:
-        return f"busbw check launch --hosts '{fold(hosts)}'"
+        return f"busbw check launch --hosts '{hosts_text(list(map(Host, hosts)))}'"
     names = " ".join(hosts)
     return f"for h in {names}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
 

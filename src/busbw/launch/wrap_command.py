@@ -1,13 +1,16 @@
 """Runs a user's own command line with variables for all of its ranks, whatever its launcher."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
+from busbw.host import process
 from busbw.launch import mpirun
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
@@ -24,17 +27,20 @@ STARTERS = (
     "stdbuf",
     "time",
 )
+EXPORT_VARIABLE = "SLURM_EXPORT_ENV"  # sbatch --export=NONE sets it for the sruns of its job
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
 END_S = 30.0  # launchers end their ranks, which may clean up
+KILLED_S = 5.0  # a process that waits for a device does not end even when it is killed
+POLL_S = 0.05
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
     """The command line that gives `variables` to ranks on other hosts.
 
     The variables are in the environment too. Open MPI's mpirun passes none of them on by itself.
-    srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for an srun
-    that leaves them out.
+    srun, MPICH's mpiexec and torchrun pass on all; srun not with --export or SLURM_EXPORT_ENV.
+    UsageError for an srun that leaves them out.
     """
     position = _launcher_position(argv)
     before, launcher, after = argv[:position], argv[position], argv[position + 1 :]
@@ -42,12 +48,8 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     if program in OPEN_MPI and _is_open_mpi(launcher):
         options = [word for name in variables for word in ("-x", name)]
         return [*before, launcher, *options, *after]
-    export = _export(after) if program == "srun" else None
-    if export is not None and "ALL" not in export.split(","):
-        raise UsageError(
-            f"srun --export={export} passes no variables of busbw to the ranks",
-            "srun --export=ALL,... keeps those named",
-        )
+    if program == "srun":
+        _check_export(_export(after))
     return list(argv)
 
 
@@ -58,6 +60,23 @@ def _launcher_position(argv: Sequence[str]) -> int:
             if Path(word).name in (*OPEN_MPI, "srun"):
                 return position
     return 0
+
+
+def _check_export(option: str | None) -> None:
+    """UsageError if srun's --export, or the variable that stands for it, leaves variables out."""
+    if option is not None:
+        if "ALL" not in option.split(","):
+            raise UsageError(
+                f"srun --export={option} passes no variables of busbw to the ranks",
+                "srun --export=ALL,... keeps those named",
+            )
+        return
+    variable = os.environ.get(EXPORT_VARIABLE)
+    if variable is not None and "ALL" not in variable.split(","):
+        raise UsageError(
+            f"{EXPORT_VARIABLE}={variable}: srun passes no variables of busbw to the ranks",
+            "write srun --export=ALL, or submit the job with sbatch --export=ALL",
+        )
 
 
 def _export(words: Sequence[str]) -> str | None:
@@ -97,8 +116,8 @@ def run(
 ) -> int:
     """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
 
-    `stdout` is a file descriptor, None for that of this process. TimedOut, and the command is
-    ended, after `limit_s` seconds.
+    `stdout` is a file descriptor, None for that of this process. TimedOut after `limit_s` seconds,
+    when the command and all that it started are ended.
 
     Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
     passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
@@ -135,13 +154,34 @@ def _wait(child: "subprocess.Popen[bytes]", limit_s: float | None) -> int:
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:
-        child.terminate()
-        try:
-            child.wait(END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        _end(process.tree(child.pid))
+        child.poll()
         raise TimedOut(f"the command had not ended after {limit_s:g} s") from None
+
+
+def _end(tree: Mapping[int, int]) -> None:
+    """End the processes of a `process.tree`.
+
+    All of them get the signal, because a shell ends without its children. Those that remain after
+    END_S are killed, with what they have started since.
+    """
+    for pid in _running(tree):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    _wait_for_end(tree, END_S)
+    for pid in _running(tree):
+        process.kill_with_children(pid)
+    _wait_for_end(tree, KILLED_S)
+
+
+def _running(tree: Mapping[int, int]) -> list[int]:
+    return [pid for pid, started in tree.items() if process.start_time(pid) == started]
+
+
+def _wait_for_end(tree: Mapping[int, int], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while _running(tree) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def _start(

@@ -28,7 +28,6 @@ from busbw.watch.over_time import (
     Error,
     Event,
     HostWatch,
-    Indication,
     Value,
     by_host,
     events,
@@ -139,7 +138,7 @@ def _finding_columns(host: HostWatch) -> list[Column]:
         Column(
             title="time",
             unit="UTC",
-            value=lambda indication: _indicated(host, indication),
+            value=lambda indication: _when(host, indication.first_s, indication.last_s),
             left=True,
         ),
         Column(
@@ -150,10 +149,6 @@ def _finding_columns(host: HostWatch) -> list[Column]:
     ]
 
 
-def _indicated(host: HostWatch, indication: Indication) -> str:
-    return _when(host, indication.first_s, indication.last_s)
-
-
 def _error_columns(host: HostWatch) -> list[Column]:
     return [
         Column(title="link", value=lambda error: error.subject, left=True),
@@ -161,7 +156,12 @@ def _error_columns(host: HostWatch) -> list[Column]:
         Column(title="kind", value=lambda error: error.counter.kind.value, left=True),
         Column(title="rose by", value=_increase),
         Column(title="most", unit="/s", value=lambda error: per_second(error.most)),
-        Column(title="time", unit="UTC", value=lambda error: _risen(host, error), left=True),
+        Column(
+            title="time",
+            unit="UTC",
+            value=lambda error: _when(host, error.first_s, error.last_s),
+            left=True,
+        ),
         Column(title="what it counts", value=lambda error: error.counter.meaning, left=True),
     ]
 
@@ -170,10 +170,6 @@ def _increase(error: Error) -> str:
     """`180`, `35,080,925 us`."""
     unit = error.counter.unit
     return f"{error.increase:,.0f}" + ("" if unit == EVENTS else f" {unit}")
-
-
-def _risen(host: HostWatch, error: Error) -> str:
-    return _when(host, error.first_s, error.last_s)
 
 
 def _figures(host: HostWatch, prefix: str) -> Iterator[Element]:

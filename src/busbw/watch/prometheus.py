@@ -23,7 +23,7 @@ SAMPLES = "busbw_watch_samples_total"
 MISSED = "busbw_watch_missed_samples_total"
 LAST_SAMPLE = "busbw_watch_last_sample_timestamp_seconds"
 OTHERS = {
-    LINK_RATE: (GAUGE, "rate of the link in one direction"),
+    LINK_RATE: (GAUGE, "rate of a link that is no RDMA port, in one direction"),
     PORT_RATE: (GAUGE, "rate of the RDMA port in one direction"),
     PATTERN: (GAUGE, "1 while a pattern of counters is seen on a link"),
     LAST_SEEN: (GAUGE, "time at which a pattern was last seen on a link, for an hour"),
@@ -77,10 +77,12 @@ def meaning_of(counter: str) -> str:
 
 def _add_rates(page: MetricText, shown: Exposition) -> None:
     for link in shown.links:
-        if link.rate is not None:
+        if link.rate is None:
+            continue
+        if link.device:
+            _add_other(page, PORT_RATE, _port(link), link.rate)
+        else:
             _add_other(page, LINK_RATE, (("link", link.name), ("kind", link.kind)), link.rate)
-            if link.device:
-                _add_other(page, PORT_RATE, _port(link), link.rate)
 
 
 def _pattern(link: str, pattern: str, verdict: Verdict) -> Labels:

@@ -20,7 +20,12 @@ FULL_RATE_SHARE = 0.9  # of the line rate
 # normally correct many bits.
 BIT_ERRORS = 1e-5
 RARE_CNP_PER_S = 1.0  # notifications per second: practically none
-CREDIT_TICKS = 1000  # per second, the notable count of core/counters.py
+# port_xmit_wait counts ticks, whose length differs by device. The shortest that NVIDIA documents is
+# the time of 8 bytes at the rate of the port; older switches count 32 bytes of each lane (ibdiagnet
+# manual 2.13, "Congestion Assessment on InfiniBand Links"). It lists no adapter, so a share of time
+# from 8 bytes is taken as the least that a port waited.
+CREDIT_TICK_BYTES = 8
+MIN_CREDIT_SHARE = 0.1  # of the time: a busy fabric that is healthy waits, but for less
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
 HALF_SHARE = 0.5
 RESEND_COUNTERS = (
@@ -140,10 +145,14 @@ def _show_bit_errors(flow: Flow) -> str:
 
 
 def _show_credit_waits(flow: Flow) -> str:
-    ticks = flow.counters.get("port_xmit_wait", 0)
-    if flow.kind != IB or ticks < CREDIT_TICKS:
+    """The time without credits, if it is a notable share of all time."""
+    ticks = flow.counters.get("port_xmit_wait")
+    if flow.kind != IB or ticks is None or not flow.rate:
         return ""
-    return f"port_xmit_wait {ticks:,.0f} ticks/s"
+    share = ticks * CREDIT_TICK_BYTES / flow.rate
+    if share < MIN_CREDIT_SHARE:
+        return ""
+    return f"port_xmit_wait {ticks:,.0f} ticks/s: at least {100 * share:.0f} % of the time"
 
 
 def _show_wrong_class(flow: Flow) -> str:

@@ -16,6 +16,7 @@ from busbw.cli.config import files, settings
 from busbw.cli.main import cli, guarded, main
 from busbw.core.errors import UsageError
 from busbw.core.settings import BY_KEY, SETTINGS
+from busbw.history.place import kept_in
 
 STRANGER = 12345  # a user id
 
@@ -120,8 +121,22 @@ def test_a_path_is_relative_to_its_file_and_a_list_of_hosts_is_one_value(
     at_home('hostfile = "hosts"\nhistory = "~/runs.db"\n')
     assert shown(capsys)["hostfile"][0] == f"{tmp_path}/home/busbw/hosts"
     assert shown(capsys)["history"][0] == "/home/me/runs.db"
+    at_home('history = "./off"\n')
+    assert shown(capsys)["history"][0] == f"{tmp_path}/home/busbw/off"
     here('hosts = ["h1:2", "h2:2"]\n')
     assert shown(capsys)["hosts"][0] == "h1:2,h2:2"
+
+
+@pytest.mark.parametrize("word", ["off", "No", "0", "False"])
+def test_a_word_that_switches_the_history_off_does_so_in_files_and_in_the_variable(
+    word: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here(f'history = "{word}"\n')
+    assert shown(capsys)["history"][0] == "false"
+    assert kept_in({"BUSBW_HISTORY": word}) is None
+    here("")
+    monkeypatch.setenv("BUSBW_HISTORY", word)
+    assert shown(capsys)["history"] == ("false", "BUSBW_HISTORY")
 
 
 @pytest.mark.parametrize(

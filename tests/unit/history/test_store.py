@@ -18,9 +18,9 @@ from busbw.core import json_codec
 from busbw.core.alltoallv import traffic
 from busbw.core.cells import cells
 from busbw.core.errors import TimedOut, UsageError
-from busbw.core.result import Cell, Result, ResultRow
-from busbw.core.sweep import SweepSpec
-from busbw.history import schema, store
+from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
+from busbw.core.sweep import Sampling, SweepSpec
+from busbw.history import schema, store, text
 from busbw.history.place import history_file, kept_in
 from busbw.history.run_keys import stored
 from busbw.history.store import baseline, opened
@@ -65,9 +65,11 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     )
     add(file, odd_result)
     with sqlite3.connect(file) as connection:
-        (text,) = connection.execute("SELECT result FROM runs").fetchone()
+        (stored_text,) = connection.execute("SELECT result FROM runs").fetchone()
     connection.close()
-    assert json_codec.encode(json_codec.decode(text, Result)) == json_codec.encode(odd_result)
+    assert json_codec.encode(json_codec.decode(stored_text, Result)) == json_codec.encode(
+        odd_result
+    )
     with opened(file, create=False) as history:
         (run,) = history.runs()
         stored_times = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
@@ -94,6 +96,18 @@ def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:
         assert history.runs("h200") == []
 
 
+def test_runs_of_many_hosts_are_found_by_each_host_and_shown_folded(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    devices = [Device(n, 1, f"gpu{n:03}", 0, "", "NVIDIA H20") for n in range(1, 9)]
+    many = result(1, world=World(devices, processes=8), library=Library("nccl"))
+    add(file, many, result(2))
+    with opened(file, create=False) as history:
+        (run,) = history.runs("gpu003")
+    names = "+".join(f"gpu{n:03}" for n in range(1, 9))
+    assert run.machine == f"{names}: 8 x NVIDIA H20, nccl"
+    assert "gpu[001-008]: 8 x NVIDIA H20, nccl" in text.listed([run])
+
+
 def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     short = result(20, rows=result().rows[:1])
@@ -102,6 +116,31 @@ def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) ->
         assert list(baseline(history, result(4), 3)) == [6, 4, 3]
         assert list(baseline(history, result(99), 30)) == [6, 5, 4, 3, 2, 1]
         assert list(baseline(history, msgspec.structs.replace(short, tool="other"), 2)) == [7, 6]
+
+
+def test_only_complete_correct_runs_of_one_kind_are_compared(tmp_path: Path) -> None:
+    others = (
+        result(1, complete=False),
+        result(2, out_of_bounds=1),
+        result(3, spec=SweepSpec(collective="all_reduce", sampling=Sampling())),
+        result(4, spec=SweepSpec(collective="broadcast")),
+        result(5, library=Library("mpi")),
+    )
+    file = tmp_path / "h.sqlite"
+    add(file, result(0), *others)
+    with opened(file, create=False) as history:
+        assert list(baseline(history, result(9), 30)) == [1]
+        assert [run.id for run in history.runs()] == [6, 5, 4, 3, 2, 1]
+
+
+def test_an_id_is_never_given_to_another_run(tmp_path: Path) -> None:
+    file = tmp_path / "h.sqlite"
+    with opened(file, create=True) as history:
+        history.add([result(1), result(2)])
+        history.remove([2])
+        assert history.add([result(3)]) == [(3, True)]
+        history.remove([1, 3])
+        assert history.keep(result(4)) == 4
 
 
 def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
@@ -280,8 +319,12 @@ def test_the_header_identifies_a_history_old_files_included(
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",), (
             "a write-ahead log breaks where several hosts share the file"
         )
+        indexes = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")
+        assert ("runs_of_a_machine",) in indexes.fetchall()
     with opened(file, create=False) as history:
         assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
+        history.remove([2])
+        assert history.add([result(3)]) == [(3, True)], "also in a file of an older busbw"
 
 
 def test_reading_a_history_writes_nothing(tmp_path: Path) -> None:
@@ -324,10 +367,25 @@ def test_an_experiment_is_no_baseline_unless_it_was_added(tmp_path: Path) -> Non
     with opened(tmp_path / "h.sqlite", create=True) as history:
         first, second = history.keep(result(0)), history.keep(ring)
         assert list(baseline(history, result(9), 30)) == [first]
-        again = msgspec.structs.replace(ring, start="", environment={"NCCL_ALGO": "Ring"})
+        of_one_run = {"NCCL_DEBUG_FILE": "2.log", "NCCL_COMM_ID": "h:1", "NCCL_HOSTID": "x"}
+        of_one_run |= {"NCCL_TOPO_DUMP_FILE": "t.xml", "NCCL_INSPECTOR_DUMP_DIR": "/tmp/2"}
+        again = msgspec.structs.replace(
+            ring, start="", environment={"NCCL_ALGO": "Ring", **of_one_run}
+        )
         assert list(baseline(history, again, 30)) == [second]
         history.add([ring])
         assert list(baseline(history, result(9), 30)) == [second, first]
+
+
+def test_simulated_runs_are_compared_with_runs_of_the_same_parameters(tmp_path: Path) -> None:
+    runs = [
+        result(number, library=Library("sim", 0, {"gbps": gbps, "seed": str(number)}))
+        for number, gbps in enumerate(("370", "10", "370"))
+    ]
+    with opened(tmp_path / "h.sqlite", create=True) as history:
+        for run in runs:
+            history.keep(run)
+        assert list(baseline(history, runs[2], 30)) == [1]
 
 
 def test_other_runs_than_sweeps_are_listed_and_are_no_baseline(tmp_path: Path) -> None:

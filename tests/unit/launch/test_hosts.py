@@ -1,5 +1,7 @@
 """--hosts and --hostfile: parsing, the distribution of ranks, and invalid input."""
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.host_ranges import fold
 from busbw.launch.hostfile import given_hosts, parse_hostfile, read_hostfile
-from busbw.launch.hosts import Host, is_host, parse_hosts, share
+from busbw.launch.hosts import Host, is_host, parse_hosts, probe_command, share
 
 
 def test_hosts_with_and_without_slots_and_ipv6():
@@ -43,6 +45,14 @@ def test_every_host_of_a_range_has_the_slots_and_a_user_is_kept_in_text():
     assert parse_hosts("root@r[1-2]n[01-16]:8")[-1] == Host("root@r2n16", 8)
     assert str(Host("root@fd00::2", 8)) == "root@[fd00::2]:8"
     assert parse_hosts("root@[fd00::2]:8") == (Host("root@fd00::2", 8),)
+
+
+def test_commands_with_hosts_can_be_pasted_with_ipv6_addresses_and_ranges():
+    for names in (["fd00::2", "fe80::1%eth0", "h1", "root@fd00::3", "h2"], list("abcdefg")):
+        hosts = shlex.split(probe_command(names))[-1]
+        assert [host.name for host in parse_hosts(hosts)] == names
+    many = [f"gpu{number:02}" for number in range(1, 65)]
+    assert probe_command(many) == "busbw check launch --hosts 'gpu[01-64]'"
 
 
 @given(

@@ -13,7 +13,7 @@ from busbw.cli.check import command as check_command
 from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import filler, systemd
+from busbw.launch.manifest import alerts, systemd
 from busbw.launch.manifest.systemd import Service
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "prometheus"
@@ -53,6 +53,16 @@ def test_the_token_is_a_credential_of_the_service():
     assert setting(unit, "LoadCredential") == "token:/etc/busbw/token"
     assert setting(unit, "ExecStart").endswith("--token-file ${CREDENTIALS_DIRECTORY}/token")
     assert setting(systemd.units(SERVICE)["busbw-watch.service"], "LoadCredential") is None
+
+
+def test_the_single_file_can_unpack_and_root_runs_nothing_of_another_user():
+    caches = []
+    for name in ("busbw-watch", "busbw-check"):
+        unit = systemd.units(SERVICE)[f"{name}.service"]
+        caches.append(setting(unit, "CacheDirectory"))
+        assert setting(unit, "CacheDirectoryMode") == "0700"
+        assert f"\nEnvironment=XDG_CACHE_HOME=/var/cache/{caches[-1]}\n" in unit
+    assert caches == ["busbw-watch", "busbw-check"]
 
 
 def test_words_of_a_command_stay_words():
@@ -118,8 +128,14 @@ def test_units_that_could_not_start_are_refused(words, capsys):
     assert words[0] in capsys.readouterr().err
 
 
+def test_verdicts_are_stale_after_six_of_the_intervals_between_checks(capsys):
+    assert guarded(["manifest", "prometheus-rules", "--every", "3600"]) == 0
+    text = capsys.readouterr().out
+    assert "busbw_check_timestamp_seconds > 21600\n" in text and "@{" not in text
+
+
 def test_rules_fire_on_the_series_that_they_are_for(tmp_path):
-    (tmp_path / "busbw-rules.yml").write_text(filler.plain("prometheus-rules.yml"))
+    (tmp_path / "busbw-rules.yml").write_text(alerts.rules(300))
     shutil.copy(RECORDED / "rules_test.yml", tmp_path)
     lines = promtool("test", "rules", "rules_test.yml", folder=tmp_path)
     assert "SUCCESS" in "".join(lines), "\n".join(lines)

@@ -4,12 +4,15 @@ import ast
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +21,7 @@ from busbw.core.version import __version__
 from busbw.launch.deploy import build_file
 from busbw.launch.single_file import build
 
+UNPACKER = Path(build.__file__).with_name("busbw_file.py")
 SMALL = {
     "common/busbw/__init__.py": b"",
     "common/busbw/__main__.py": b"import sys; from busbw.part import text; print(text, sys.argv[1:])",
@@ -105,6 +109,34 @@ def test_no_place_of_its_own_is_an_error_with_a_hint(small: Path, tmp_path: Path
     (tmp_path / "busbw").symlink_to("/usr")
     code, _, error = ended(start(small, tmp_path))
     assert code == 3 and f"error: {tmp_path}/busbw: it is not a directory" in error
+
+
+def test_cache_in_a_folder_that_others_control_is_refused(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders could be replaced after the check."""
+    with tempfile.TemporaryDirectory() as name:  # those of pytest are private
+        parent = Path(name).resolve()
+        parent.chmod(0o777)
+        (parent / "link").symlink_to(parent)
+        for cache in (parent, parent / "new", parent / "link" / "new"):
+            code, _, error = ended(start(small, cache))
+            assert (code, error.splitlines()[0]) == (
+                3,
+                f"error: {parent}: others can rename what is in it (mode 777)",
+            )
+        assert f": XDG_CACHE_HOME=/var/tmp/busbw-{os.geteuid()}" in error
+        parent.chmod(0o1777)
+        assert ended(start(small, parent / "new")) == (0, "started []\n", "")
+        parent.chmod(0o755)
+        if os.geteuid() == 0:
+            os.chown(parent, 12345, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        monkeypatch.setitem(sys.modules, "busbw_built", SimpleNamespace())
+        for folder in (parent, parent / "new"):
+            with pytest.raises(Exception, match=f"^{parent}: it belongs to user "):
+                runpy.run_path(str(UNPACKER))["_check_path"](folder)
 
 
 def test_python_that_it_is_not_built_for_is_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
+from busbw.host import process
 from busbw.launch import mpirun, wrap_command
 
 VARIABLES = {"ONE": "1", "TWO": "2"}
@@ -79,6 +80,19 @@ def test_srun_that_passes_nothing_on_is_refused(export: list[str]) -> None:
         wrap_command.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
 
 
+def test_srun_in_a_job_of_sbatch_that_exports_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_EXPORT_ENV", "NONE")
+    with pytest.raises(UsageError, match="SLURM_EXPORT_ENV=NONE: srun passes no var") as caught:
+        wrap_command.command_line(["srun", "-n", "2", "app"], VARIABLES)
+    assert "srun --export=ALL" in caught.value.hint
+    for line in (["srun", "--export=ALL", "app"], ["torchrun", "app.py"]):
+        assert wrap_command.command_line(line, VARIABLES) == line
+    monkeypatch.setenv("SLURM_EXPORT_ENV", "ALL,A=1")
+    assert wrap_command.command_line(["srun", "app"], VARIABLES) == ["srun", "app"]
+
+
 def test_options_of_the_program_are_not_those_of_srun() -> None:
     line = ["srun", "-n", "2", "python3", "export.py", "--export=onnx"]
     assert wrap_command.command_line(line, VARIABLES) == line
@@ -106,6 +120,21 @@ def test_exit_code_is_the_commands(program: str, code: int) -> None:
 def test_a_command_is_ended_at_its_limit() -> None:
     with pytest.raises(TimedOut, match=r"had not ended after 0.5 s"):
         wrap_command.run(["sh", "-c", "exec sleep 60"], os.environ, limit_s=0.5)
+
+
+def test_all_processes_of_a_command_are_ended_at_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a shell, which ends first; and those that ignore SIGTERM."""
+    monkeypatch.setattr(wrap_command, "END_S", 0.3)
+    pids = tmp_path / "pids"
+    deaf = "trap '' TERM; sleep 61"
+    script = f'sh -c "{deaf}" & echo $! >> {pids}; sleep 62 & echo $! >> {pids}; wait; true'
+    with pytest.raises(TimedOut):
+        wrap_command.run(["bash", "-c", script], os.environ, limit_s=0.4)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    assert [process.state(pid) for pid in started if process.start_time(pid)] == []
 
 
 def test_missing_command_is_named() -> None:

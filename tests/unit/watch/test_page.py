@@ -3,8 +3,8 @@
 from exposition import LOSS
 
 from busbw.core.link_samples import IB, Group, Link, Sample, WatchInterval
-from busbw.watch import exporter
-from busbw.watch.exporter import Page
+from busbw.watch import totals
+from busbw.watch.totals import Page
 
 LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
 KEY = ("mlx5_0", "hw_counters")
@@ -38,6 +38,6 @@ def test_a_pattern_of_one_interval_is_shown_with_its_time_for_a_while(monkeypatc
     page.take(sample(3.0, 75), WatchInterval(host="h1", at="", seconds=1.0))
     assert page.shown.said == []
     assert list(page.shown.seen.items()) == [((LOSS.link, LOSS.pattern, LOSS.verdict), at_s)]
-    monkeypatch.setattr(exporter, "SEEN_S", 0.0)
+    monkeypatch.setattr(totals, "SEEN_S", 0.0)
     page.take(sample(4.0, 75), WatchInterval(host="h1", at="", seconds=1.0))
     assert page.shown.seen == {}

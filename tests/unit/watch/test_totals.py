@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.link_samples import Group, Sample
-from busbw.watch.exporter import Totals
+from busbw.watch.totals import Totals
 
 U32 = 1 << 32
 KEY = ("mlx5_0", "hw_counters")

@@ -65,7 +65,7 @@ SEEN = {
     "bad-checksums": flow(counters={"rx_crc_errors_phy": 1}),
     "oversize": flow(counters={"rx_oversize_pkts_phy": 8}),
     "module": flow(counters={"module_high_temp": 1}),
-    "credits": flow(IB, counters={"port_xmit_wait": 5000}),
+    "credits": flow(IB, counters={"port_xmit_wait": 1e9}),
     "wrong-class": flow(counters={"tx_vport_rdma_unicast_bytes": 24e9, "tx_prio0_bytes": 25e9}),
     "nvlink-errors": flow(NVLINK, counters={"nvlink_replay": 4}),
     "pcie-errors": flow(PCIE, counters={"pcie_replay": 4}),
@@ -128,8 +128,9 @@ def test_corrected_bits_below_the_limit_match_no_pattern():
     assert names(flow(counters={"rx_corrected_bits_phy": 2.9e6})) == []
 
 
-def test_waiting_for_credits_is_a_pattern_of_infiniband():
-    assert names(flow(ROCE, counters={"port_xmit_wait": 5000})) == []
+def test_waiting_for_credits_is_a_pattern_of_infiniband_at_a_known_rate():
+    assert names(flow(ROCE, counters={"port_xmit_wait": 1e9})) == []
+    assert names(flow(IB, rate=None, counters={"port_xmit_wait": 1e9})) == []
 
 
 def test_rdma_data_on_a_protected_priority_is_fine():
@@ -204,13 +205,8 @@ LIMITS = [
     ),
     (
         "credits",
-        flow(IB, counters={"port_xmit_wait": 1000}),
-        flow(IB, counters={"port_xmit_wait": 999}),
-    ),
-    (
-        "credits",
-        flow(IB, counters={"port_xmit_wait": 1000}),
-        flow(ROCE, counters={"port_xmit_wait": 9999}),
+        flow(IB, counters={"port_xmit_wait": 625e6}),  # 8 bytes each, at 50 GB/s
+        flow(IB, counters={"port_xmit_wait": 624e6}),
     ),
     ("wrong-class", flow_by_priority(10e6, prio0=5e6), flow_by_priority(9.9e6, prio0=5e6)),
     ("wrong-class", flow_by_priority(24e9, prio0=12e9), flow_by_priority(24e9, prio0=11.9e9)),
@@ -251,6 +247,10 @@ def test_a_pattern_begins_at_its_limit(name, matching, other_flow):
         (
             flow(counters={"rx_corrected_bits_phy": 3e7}),
             "1.0e-04 of the bits received were corrected",
+        ),
+        (
+            flow(IB, counters={"port_xmit_wait": 1.25e9}),
+            "port_xmit_wait 1,250,000,000 ticks/s: at least 20 % of the time",
         ),
         (flow_by_priority(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
     ],

@@ -15,11 +15,11 @@ from busbw.cli.terminal import width
 from busbw.core.env import VARIABLES
 from busbw.core.errors import Exit, UsageError
 from busbw.core.masking import masked_value
-from busbw.core.settings import SETTINGS
+from busbw.core.settings import OFF, SETTINGS
 from busbw.model.systems import parse_system, with_nics
 from busbw.ui.columns import Column, aligned
 
-UNSET, FALSE, DEFAULT = "-", "false", "default"
+UNSET, DEFAULT = "-", "default"
 LEAST_WIDTH = 20  # of a value that is cut to fit the terminal
 CLOSE = 0.85  # how alike a misspelt variable and its setting are
 ANY_SYSTEM = "h100x8"
@@ -64,7 +64,7 @@ def _lines(settings: Settings) -> list[Line]:
         if value is None:
             lines.append(Line(row.key, None, DEFAULT))
         else:
-            text = masked_value(row.variable, value.text) if value.text else FALSE
+            text = masked_value(row.variable, value.text) if value.text else OFF[0]
             lines.append(Line(row.key, text, value.origin))
     return lines
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import click
 
-from busbw.history.place import OFF, VARIABLE
+from busbw.core.settings import OFF
+from busbw.history.place import VARIABLE
 
 
 def history_environment() -> Mapping[str, str]:

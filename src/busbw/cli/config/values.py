@@ -8,7 +8,7 @@ from busbw.cli.options.parameters import DAY_S
 from busbw.core.errors import UsageError, unknown
 from busbw.core.networks import NETWORKS
 from busbw.core.rates import parse_rate
-from busbw.core.settings import Kind, Setting
+from busbw.core.settings import OFF, Kind, Setting
 from busbw.engines.registry import AUTO, ENGINES
 from busbw.launch.hosts import parse_hosts
 
@@ -16,7 +16,6 @@ NAMES = {
     "engine": (AUTO, *(row.name for row in ENGINES)),
     "net": tuple(row.name for row in NETWORKS),
 }
-FALSE = "false"
 
 
 def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
@@ -28,7 +27,7 @@ def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
         if not is_number or not 0 <= value <= DAY_S:
             raise _wrong(row, value, where, f"must be seconds from 0 to {DAY_S}")
         return f"{value:g}"
-    if row.kind is Kind.PATH_OR_FALSE and value is False:
+    if row.kind is Kind.PATH_OR_FALSE and str(value).strip().lower() in OFF:
         return ""
     if row.kind is Kind.HOSTS and isinstance(value, list):
         if not value or not all(isinstance(host, str) and host.strip() for host in value):
@@ -43,7 +42,7 @@ def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
 
 def from_variable(row: Setting, text: str) -> str:
     """The value of a setting in its variable, as its option takes it; '' for false."""
-    if row.kind is Kind.PATH_OR_FALSE and text.lower() == FALSE:
+    if row.kind is Kind.PATH_OR_FALSE and text.lower() in OFF:
         return ""
     if row.kind is Kind.SECONDS:
         try:

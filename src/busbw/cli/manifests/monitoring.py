@@ -10,7 +10,7 @@ import click
 
 from busbw.cli.manifests.words import every_option, parse_check, program_option
 from busbw.cli.streams import answer, talk
-from busbw.launch.manifest import filler, systemd
+from busbw.launch.manifest import alerts, filler, systemd
 from busbw.launch.manifest.systemd import Service
 from busbw.measure.record import check_writable, save
 from busbw.watch.exporter import DEFAULT_ADDRESS, address
@@ -22,11 +22,14 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 @click.command(
     "prometheus-rules", context_settings=_SETTINGS, short_help="Alert rules for Prometheus."
 )
-def rules_command() -> int:
+@every_option
+def rules_command(every_s: int) -> int:
     """Print alert rules for what `busbw check` and `busbw watch` export: `busbw manifest
     prometheus-rules > /etc/prometheus/busbw-rules.yml`.
+
+    `--every` is that of the units: verdicts are stale after six times as long.
     """
-    answer(filler.plain("prometheus-rules.yml"))
+    answer(alerts.rules(every_s))
     return 0
 
 

@@ -155,7 +155,10 @@ ROWS = (
                     "check them",
                     "busbw manifest prometheus-rules > r.yml && promtool check rules r.yml",
                 ),
-                ("list their expressions", "busbw manifest prometheus-rules | grep expr:"),
+                (
+                    "for hosts that are checked every hour",
+                    "busbw manifest prometheus-rules --every 3600 > busbw-rules.yml",
+                ),
             ),
             "prolog": (
                 ("drain nodes that fail a check", "busbw manifest prolog > busbw-prolog.sh"),

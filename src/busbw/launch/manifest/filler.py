@@ -55,6 +55,11 @@ def fill_unit(name: str, values: Mapping[str, Any]) -> str:
     return _fill_lines(name, values, _quote_in_unit)
 
 
+def fill_text(name: str, values: Mapping[str, int]) -> str:
+    """The template `name` with its values, which are numbers: they need no quotes."""
+    return _substitute(_read(name), values)
+
+
 def plain(name: str) -> str:
     """The template `name`, which has no values."""
     return _read(name)

@@ -18,7 +18,8 @@ import busbw_built  # written by the build
 PACKAGES = "packages.zip"  # in the single file
 COMMON_FOLDER = "common"  # in PACKAGES: what all Pythons share; other folders have a suffix as name
 NO_MEASUREMENT, BUG = 3, 4  # exit codes of busbw
-OTHER_CACHE = "XDG_CACHE_HOME=/var/tmp/busbw-cache"
+UNMAPPED_OWNER = 65534  # in a user namespace: of files whose owner has no id there
+ALL_USERS = ["0", "0", "4294967295"]  # /proc/self/uid_map outside of user namespaces
 
 
 class CannotUnpack(Exception):
@@ -86,44 +87,114 @@ def unpacked(file: str) -> Path:
         except OSError as error:
             raise CannotUnpack(
                 f"{parent}: {error.strerror or error}: no place for the packages of {file}\n\n"
-                f"hint: make room, or name another folder: {OTHER_CACHE}"
+                f"hint: make room, or name another folder: {_other_cache()}"
             ) from error
     return folder
 
 
 def _own_folder() -> Path:
-    """The folder of unpacked files, which is made if needed."""
+    """The folder of unpacked files, which is made if needed, without symbolic links in its path."""
     path = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not path.is_absolute():
         try:
             path = Path.home() / ".cache"
         except RuntimeError as error:
-            raise CannotUnpack(f"this user has no home directory\n\nhint: {OTHER_CACHE}") from error
+            raise CannotUnpack(
+                f"this user has no home directory\n\nhint: {_other_cache()}"
+            ) from error
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = path.resolve(strict=True)
+        _check_path(path)
         for name in ("busbw", "file"):
             path = path / name
             path.mkdir(mode=0o700, exist_ok=True)
             _check_own(path)
     except OSError as error:
         raise CannotUnpack(
-            f"{path}: {error.strerror}\n\nhint: name a folder to write to: {OTHER_CACHE}"
+            f"{path}: {error.strerror}\n\nhint: name a folder to write to: {_other_cache()}"
         ) from error
     return path
+
+
+def _check_path(path: Path) -> None:
+    """CannotUnpack if another user could put another folder in the place of a folder in `path`.
+
+    Nobody but its owner can do that below a folder that others cannot enter.
+    """
+    for folder in (*reversed(path.parents), path):
+        status = folder.stat()
+        if not _is_trusted(status.st_uid, is_parent=folder != path):
+            raise _refused(folder, f"it belongs to user {status.st_uid}")
+        if not status.st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            return
+        if _others_can_rename(status):
+            raise _refused(
+                folder, f"others can rename what is in it (mode {stat.S_IMODE(status.st_mode):o})"
+            )
+
+
+def _is_trusted(owner: int, *, is_parent: bool) -> bool:
+    """Whether a folder's owner is this user or root; in a user namespace, root of the host."""
+    if owner in (0, os.geteuid()):
+        return True
+    return is_parent and owner == UNMAPPED_OWNER and _in_user_namespace()
+
+
+def _in_user_namespace() -> bool:
+    try:
+        return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ALL_USERS
+    except OSError:
+        return False
+
+
+def _others_can_rename(status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_ISVTX:
+        return False
+    if status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(status.st_gid)
+
+
+def _is_own_group(group: int) -> bool:
+    """Whether a group is root's, or a private one: named as this user, without other members."""
+    import grp
+    import pwd
+
+    if group == 0:
+        return True
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    is_primary = (group, entry.gr_name) == (user.pw_gid, user.pw_name)
+    return is_primary and set(entry.gr_mem) <= {user.pw_name}
 
 
 def _check_own(path: Path) -> None:
     """CannotUnpack if another user could put files into a folder."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        reason = "it is not a directory"
-    elif status.st_uid != os.geteuid():
-        reason = f"it belongs to user {status.st_uid}, this is user {os.geteuid()}"
-    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        reason = f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
-    else:
-        return
-    raise CannotUnpack(f"{path}: {reason}\n\nhint: name a folder of your own: {OTHER_CACHE}")
+        raise _refused(path, "it is not a directory")
+    if status.st_uid != os.geteuid():
+        raise _refused(path, f"it belongs to user {status.st_uid}, this is user {os.geteuid()}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _refused(path, f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})")
+
+
+def _refused(path: Path, reason: str) -> CannotUnpack:
+    return CannotUnpack(f"{path}: {reason}\n\nhint: name a folder of your own: {_other_cache()}")
+
+
+def _other_cache() -> str:
+    """A setting that makes this user a cache, also where another user has made its usual folder."""
+    folder = Path(f"/var/tmp/busbw-{os.geteuid()}")
+    try:
+        is_free = folder.lstat().st_uid == os.geteuid()
+    except OSError:
+        is_free = True
+    suffix = "" if is_free else f"-{os.urandom(4).hex()}"
+    return f"XDG_CACHE_HOME={folder}{suffix}"
 
 
 def _unpack(file: str, folder: Path) -> None:

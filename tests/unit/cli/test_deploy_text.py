@@ -1,0 +1,32 @@
+"""What `busbw deploy` says of hosts: command lines that --hosts accepts."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from busbw.cli import deploy as deploy_command
+from busbw.cli.main import guarded
+from busbw.launch import deploy
+from busbw.launch.deploy import Outcome
+from busbw.launch.deployed import Deployed
+from busbw.launch.hosts import parse_hosts
+
+
+def test_hosts_of_the_next_commands_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def outcomes(hosts: Sequence[str], *_: object) -> list[Outcome]:
+        started = Deployed("1.2.3", "3.11.2", "/usr/bin/python3")
+        return [Outcome(tuple(hosts[:3]), started), Outcome(tuple(hosts[3:]), None, "full", "rm")]
+
+    monkeypatch.setattr(deploy, "deploy", outcomes)
+    monkeypatch.setattr(deploy_command, "_file", lambda *_: (tmp_path, "/opt/busbw.pyz"))
+    assert guarded(["deploy", "--hosts", "root@[fd00::1],[fd00::2],h1,[fd00::3],[fd00::4],h2"]) == 3
+    output = capsys.readouterr()
+    [done] = re.findall(r"run .*--hosts (.*)", output.out)
+    [lost] = re.findall(r"deploy\s+to\s+--hosts\s+(.*)", output.err)
+    names = [[host.name for host in parse_hosts(*shlex.split(text))] for text in (done, lost)]
+    assert names == [["root@fd00::1", "fd00::2", "h1"], ["fd00::3", "fd00::4", "h2"]]
