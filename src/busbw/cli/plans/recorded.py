@@ -21,8 +21,8 @@ from busbw.core.pattern import Pattern
 from busbw.measure.target import Placement
 from busbw.pattern import capture
 from busbw.pattern.registry import load
-from busbw.train.pattern_step import recorded_step
-from busbw.train.recorded_step import RecordedStep
+from busbw.pattern.training.finder import recorded_step
+from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.train.types import TrainSpec
 
 MODEL = "recorded"

@@ -1,6 +1,6 @@
 """Finds the step of a training in a pattern: the all_reduces of gradients that repeat.
 
-With the file of the recorder (pattern.training_steps) a step is what its buckets say. Without it,
+With the file of the recorder (rank_files) a step is what its buckets say. Without it,
 the calls that repeat up to the end of the record are a step.
 """
 
@@ -24,8 +24,8 @@ from busbw.core.pattern import (
 )
 from busbw.core.pattern_weights import coverage, step
 from busbw.core.sizes import counted, format_size
-from busbw.train.plan_types import Bucket, exposed_s
-from busbw.train.recorded_step import RecordedBucket, RecordedStep, elements
+from busbw.model.buckets import Bucket, exposed_s
+from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep, elements
 
 SMALL_BYTES = 512  # what is smaller is a value such as a loss, not gradients
 BACK_TO_BACK_S = 100e-6  # a kernel that begins so soon after another may have waited for it

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, TrainingSteps
-from busbw.pattern import training_steps
 from busbw.pattern.registry import load
-from busbw.train.pattern_step import recorded_step
-from busbw.train.recorded_step import RecordedBucket, merged
+from busbw.pattern.training import rank_files
+from busbw.pattern.training.finder import recorded_step
+from busbw.pattern.training.recorded_step import RecordedBucket, merged
 
 ROOT = Path(__file__).parents[3]
 STEP_US = 100_000.0
@@ -161,6 +161,6 @@ def test_a_broken_file_of_a_rank_is_named(tmp_path):
     for rank, text in enumerate(texts):
         (tmp_path / f"rank_{rank}.ddp").write_text(text)
     (tmp_path / "rank_3.ddp").write_bytes(gzip.compress(b"no JSON"))
-    steps, notes = training_steps.read(tmp_path)
+    steps, notes = rank_files.read(tmp_path)
     assert steps == TrainingSteps([5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"])
     assert [note.partition(":")[0] for note in notes] == ["rank_2.ddp", "rank_3.ddp"]
