@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
 TRAINING = """
-import gc, io, json, sys, weakref
+import copy, gc, io, json, sys, weakref
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 store = dist.FileStore("store", 1)
@@ -58,8 +58,12 @@ try:
 except SystemExit as end:
     report["code"] = end.code
 file = io.BytesIO()
-torch.save(model, file)
-report["saved"] = b"sitecustomize" in file.getvalue()
+torch.save([model, copy.deepcopy(model)], file)
+report["saved"] = b"sitecustomize" in file.getvalue() or b"busbw" in file.getvalue()
+file.seek(0)
+for loaded in torch.load(file, weights_only=False):
+    loaded.module(x).sum().backward()
+del loaded
 gone = weakref.ref(model)
 torch._dynamo.reset()
 del model, compiled
@@ -98,5 +102,6 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     steps = json.loads((tmp_path / "rank_0.ddp").read_text())
     assert (steps["rank"], steps["world"], len(steps["steps_us"])) == (0, 1, 6)
     assert steps["wait_steps"] == [0, 1, 2, 4, 5]
+    assert steps["parameter_bytes"] == 60
     assert sorted(map(tuple, steps["shapes"][0])) == [(3,), (3, 4)]
     assert not (tmp_path / "rank_0.fr").exists()

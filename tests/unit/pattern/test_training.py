@@ -141,26 +141,48 @@ def test_larger_buckets_have_the_same_gradients(sizes, bucket_mb):
     assert all(bucket.nbytes >= bucket_mb * 2**20 for bucket in larger[:-1])
 
 
-def test_a_broken_file_of_a_rank_is_named(tmp_path):
-    good = {
+def rank_file(folder: Path, rank: int, **fields: Any) -> Path:
+    values = {
         "version": 1,
-        "rank": 0,
-        "world": 2,
-        "host": "h1",
+        "rank": rank,
+        "world": 4,
+        "host": f"h{rank + 1}",
         "steps_us": [5.0, 6.0],
-        "waits_us": [2.0],
-        "bucket_mb": 25.0,
-        "hook": "",
-        "shapes": [[[3]]],
     }
-    texts = (
-        json.dumps(good),
-        json.dumps(good | {"rank": 1, "host": "h2", "waits_us": [1.0, 9.0]}),
-        json.dumps(good)[:40],
-    )
-    for rank, text in enumerate(texts):
-        (tmp_path / f"rank_{rank}.ddp").write_text(text)
+    values |= {"bucket_mb": 25.0, "hook": "", "shapes": [[[3]]], "waits_us": [2.0]}
+    path = folder / f"rank_{rank}.ddp"
+    path.write_text(json.dumps(values | fields))
+    return path
+
+
+def test_a_broken_file_of_a_rank_is_named(tmp_path):
+    rank_file(tmp_path, 0)
+    rank_file(tmp_path, 1, waits_us=[1.0, 9.0])
+    cut = rank_file(tmp_path, 2)
+    cut.write_text(cut.read_text()[:40])
     (tmp_path / "rank_3.ddp").write_bytes(gzip.compress(b"no JSON"))
+    rank_file(tmp_path, 4, version=2)
     steps, notes = rank_files.read(tmp_path)
-    assert steps == TrainingSteps([5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"])
-    assert [note.partition(":")[0] for note in notes] == ["rank_2.ddp", "rank_3.ddp"]
+    assert steps == TrainingSteps(
+        [5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"], wait_steps=[0]
+    )
+    named, missing, timed = notes[:3], notes[3], notes[4]
+    assert [note.partition(":")[0] for note in named] == ["rank_2.ddp", "rank_3.ddp", "rank_4.ddp"]
+    assert missing.startswith("2 of 4 ranks recorded their steps")
+    assert timed.startswith("DDP timed 1 of 2 steps")
+
+
+def test_step_and_wait_are_of_the_same_steps(tmp_path):
+    """On GPUs DDP times some of its steps; a rank may lack one of them."""
+    durations = [900.0, 90.0, 10.0, 30.0, 11.0, 30.0, 12.0, 30.0, 30.0]
+    timed = {"steps_us": durations, "world": 2}
+    rank_file(
+        tmp_path, 0, wait_steps=[0, 1, 2, 4, 6], waits_us=[800.0, 80.0, 1.0, 2.0, 3.0], **timed
+    )
+    rank_file(
+        tmp_path, 1, wait_steps=[0, 1, 4, 2, 6, 8], waits_us=[8, 8, 9.0, 9.0, 2.5, 0.0], **timed
+    )
+    steps, notes = rank_files.read(tmp_path)
+    assert (steps.wait_steps, steps.counted()) == ([0, 1, 2, 4, 6], [2, 4, 6])
+    assert (steps.step_s, steps.wait_s) == (pytest.approx(11e-6), pytest.approx(2e-6))
+    assert notes == ["DDP timed 5 of 9 steps: step and wait are the medians over these"]

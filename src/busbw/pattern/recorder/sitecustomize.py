@@ -140,6 +140,7 @@ class DdpSteps:
             "bucket_mb": self._facts.get("bucket_cap_bytes", 0) / 2**20,
             "hook": self._facts.get("comm_hook", ""),
             "shapes": self._shapes,
+            "parameter_bytes": self._facts.get("total_parameter_size_bytes", 0),
         }
 
     def _durations_us(self) -> list[float]:
