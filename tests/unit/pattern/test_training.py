@@ -19,6 +19,7 @@ from busbw.pattern.training.recorded_step import RecordedBucket, merged
 ROOT = Path(__file__).parents[3]
 STEP_US = 100_000.0
 SHAPES = [[[1024], [1024, 1000]], [[2000]]]
+PARAMETER_BYTES = 4_108_096
 
 
 def row(number: int, count: int, function: str = "all_reduce", **fields: Any) -> PatternRow:
@@ -60,14 +61,15 @@ def test_the_recorder_tells_steps_waits_and_parameters():
         [900_000.0, 200_000.0, *5 * [110_000.0]],
         [500_000.0, 40_000.0, *5 * [7000.0]],
         25.0,
-        "bf16_compress_hook",
+        "allreduce_hook",
         SHAPES,
         ["h1", "h1", "h2"],
+        parameter_bytes=PARAMETER_BYTES,
     )
     step = recorded_step(pattern, "run1")
     assert [bucket.shapes for bucket in step.buckets] == SHAPES
     assert (step.step_s, step.waited_s) == (pytest.approx(0.11), pytest.approx(0.007))
-    assert (step.hook, step.bucket_mb) == ("bf16_compress_hook", 25.0)
+    assert (step.hook, step.bucket_mb) == ("allreduce_hook", 25.0)
     assert step.placement() == "h1:2,h2:1"
 
 
@@ -117,7 +119,11 @@ def test_a_real_training_on_gpus():
             "192 MiB by reduce_scatter, 0 B by all_gather, and less by all_reduce: it shards",
         ),
         (lambda pattern: pattern.calls.clear(), UsageError, "the order of its calls is unknown"),
-        (lambda pattern: pattern.calls.__delitem__(slice(8, None)), NoMeasurement, "0 steps of 5"),
+        (
+            lambda pattern: pattern.calls.__delitem__(slice(8, None)),
+            NoMeasurement,
+            "no step repeats in its 5 all_reduces; a plan needs 3 steps alike",
+        ),
         (
             lambda pattern: pattern.rows.__setitem__(slice(None), [row(0, 5000, dtype="int64")]),
             UsageError,
@@ -130,6 +136,115 @@ def test_what_is_no_such_training_is_refused(change, error, message):
     change(pattern)
     with pytest.raises(error, match=message):
         recorded_step(pattern, "run1")
+
+
+def recorded(pattern: Pattern, shapes: list[list[list[int]]] = SHAPES, **facts: Any) -> Pattern:
+    """The pattern with what the recorder read from DDP."""
+    values = {"bucket_mb": 25.0, "parameter_bytes": PARAMETER_BYTES}
+    pattern.header.training = TrainingSteps(shapes=shapes, **(values | facts))
+    return pattern
+
+
+def test_buckets_are_told_from_other_calls_between_them():
+    """A step may lack a call, a bucket be small, and metrics of any size go between buckets."""
+    pattern = training()
+    pattern.rows += [row(4, 999), row(5, 3, bytes=12)]
+    pattern.comms.append(Comm(1, 2, "other"))
+    pattern.rows += [row(number, 1 << 20, "all_gather", comm=number - 6) for number in (6, 7)]
+    calls = []
+    for call in pattern.calls:
+        calls += [call, *map(Call, {0: [4], 1: [5, 4, 6, 7]}.get(call.row, []))]
+    lost = [at for at, call in enumerate(calls) if call.row == 1][2]
+    pattern.calls = calls[:lost] + calls[lost + 1 :]
+    step = recorded_step(
+        recorded(pattern, [*SHAPES, [[3]]], parameter_bytes=PARAMETER_BYTES + 12), "run1"
+    )
+    assert [bucket.nbytes for bucket in step.buckets] == [4_100_096, 8000, 12]
+    assert step.others == ["all_gather of 4 MiB", "all_reduce of 3.9 KiB", "all_reduce of 4 B"]
+    assert step.steps == 3
+
+
+def with_activations(pattern: Pattern) -> Pattern:
+    """The pattern with all_reduces of tensor parallelism on another communicator: of more bytes,
+    and some of as many elements as the buckets.
+    """
+    pattern.comms.append(Comm(1, 2, "tp"))
+    pattern.rows += [
+        row(4, 1_025_024, comm=1, dtype="half", bytes=2 * 1_025_024),
+        row(5, 2000, comm=1, dtype="half", bytes=4000),
+        row(6, 9_000_000, comm=1),
+    ]
+    calls = []
+    for call in pattern.calls:
+        calls += [call, *map(Call, {0: [4, 6], 1: [5]}.get(call.row, []))]
+    pattern.calls = calls
+    return pattern
+
+
+def test_gradients_are_on_the_communicator_that_has_the_bytes_of_the_parameters():
+    step = recorded_step(recorded(with_activations(training())), "run1")
+    assert (step.ranks, step.nbytes) == (2, PARAMETER_BYTES)
+    assert step.others[0] == "all_reduce of 34.33 MiB"
+
+
+def halved(pattern: Pattern) -> Pattern:
+    """The same counts, of half the bytes."""
+    for number, gradients in enumerate(pattern.rows):
+        pattern.rows[number] = row(number, gradients.count, dtype="half", bytes=2 * gradients.count)
+    return pattern
+
+
+def on_two_groups(pattern: Pattern) -> Pattern:
+    """The same gradients on two halves of the job."""
+    pattern.header.world = 4
+    pattern.comms = [Comm(0, 2, "dp0"), Comm(1, 2, "dp1")]
+    pattern.rows += [row(4 + number, pattern.rows[number].count, comm=1) for number in range(2)]
+    pattern.calls += [Call(4 + call.row) for call in pattern.calls if call.row in (0, 1)]
+    return pattern
+
+
+def part_of_a_job(pattern: Pattern) -> Pattern:
+    pattern.header.world = 4
+    return pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (with_activations(training()), "2 communicators all-reduce what may be gradients: 0 of 2"),
+        (recorded(on_two_groups(training())), "2 communicators have calls of the sizes of DDP's"),
+        (recorded(part_of_a_job(training())), "over 0 of 2 ranks, and the job has 4"),
+        (
+            recorded(halved(training()), hook="bf16_compress_hook"),
+            "its communication hook bf16_compress_hook sends 1.96 MiB by all_reduce, and its",
+        ),
+        (recorded(halved(training()), []), "a step sends 1.96 MiB by all_reduce, and its grad"),
+        (
+            recorded(training(), [[[4000, 4000]]], hook="powerSGD_hook"),
+            "no step in it has all_reduces of the sizes of DDP's 1 bucket, 16000000 elements",
+        ),
+    ],
+)
+def test_gradients_that_cannot_be_told_or_are_compressed_are_refused(pattern, message):
+    with pytest.raises(UsageError, match=message) as error:
+        recorded_step(pattern, "run1")
+    training_steps = pattern.header.training
+    if training_steps and training_steps.hook:
+        assert error.value.hint.endswith(f"its communication hook {training_steps.hook}")
+
+
+def test_the_shortest_step_that_repeats_is_taken():
+    """Rows that differ in NCCL's choices alone are one size."""
+    pattern = training(8)
+    pattern.rows.append(row(4, 2000, channels=2))
+    late = [at for at, call in enumerate(pattern.calls) if call.row == 1]
+    for at in late[::2]:
+        pattern.calls[at] = Call(4, pattern.calls[at].at_us)
+    assert recorded_step(pattern, "run1").steps == 6
+    pattern.calls = [call for call in pattern.calls if call.row == 0]
+    step = recorded_step(pattern, "run1")
+    assert (len(step.buckets), step.steps) == (1, 6)
+    assert "all have one size, and a step may be several of them" in step.notes[0]
 
 
 @given(st.lists(st.integers(1, 9_000_000), min_size=1), st.floats(0.5, 100))
