@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from busbw.core.env import CAPTURE
+from busbw.pattern import capture
+
 pytest.importorskip("torch")
 RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
@@ -83,6 +86,7 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
         "PYTHONPATH": f"{RECORDER}{os.pathsep}{own}",
         "BUSBW_CAPTURE": str(tmp_path),
         "BUSBW_CAPTURE_STEPS": "6",
+        "BUSBW_CAPTURE_LAUNCH": "this",
     }
     done = subprocess.run(
         [sys.executable, "-c", TRAINING],
@@ -105,3 +109,6 @@ def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
     assert steps["parameter_bytes"] == 60
     assert sorted(map(tuple, steps["shapes"][0])) == [(3,), (3, 4)]
     assert not (tmp_path / "rank_0.fr").exists()
+    assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
+    assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})
+    assert capture.has_rank_0(tmp_path / "own", {CAPTURE.launch: "another"})

@@ -9,6 +9,8 @@ Into the folder BUSBW_CAPTURE each rank writes two files when it exits:
 * `rank_N.fr`: the dump of PyTorch's Flight Recorder, which has the calls of Gloo too
 * `rank_N.ddp`: JSON with the steps of its first model under DistributedDataParallel
 
+and rank 0 `.launch`: BUSBW_CAPTURE_LAUNCH, which names the busbw that started it.
+
 With BUSBW_CAPTURE_STEPS=N the training exits with code 0 when the model begins step N + 1. Nothing
 else disturbs it.
 """
@@ -32,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
+LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 DDP_MODULE = "torch.nn.parallel.distributed"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
@@ -239,6 +242,9 @@ class Recorder:
         with contextlib.suppress(Exception):
             if self._steps is not None:
                 self._save(f"rank_{rank}.ddp", json.dumps(self._steps.record()).encode())
+        with contextlib.suppress(Exception):
+            if rank == 0 and any(Path(self._folder).glob("rank_0.*")):
+                self._save(LAUNCH_FILE, os.environ.get(LAUNCH, "").encode())
 
     def _dump(self) -> bytes:
         """The Flight Recorder's dump of NCCL's calls, or of Gloo's; b"" without a call."""
