@@ -9,6 +9,7 @@ from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
+from busbw.model.fabric import lab_burst
 from busbw.report.comparison import Comparisons
 from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, nominal, unlike
 from busbw.ui.html.element import tag
@@ -117,7 +118,7 @@ def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
         busbw, uncertainty = f"{bandwidth_text(peak.busbw)} GB/s", uncertainty_text(peak)
     if ideal:
         bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
-    if peak and ideal:
+    if peak and ideal and peak.row.size_bytes > lab_burst(ideal):
         share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
     shortest = time_text(fastest.cell.time_s) if fastest else NO_VALUE
     return [

@@ -37,10 +37,7 @@ def recorded_model(step: RecordedStep) -> Model:
     def build(_: TrainSpec) -> nn.Module:
         return RecordedParameters(step)
 
-    def samples(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
-        raise NotImplementedError("a recorded model has no samples")
-
-    return Model(NAME, UNIT, build, samples)
+    return Model(NAME, UNIT, build)
 
 
 class RecordedParameters(nn.Module):
