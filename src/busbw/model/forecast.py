@@ -9,6 +9,7 @@ from statistics import fmean
 from busbw.core.collectives import Collective
 from busbw.model.bounds import bounds
 from busbw.model.estimate import Setting, estimate
+from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
@@ -21,7 +22,7 @@ from busbw.model.reference.expected import (
     modelled_s,
     scope_of,
 )
-from busbw.model.reference.similar import Job, gpu_word
+from busbw.model.reference.similar import Job
 from busbw.model.types import Crossing, Forecast
 
 MAX_SIZE_BYTES = 1 << 42
@@ -184,9 +185,8 @@ def _carried(
         if chosen is None or measured_s is None:
             continue
         job = job_of(setting, collective, curve.hosts, curve.per_host)
-        scope = scope_of(job, links_of(setting, curve.per_host))
         if curve.hosts > 1:
-            offs.append(log(measured_s / modelled_s(job, chosen, scope)))
+            offs.append(log(measured_s / modelled_s(job, chosen)))
     return fmean(offs) if offs and shape[0] > 1 else 0.0
 
 

@@ -5,8 +5,8 @@ import pytest
 from busbw.core.pattern import Header, Pattern, Times
 from busbw.model import prediction_text
 from busbw.model.estimate import Setting
+from busbw.model.forecast import forecast
 from busbw.model.patterns import place, predict_pattern
-from busbw.model.predict import forecast
 from busbw.model.systems import parse_system
 from busbw.pattern.collector import Arguments, Tally
 
@@ -39,7 +39,7 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     ]
     from busbw.core.collectives import BY_NAME
 
-    assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30, {})
+    assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30)
     assert gathered.measured_s == pytest.approx(300e-6 * 100 / 2)  # of half the ranks
     assert sent.forecast is not None
     assert beside.forecast is not None

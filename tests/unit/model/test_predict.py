@@ -14,7 +14,7 @@ from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.predict import predict
 from busbw.model.reference.curves import Curve, Reference
-from busbw.model.reference.expected import Basis, Scope, modelled_s
+from busbw.model.reference.expected import Basis, modelled_s
 from busbw.model.systems import System, parse_system
 from busbw.report import read
 
@@ -85,7 +85,7 @@ def curve_on(hosts: int, slower: float) -> Curve:
         chosen = estimate(setting, "all_reduce", hosts, 8, size)
         assert chosen is not None
         job = job_of(setting, "all_reduce", hosts, 8)
-        times.append(slower * modelled_s(job, chosen, Scope.HOSTS) * 1e6)
+        times.append(slower * modelled_s(job, chosen) * 1e6)
     return Curve(
         source="own",
         run="run.txt",

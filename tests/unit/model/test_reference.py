@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence, forecast
+from busbw.model.hardware import gpu_word
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import HOSTS_FIT, Basis, Scope
-from busbw.model.reference.similar import Kinship, gpu_word, kinship, nics_rate
+from busbw.model.reference.similar import Kinship, kinship, nics_rate
 from busbw.model.systems import parse_system, with_nics
 
 ROOT = Path(__file__).parents[3]

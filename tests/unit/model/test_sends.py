@@ -3,9 +3,10 @@
 import pytest
 
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting, channels_of_send
+from busbw.model.estimate import Setting, channels_of_send, estimate
+from busbw.model.forecast import forecast
 from busbw.model.nccl.constants import release
-from busbw.model.predict import forecast, predict
+from busbw.model.predict import predict
 from busbw.model.systems import parse_system, with_nics
 
 MIB = 1 << 20
@@ -22,7 +23,7 @@ def test_a_send_between_hosts_has_fewer_channels_the_more_ranks_there_are(
 ) -> None:
     setting = Setting(parse_system("b200x8"), release("2.29.7"))
     assert channels_of_send(setting, hosts, 8) == channels
-    expected = forecast(setting, BY_NAME["sendrecv"], hosts, 8, 64 * MIB, {})
+    expected = forecast(setting, BY_NAME["sendrecv"], hosts, 8, 64 * MIB)
     assert expected is not None
     assert expected.busbw / 1e9 == pytest.approx(measured, rel=0.15)
 
@@ -56,15 +57,15 @@ def test_the_latency_of_messages_grows_with_the_ranks(collective: str) -> None:
     setting = Setting(parse_system("h100x8"))
     times_us = {}
     for hosts in (1, 2, 16, 12500):
-        expected = forecast(setting, BY_NAME[collective], hosts, 8, 8 * hosts * 8, {})
+        expected = estimate(setting, collective, hosts, 8, 8 * hosts * 8)
         assert expected is not None
-        times_us[hosts] = expected.latency_s * 1e6
+        times_us[hosts] = expected.parts.latency_s * 1e6
     assert times_us[1] == pytest.approx(8.4 + 3.4 + 6 * 0.4)
     assert times_us[2] == pytest.approx(8.4 + 14 + 7 * 0.4 + 7)
     assert times_us[12500] == pytest.approx(100_000, rel=0.01)  # 1 us a message and GPU
 
 
 def test_a_hypercube_has_a_kernel_for_each_round() -> None:
-    expected = forecast(Setting(parse_system("h100x8")), BY_NAME["hypercube"], 4, 8, 4096, {})
+    expected = estimate(Setting(parse_system("h100x8")), "hypercube", 4, 8, 4096)
     assert expected is not None
-    assert expected.latency_s * 1e6 == pytest.approx(3 * 11.8 + 2 * 22.4)
+    assert expected.parts.latency_s * 1e6 == pytest.approx(3 * 11.8 + 2 * 22.4)
