@@ -68,28 +68,32 @@ def estimate(
     model = setting.system.model(LATEST, hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
-    if chosen.algorithm == NVLS_TREE and hosts == 2:
-        timed = _over_two_hosts(setting, row, per_host, size_bytes, timed)
     if setting.oversubscription > 1 and hosts > 1:
         timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
 
-def _over_two_hosts(
-    setting: Setting, row: Collective, per_host: int, size_bytes: int, expected: Parts
-) -> Parts:
-    """The time of NVLSTree on two hosts by what its links can do.
+def by_links(
+    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> Choice | None:
+    """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
+    NVLSTree on two hosts.
 
-    Each byte crosses the network once. NCCL's search gives a channel one speed inside and between
-    hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
+    Each byte crosses the network once there. NCCL's search gives a channel one speed inside and
+    between hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
     """
-    alone = parts(setting.system.model(LATEST, 1, per_host), row.name, size_bytes, NVLS, SIMPLE)
-    if alone is None:
-        return expected
+    chosen = estimate(setting, collective, hosts, per_host, size_bytes)
+    if chosen is None or chosen.algorithm != NVLS_TREE or hosts != 2:
+        return chosen
+    row = BY_NAME[collective]
+    alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
+    if alone is None or setting.oversubscription > 1:
+        return chosen
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
     factor = float(row.bus_factor(2 * per_host))
     between = setting.system.fabric(2, per_host, payload=True).nics * factor * OF_NICS
-    return Parts(expected.latency_s, size_bytes * factor / min(inside, between))
+    transfer_s = size_bytes * factor / min(inside, between)
+    return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
 
 
 def _slow_down(

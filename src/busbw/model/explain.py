@@ -9,7 +9,7 @@ from math import log
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS, bounds
-from busbw.model.estimate import Setting, estimate
+from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, forecast, job_of
 from busbw.model.nccl.choice import choices
@@ -56,7 +56,7 @@ def explain(
     row, hosts, per_host, figure = measured.row, measured.hosts, measured.per_host, measured.figure
     size = figure.row.size_bytes
     judged = _judge(measured, setting)
-    chosen = estimate(setting, row.name, hosts, per_host, size)
+    chosen = by_links(setting, row.name, hosts, per_host, size)
     choice = chosen.algorithm if chosen else ""
     fits = _nearest(judged, choice)
     expected = forecast(setting, row, hosts, per_host, size, evidence)
@@ -112,7 +112,7 @@ def _planned(measured: Measured, setting: Setting, algorithm: str) -> tuple[str,
     """The protocol and busbw that the model expects of an algorithm; no busbw without a model."""
     only = replace(setting, may=replace(setting.may, algorithms=(algorithm,)), release=LATEST)
     size, shape = measured.figure.row.size_bytes, (measured.hosts, measured.per_host)
-    choice = estimate(only, measured.row.name, *shape, size) if algorithm in MODELLED else None
+    choice = by_links(only, measured.row.name, *shape, size) if algorithm in MODELLED else None
     if choice is None or choice.algorithm != algorithm:
         return "", None
     factor = float(measured.row.bus_factor(measured.hosts * measured.per_host))

@@ -72,7 +72,7 @@ def _verdict(answer: Explanation, judged: Judged) -> str:
 
 
 def compared(answer: Explanation) -> str:
-    """`as expected: 440.05 GB/s of 355.56 to 589.23 (runs of this system: cw_h100)`."""
+    """`as expected: 440.05 GB/s of 355.56 to 589.23 (same system: cw_h100)`."""
     expected = answer.forecast
     if expected is None:
         return ""

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from busbw.core.collectives import Collective
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting, estimate
+from busbw.model.estimate import Setting, by_links
 from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
@@ -59,7 +59,7 @@ def forecast(
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
     shape = hosts, per_host
-    chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
+    chosen = by_links(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
         return None
     expected = _expected(setting, row.name, shape, size_bytes, chosen, evidence)
@@ -91,7 +91,7 @@ def forecast(
 def _latency(
     setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, evidence: Evidence
 ) -> float | None:
-    chosen = estimate(setting, collective, *shape, size_bytes)
+    chosen = by_links(setting, collective, *shape, size_bytes)
     if chosen is None:
         return None
     return _expected(setting, collective, shape, size_bytes, chosen, evidence).time_s
@@ -180,7 +180,7 @@ def _carried(
         if curve.per_host != shape[1]:
             continue
         at = round(min(max(size_bytes, curve.sizes[0]), curve.sizes[-1]))
-        chosen = estimate(setting, collective, curve.hosts, curve.per_host, at)
+        chosen = by_links(setting, collective, curve.hosts, curve.per_host, at)
         measured_s = curve.time_s(at)
         if chosen is None or measured_s is None:
             continue

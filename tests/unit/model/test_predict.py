@@ -7,7 +7,7 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.model.estimate import Setting, estimate
+from busbw.model.estimate import Setting, by_links, estimate
 from busbw.model.forecast import Evidence, forecast, job_of
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import allowed
@@ -82,7 +82,7 @@ def curve_on(hosts: int, slower: float) -> Curve:
     sizes = (MIB, 16 * MIB, 256 * MIB, 16 * GIB)
     times = []
     for size in sizes:
-        chosen = estimate(setting, "all_reduce", hosts, 8, size)
+        chosen = by_links(setting, "all_reduce", hosts, 8, size)
         assert chosen is not None
         job = job_of(setting, "all_reduce", hosts, 8)
         times.append(slower * modelled_s(job, chosen) * 1e6)

@@ -59,8 +59,8 @@ class Basis(StrEnum):
     """What an expected time rests on, the best first."""
 
     CALIBRATION = "calibration"
-    SAME = "runs of this system"
-    SIMILAR = "runs of similar systems"
+    SAME = "same system"
+    SIMILAR = "similar systems"
     MODEL = "model"
 
 
