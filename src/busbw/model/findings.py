@@ -19,7 +19,7 @@ from busbw.model import (
     traffic_findings,
 )
 from busbw.model.bounds import GIVEN_LABEL, bounds
-from busbw.model.fabric import OF_LAB, NoFabric, gb
+from busbw.model.fabric import NoFabric, gb, in_lab, lab_burst
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
@@ -35,8 +35,6 @@ MORE_TIME = "allow more time with --max-time, or stop other jobs on the machine"
 LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
-# What a lab's rate limiter passes at full speed: busbw.lab.network sets the same.
-LAB_BURST, LAB_BURST_S = 256 << 10, 1.35e-3
 
 
 def findings(result: Outcome, topology: Topology) -> list[Finding]:
@@ -85,8 +83,8 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
     if ideal is None:
         message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(run)}"
         return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
-    if _in_lab(ideal):
-        burst = max(LAB_BURST, round(ideal.busbw * LAB_BURST_S))
+    burst = lab_burst(ideal)
+    if burst:
         best = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
         if best is None:
             return _within_burst(run, top, burst)
@@ -123,7 +121,7 @@ def _conclude_below_target(
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, fix)
     library = run.result.library
     fix = NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
-    if run.result.ideal and _in_lab(run.result.ideal):
+    if run.result.ideal and in_lab(run.result.ideal):
         fix = IN_LAB
     if single:
         fix = f"{LARGER}; then {fix}"
@@ -137,10 +135,6 @@ def _nothing_precise(run: Run) -> Conclusion | None:
         return None
     cells = f"none of {counted(count, 'cell')} reached the requested precision"
     return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=MORE_TIME)
-
-
-def _in_lab(ideal: Ideal) -> bool:
-    return ideal.link.startswith(OF_LAB)
 
 
 def _within_burst(run: Run, top: Figure, burst: int) -> Conclusion:
