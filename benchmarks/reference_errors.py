@@ -2,7 +2,7 @@
 that follow.
 
 `python benchmarks/reference_errors.py` measures nothing: it predicts every curve of the table
-without the curves of its run (and, for `runs of similar systems`, without all of its GPU), and
+without the curves of its run (and, for `similar systems`, without all of its GPU), and
 prints the errors by regime, and the coefficients of the model of several hosts that fit the table
 best. `--write` also writes src/busbw/model/reference/bands.json.
 """
@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from busbw.model.estimate import Setting, estimate
+from busbw.model.estimate import Setting, by_links
 from busbw.model.forecast import job_of, links_of
 from busbw.model.nccl.choice import Allowed, Choice, Parts
 from busbw.model.nccl.constants import LATEST, RING, release
@@ -75,7 +75,7 @@ def choices_of(curves: Sequence[Curve]) -> Chosen:
     for curve in curves:
         described = setting(curve)
         for size in curve.sizes:
-            choice = estimate(described, curve.collective, curve.hosts, curve.per_host, size)
+            choice = by_links(described, curve.collective, curve.hosts, curve.per_host, size)
             assert choice is not None, (curve.run, size)
             chosen[curve, size] = choice
     return chosen

@@ -12,7 +12,7 @@ def checks() -> str:
     head = (
         f"`busbw check` has {len(CHECKS)} checks of a machine, and {len(EXPECTATIONS)} that compare"
         f" it with a file (`--expect`). `busbw check command` has {len(ROWS) - len(OF_MACHINE)}"
-        " rules for command lines (line-...). `busbw explain BW070` prints one of these"
+        " rules for command lines (line-...). `busbw check explain BW070` prints one of these"
         " sections.\n\n"
     )
     return (

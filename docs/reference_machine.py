@@ -4,7 +4,14 @@ import re
 
 from markdown_table import code, table
 
-from busbw.core.counters import COUNTERS, Counter, CounterKind, Owner, counters_of
+from busbw.core.counters import (
+    COUNTERS,
+    NOTABLE_CREDIT_SHARE,
+    Counter,
+    CounterKind,
+    Owner,
+    counters_of,
+)
 from busbw.core.sxids import SXIDS
 from busbw.core.telemetry import CLOCK_REASONS
 from busbw.core.watch_counters import BY_NAME, LEVELS
@@ -127,7 +134,7 @@ def _counters(rows: tuple[Counter, ...]) -> str:
             code(row.source),
             row.unit,
             _KINDS[row.kind],
-            row.notable,
+            f"{100 * NOTABLE_CREDIT_SHARE:.0f} % of the time" if row.ticks else row.notable,
             row.meaning,
             _limit(row),
         )

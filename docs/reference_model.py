@@ -7,6 +7,7 @@ from markdown_table import code, table
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.sizes import format_size
 from busbw.model.clouds import INSTANCES, Instance
+from busbw.model.forecast import CALIBRATED
 from busbw.model.gpu_hosts import USUAL, Usual
 from busbw.model.hardware import PCIE_GPUS, by_name
 from busbw.model.nccl import constants, graphs
@@ -20,7 +21,7 @@ from busbw.model.nccl.constants import (
     Release,
 )
 from busbw.model.networks import NETWORKS
-from busbw.model.predict import BANDS, CHECKED_HOSTS, COPY_BAND, LATENCY_BAND, P2P_BAND
+from busbw.model.reference.bands import CHECKED_DOMAIN, CHECKED_RANKS, Band, bands
 from busbw.model.systems import PCIE_PAYLOAD, ROCE_PAYLOAD
 
 RATES = (
@@ -105,25 +106,46 @@ def _rented(row: Instance) -> tuple[str, ...]:
 
 
 def _bands() -> str:
-    rows = [
-        (
-            format_size(row.from_bytes),
-            f"{100 * row.plain:.0f} %",
-            f"{100 * row.calibrated:.0f} %",
-            row.source,
-        )
-        for row in BANDS
-    ]
+    known = bands()
     return (
-        "## Bands\n\n"
-        "How far busbw may be off, to either side. A calibration whose own error is"
-        " larger has that. It does not count for more hosts than it has, nor below half of its"
-        f" smallest size. Without one, the band is at least {100 * LATENCY_BAND:.0f} % on more than"
-        f" two hosts where latency takes most of the time, {100 * COPY_BAND:.0f} % for all_gather"
-        f" and reduce_scatter on two ranks, and {100 * P2P_BAND:.0f} % for what NCCL builds of"
-        f" sends and receives. From {CHECKED_HOSTS + 1} hosts on, or above the hosts calibrated,"
-        " rows are `extrapolated`.\n\n"
-        + table(("from", "uncalibrated", "calibrated", "errors found without calibration"), rows)
+        "## Ranges and their coverage\n\n"
+        "`low` and `high` of a prediction are the expected busbw times these factors, but at most"
+        " the highest bound of an algorithm. They are made so that they hold"
+        f" {100 * known.coverage:.0f} % of the runs that were published, with 90 % of the sizes of"
+        " each. Every run is predicted without its own curves: on one host also without those of"
+        " its GPU (*runs of similar systems*), or without any (*model*). *inside* is the share of"
+        " sizes within a range that was made without their run; it is unknown where there is only"
+        " one run. `python benchmarks/reference_errors.py` computes this table.\n\n"
+        + table(
+            ("what", "rests on", "from", "runs", "median", "90 %", "low", "high", "inside"),
+            [_band(row) for row in known.rows],
+        )
+        + f"Above {CHECKED_RANKS} ranks, or {CHECKED_DOMAIN} GPUs in one NVLink domain, rows are"
+        " `extrapolated`: the logarithm of `low` doubles for every ten times as many ranks. No"
+        " measurement says so.\n\n"
+        "With `--calibrate`, sizes that were measured on as many hosts have a range of"
+        f" {_calibrated()}.\n\n"
+    )
+
+
+def _band(row: Band) -> tuple[str, ...]:
+    alone = row.runs < 2
+    return (
+        row.scope,
+        row.basis,
+        format_size(row.from_bytes),
+        str(row.runs),
+        f"{100 * row.median_error:.1f} %",
+        f"{100 * row.p90_error:.1f} %",
+        f"{row.low:.2f}",
+        f"{row.high:.2f}",
+        "-" if alone else f"{100 * row.inside:.0f} %",
+    )
+
+
+def _calibrated() -> str:
+    return ", ".join(
+        f"{100 * share:.0f} % from {format_size(least)} on" for least, share in CALIBRATED
     )
 
 

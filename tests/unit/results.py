@@ -11,6 +11,7 @@ import pytest
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
+from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import (
     Bucket,
@@ -22,7 +23,6 @@ from busbw.train.plan_types import (
     Plan,
     PlanRun,
 )
-from busbw.train.recorded_step import RecordedBucket, RecordedStep
 from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]

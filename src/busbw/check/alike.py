@@ -1,7 +1,8 @@
 """Texts of several hosts that say the same but for names, addresses and numbers.
 
 `pattern` is equal for such texts. `merged_text` makes one of them, with the values as ranges:
-`eth3 has MTU 1500` and `eth5 has MTU 4200` are `eth[3,5] has MTU 1500 or 4200`.
+`eth3 has MTU 1500` and `eth5 has MTU 4200` are `eth[3,5] has MTU 1500 or 4200`. Versions and PCI
+addresses are listed: `driver 550.54.15 or 535.104.05`.
 """
 
 import re
@@ -14,14 +15,17 @@ from busbw.core.host_ranges import fold
 HOST = "HOST"  # stands for the name of each host
 ANY = "*"  # stands for names that no short text lists
 _NEVER = "(?!)"  # a pattern that matches nothing
-_MAX_FOLDED_CHARACTERS = 40  # characters of folded names
+_MAX_CHARACTERS = 48  # of listed or folded values
 _MAX_LARGEST = 3
+_MAX_LISTED = 3  # values that are not names; more are folded
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _WORD = r"(?:\w[\w.:+%-]*)?\d(?:[\w.:+%-]*[\w%])?"  # with a digit, and without a full stop
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 _SIZES = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _FACTORS: dict[str, float] = {**_TIMES, "days": 86400.0, **_SIZES, "%": 1.0, "": 1.0}
 _WITH_UNIT = re.compile(rf"({_NUMBER}) ?({'|'.join(filter(None, _FACTORS))}|)")
+_BRACKETS = re.compile(r"\[[^\]]*\]")
+_FOLDED = re.compile(r"[^\W\d][^,]*|\d+\.\d+\.\d+\.")  # without brackets: a name, an address
 _PLURAL = re.compile(r"^( \w+?)s\b")
 
 
@@ -103,10 +107,10 @@ def _merged_values(column: Sequence[HostText]) -> str:
         return HOST
     if _all_numbers(column):
         return _number_range(sorted(column, key=_size), "or" if len(distinct) == 2 else "to")
-    folded = fold(distinct)
-    if len(folded) <= _MAX_FOLDED_CHARACTERS:
-        return folded
-    return ANY
+    text = fold(distinct)
+    if len(distinct) <= _MAX_LISTED and not _FOLDED.fullmatch(_BRACKETS.sub("", text)):
+        text = f"{', '.join(distinct[:-1])} or {distinct[-1]}"  # versions, PCI addresses
+    return text if len(text) <= _MAX_CHARACTERS else ANY
 
 
 def _number_range(ordered: Sequence[HostText], between: str) -> str:

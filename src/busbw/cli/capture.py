@@ -45,7 +45,8 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
 
     Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 --
     mpirun -n 8 python train.py. As the ranks' program (srun busbw capture -o run1 -- python
-    train.py) each rank records itself, and `busbw show run1` prints the pattern.
+    train.py) each rank records itself, and `busbw show run1` prints the pattern. Before torchrun on
+    several hosts that share the folder, the one that starts rank 0 prints it.
 
     NCCL is recorded by busbw-native, from NCCL 2.24 on. PyTorch's Flight Recorder records what else
     its ranks call, and the steps of DistributedDataParallel; `busbw plan --pattern` uses both.
@@ -61,7 +62,11 @@ def command(folder: Path, mode: str, steps: int | None, command_line: tuple[str,
         os.environ |= values
         _become(command_line)
     capture.make_folder(folder)
-    return _report(folder, capture.run(command_line, values))
+    code = capture.run(command_line, values)
+    if not capture.has_rank_0(folder, values):
+        talk(f"note: {capture.OTHER_HOST}")
+        return code
+    return _report(folder, code)
 
 
 def _become(command_line: tuple[str, ...]) -> None:

@@ -14,13 +14,13 @@ from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
+from busbw.core.sizes import counted
 from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
-from busbw.model.measured_system import DESCRIBE, of_result, shape
+from busbw.model.measured_system import DESCRIBE, of_result, on_hosts, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
-from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.systems import MAX_HOSTS, System
 from busbw.ui.number_formats import no_headline
 
@@ -60,10 +60,10 @@ def command(
     format_name: str,
 ) -> int:
     """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin):
-    exclude algorithms by their bounds.
+    exclude algorithms by their bounds, and compare it with what is expected of such a system.
 
     The links are those that the file recorded, or that the options describe. Exit code 1 when the
-    busbw fits no algorithm.
+    busbw is below the expected range, or above the bounds of all algorithms.
     """
     result = read_sweep(file, collective, table)
     figure = headline(result)
@@ -86,29 +86,39 @@ def command(
             f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
         )
     row = result.spec.row
-    may = allowed(result.environment, row.name)
     setting = Setting(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
-        allowed_for(may, row.name, figure.row.dtype or "float", figure.row.op or "sum"),
+        allowed(result.environment, row.name),
+        dtype=figure.row.dtype or "float",
+        op=figure.row.op or "sum",
     )
     explanation = explain(Measured(row, hosts, per_host, figure, file), setting, source)
     if format_name == "json":
         answer(explanation_text.json(explanation))
     else:
         answer(explanation_text.text(explanation, width()))
-    return int(Exit.OK if explanation.fits else Exit.BAD)
+    bad = not explanation.fits or explanation.verdict == "slower"
+    return int(Exit.BAD if bad else Exit.OK)
 
 
 def _shape(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
-    """The number of hosts and of ranks on each: what the file says, or all GPUs of a described
-    system.
+    """The number of NVLink domains and of ranks on each: what the file says, or all GPUs of a
+    described system. Described hosts are not joined to racks.
     """
-    if nodes is None or result.world.devices:
-        return shape(result)
-    if system is None:
-        raise UsageError("the file names no ranks", DESCRIBE)
-    return nodes, system.gpus
+    if not result.world.devices and nodes is not None:
+        if system is None:
+            raise UsageError("the file names no ranks", DESCRIBE)
+        return nodes, system.gpus
+    placed = shape(result)
+    if system is not None and placed[1] > system.gpus:
+        placed = on_hosts(result)
+    if nodes is not None and nodes != placed[0]:
+        raise UsageError(
+            f"--nodes {nodes}: the file names {counted(placed[0], 'host')}",
+            f"--nodes {placed[0]}, or leave it out",
+        )
+    return placed
 
 
 def _recorded_system(result: Result, file: str, links: Links) -> System:

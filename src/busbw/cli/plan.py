@@ -198,6 +198,8 @@ def command(
     asked = tuple(method.name for method in parse_all(compare)) if compare else ()
     rounds = transport_table.parse(transports) if transports else []
     recorded = request.step() if request else None
+    if request and recorded is None:
+        return int(Exit.OK)
     if recorded is not None:
         where, check = recorded_plan.placement(recorded, where), "none"
     methods, suitable = defaults(where)

@@ -122,7 +122,7 @@ def command(
     **fields: Any,
 ) -> int:
     """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw
-    pattern` reads.
+    show` reads as one.
 
     With an order: the calls in that order, on communicators like the recorded ones; calls that
     overlapped may overlap again. Without one: every row 20 times, weighted by its calls. Nothing is

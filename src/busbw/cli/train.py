@@ -20,7 +20,7 @@ from busbw.measure.target import Placement
 from busbw.train import text as train_text
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.methods import NONE, parse_all
-from busbw.train.names import require_model as known
+from busbw.train.names import require_model
 from busbw.train.types import TrainSpec
 
 
@@ -113,7 +113,7 @@ def command(
         raise UsageError(
             f"{names[0]} and {names[1]} both name methods to run", "name all of them with --compare"
         )
-    states = take_states(known(model_name), fields)
+    states = take_states(require_model(model_name), fields)
     if states is None and (offload or largest):
         raise UsageError(
             f"--{'offload' if offload else 'largest'} is for the model gpt, not {model_name}",

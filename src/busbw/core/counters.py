@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 NOTABLE_PER_BYTE = 1e-7  # one in 10 MB: TCP recovers from so few within a round trip or two each
+# port_xmit_wait counts ticks, whose length differs by device. The shortest that NVIDIA documents is
+# the time of 8 bytes at the rate of the port; older switches count 32 bytes of each lane (ibdiagnet
+# manual 2.13, "Congestion Assessment on InfiniBand Links"). It lists no adapter, so a share of time
+# from 8 bytes is taken as the least that a port waited.
+TICKS, CREDIT_TICK_BYTES = "ticks", 8
+NOTABLE_CREDIT_SHARE = 0.1  # of the time: a busy fabric that is healthy waits, but for less
 
 
 class CounterKind(Enum):
@@ -37,8 +43,9 @@ class Counter:
     """One counter.
 
     Multiplied by `scale`, its value is in `unit`s. Increases below `notable`, or below
-    `notable_per_byte` times the bytes of traffic, are ignored. A counter has `bits` bits; at its
-    largest value it wraps to 0, or stays there if it `saturates`.
+    `notable_per_byte` times the bytes of traffic, are ignored; of a counter of `ticks`, waits for
+    less than NOTABLE_CREDIT_SHARE of the time. A counter has `bits` bits; at its largest value it
+    wraps to 0, or stays there if it `saturates`.
     """
 
     name: str
@@ -52,6 +59,16 @@ class Counter:
     saturates: bool = False
     notable: int = 1
     notable_per_byte: float = 0.0
+
+    @property
+    def ticks(self) -> bool:
+        """Whether it counts ticks of waiting, so many of which are normal."""
+        return self.unit == TICKS
+
+
+def credit_share(ticks_per_s: float, rate: float) -> float:
+    """The least share of the time for which a port of this rate, in bytes per second, waited."""
+    return ticks_per_s * CREDIT_TICK_BYTES / rate
 
 
 def _gpu(
@@ -197,10 +214,9 @@ _RDMA = (
         "counters/port_xmit_wait",
         CounterKind.CONGESTION,
         "data waited for credits: the other end of the link is congested",
-        "ticks",
+        TICKS,
         bits=32,
         saturates=True,
-        notable=1000,
     ),
     _port("symbol_error", CounterKind.LOSS, "symbol errors: cable or optics", bits=16),
     _port("link_error_recovery", CounterKind.FAULT, "the link recovered from errors", bits=8),

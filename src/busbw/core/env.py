@@ -54,6 +54,7 @@ class Capture:
     folder: str = "BUSBW_CAPTURE"
     mode: str = "BUSBW_CAPTURE_MODE"
     steps: str = "BUSBW_CAPTURE_STEPS"
+    launch: str = "BUSBW_CAPTURE_LAUNCH"  # a name for the command that starts the ranks
     cheap: str = "cheap"
     timed: str = "timed"
 

@@ -31,7 +31,12 @@ def read_whole(name: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
 
 def read_text(name: str | Path, limit: int = MAX_TEXT_BYTES) -> str:
     """The UTF-8 text in a file; OSError as `read_whole`, or UnicodeDecodeError."""
-    return read_whole(name, limit).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return decoded(read_whole(name, limit))
+
+
+def decoded(data: bytes) -> str:
+    """The text in UTF-8, with `\\n` at the end of each line; UnicodeDecodeError if it is not."""
+    return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_stream(stream: BinaryIO, limit: int = MAX_FILE_BYTES) -> bytes:

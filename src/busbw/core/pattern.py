@@ -33,9 +33,12 @@ class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     """The steps of a model under PyTorch's DistributedDataParallel, as its ranks recorded them.
 
     `steps_us` are durations, one for each step after the first. `waits_us` has for each step that
-    DDP timed how long the rank that waited least waited for gradients when its backward had ended.
-    `shapes` has the parameters of each bucket, in the order of the buckets. `hosts` are those of
-    the ranks. `hook` is the communication hook, '' for none; `bucket_mb` is DDP's bucket_cap_mb.
+    DDP timed how long the rank that waited least waited for gradients when its backward had ended;
+    `wait_steps` has their places in `steps_us`, and is empty if they are the first ones. DDP times
+    every step on CPUs, on GPUs the first ten and every 100th.
+    `shapes` has the parameters of each bucket, in the order of the buckets, and `parameter_bytes`
+    what all of them take, 0 for unknown. `hosts` are those of the ranks. `hook` is the
+    communication hook, '' for none; `bucket_mb` is DDP's bucket_cap_mb.
     """
 
     steps_us: list[float] = []
@@ -44,16 +47,32 @@ class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     hook: str = ""
     shapes: list[list[list[int]]] = []
     hosts: list[str] = []
+    wait_steps: list[int] = []
+    parameter_bytes: int = 0
+
+    def waits(self) -> dict[int, float]:
+        """The waits by the place of their step in `steps_us`."""
+        return dict(zip(self.wait_steps or range(len(self.waits_us)), self.waits_us, strict=False))
+
+    def counted(self) -> list[int]:
+        """The places in `steps_us` of the steps that medians are of: those with a wait, if any has
+        one, so that both medians are of the same steps.
+        """
+        waits = self.waits()
+        places = range(len(self.steps_us))
+        return settled([at for at in places if at in waits] or list(places))
 
     @property
     def step_s(self) -> float | None:
         """The median duration of a step."""
-        return US * median(settled(self.steps_us)) if self.steps_us else None
+        return US * median(self.steps_us[at] for at in self.counted()) if self.steps_us else None
 
     @property
     def wait_s(self) -> float | None:
         """The median of the waits for gradients, None if DDP timed none."""
-        return US * median(settled(self.waits_us)) if self.waits_us else None
+        waits = self.waits()
+        timed = [waits[at] for at in self.counted() if at in waits]
+        return US * median(timed) if timed else None
 
 
 def settled(steps: list[_Step]) -> list[_Step]:

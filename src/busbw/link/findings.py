@@ -39,9 +39,17 @@ def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int
 
 
 def evidence(flows: Iterable[Flow]) -> str:
-    """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
+    """The loss, congestion and fault counters that increased most beyond normal; '' if none did.
+
+    Ticks are left out: a healthy port counts millions, and the time that the counter covers is not
+    known.
+    """
     increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
-    times = {key: increase / BY_NAME[key[2]].notable for key, increase in increases.items()}
+    times = {
+        key: increase / BY_NAME[key[2]].notable
+        for key, increase in increases.items()
+        if not BY_NAME[key[2]].ticks
+    }
     notable = [key for key in times if times[key] >= 1]
     if not notable:
         return ""

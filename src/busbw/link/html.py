@@ -28,6 +28,10 @@ MIN_MAP_PX = 640
 MIN_CELL_PX = 8
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # hosts from one number to the next
 STYLE = """
+@media screen and (prefers-color-scheme: dark) { /* as in light, inverted: slow is bright */
+  .map, .keys svg { --page: #ffffff; --ink: #1b1e22; --quiet: #565d66; }
+  .map, .keys svg { filter: invert(0.88) hue-rotate(180deg); }
+}
 .map { display: block; width: 100%; height: auto; margin: 12px 0; }
 .map text { fill: var(--quiet); text-anchor: middle; dominant-baseline: central; }
 .failed { fill: var(--page); stroke: var(--ink); stroke-width: 2; }

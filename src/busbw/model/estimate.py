@@ -12,22 +12,12 @@ from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds
 from busbw.model.fabric import Fabric
+from busbw.model.nccl import p2p
 from busbw.model.nccl.choice import US, Allowed, Choice, Parts, choices, parts
-from busbw.model.nccl.constants import (
-    LATEST,
-    NET,
-    NVLINK,
-    NVLS,
-    NVLS_TREE,
-    PCI,
-    RING,
-    SIMPLE,
-    Release,
-)
+from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, SIMPLE, Release
 from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.systems import System
 
-SIMPLE_AT = 2
 OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
 
 
@@ -37,7 +27,8 @@ class Setting:
 
     `oversubscription` divides the rate of the NICs; NCCL does not know of it. `traffic` gives what
     an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
-    host; None for an even exchange. `dtype` and `op` are names of their tables.
+    host; None for an even exchange. `dtype` and `op` are names of their tables. `comm` are
+    the hosts of the communicator of a send and its ranks on each; None for a measured sendrecv.
     """
 
     system: System
@@ -47,6 +38,7 @@ class Setting:
     traffic: Callable[[int, int], Traffic | None] | None = None
     dtype: str = "float"
     op: str = "sum"
+    comm: tuple[int, int] | None = None
 
     def allowed(self, collective: str) -> Allowed:
         """What NCCL may use for the collective with this element type."""
@@ -62,8 +54,8 @@ def estimate(
 ) -> Choice | None:
     """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank.
 
-    A collective that NCCL builds of sends and receives has its point-to-point bound as its rate and
-    one hop as its latency.
+    A collective that NCCL builds of sends and receives has its point-to-point bound as its rate,
+    which the channels of a send between hosts may limit, and the latency of its messages.
     """
     if hosts * per_host < 2:
         return None
@@ -76,28 +68,32 @@ def estimate(
     model = setting.system.model(LATEST, hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
-    if chosen.algorithm == NVLS_TREE and hosts == 2:
-        timed = _over_two_hosts(setting, row, per_host, size_bytes, timed)
     if setting.oversubscription > 1 and hosts > 1:
         timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
 
-def _over_two_hosts(
-    setting: Setting, row: Collective, per_host: int, size_bytes: int, expected: Parts
-) -> Parts:
-    """The time of NVLSTree on two hosts by what its links can do.
+def by_links(
+    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> Choice | None:
+    """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
+    NVLSTree on two hosts.
 
-    Each byte crosses the network once. NCCL's search gives a channel one speed inside and between
-    hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
+    Each byte crosses the network once there. NCCL's search gives a channel one speed inside and
+    between hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
     """
-    alone = parts(setting.system.model(LATEST, 1, per_host), row.name, size_bytes, NVLS, SIMPLE)
-    if alone is None:
-        return expected
+    chosen = estimate(setting, collective, hosts, per_host, size_bytes)
+    if chosen is None or chosen.algorithm != NVLS_TREE or hosts != 2:
+        return chosen
+    row = BY_NAME[collective]
+    alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
+    if alone is None or setting.oversubscription > 1:
+        return chosen
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
     factor = float(row.bus_factor(2 * per_host))
     between = setting.system.fabric(2, per_host, payload=True).nics * factor * OF_NICS
-    return Parts(expected.latency_s, size_bytes * factor / min(inside, between))
+    transfer_s = size_bytes * factor / min(inside, between)
+    return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
 
 
 def _slow_down(
@@ -130,9 +126,20 @@ def _exchange(
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None
-    link = NET
-    if hosts == 1:
-        link = NVLINK if setting.system.over_nvlink else PCI
-    latency = LATEST.base[RING][SIMPLE_AT] + LATEST.hops[link][RING][SIMPLE_AT]
+    rate = bound.busbw
+    if row.name == p2p.PAIRS and hosts > 1:
+        rate = min(rate, channels_of_send(setting, hosts, per_host) * p2p.CHANNEL_RATE)
+    model = setting.system.model(setting.release, hosts, per_host)
+    latency_s = p2p.latency_us(model, row.name) * US
     factor = float(row.bus_factor(hosts * per_host))
-    return Choice(P2P, "Simple", Parts(latency * US, size_bytes * factor / bound.busbw))
+    return Choice(P2P, "Simple", Parts(latency_s, size_bytes * factor / rate))
+
+
+def channels_of_send(setting: Setting, hosts: int, per_host: int) -> int:
+    """Channels of a send between hosts, as the release that runs decides."""
+    release, peers = setting.release, p2p.peers_of_sendrecv(setting.release, hosts * per_host)
+    if setting.comm is not None:
+        hosts, per_host = setting.comm
+        peers = hosts * per_host
+    model = setting.system.model(release, hosts, per_host)
+    return p2p.channels_of_send(model, setting.system.planned_rail(per_host), peers)

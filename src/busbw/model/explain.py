@@ -3,20 +3,22 @@
 The bounds exclude some algorithms, and NCCL's model chooses among the others.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS, bounds
-from busbw.model.estimate import Setting
+from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
-from busbw.model.nccl.choice import Choice, choices
-from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, TREE
+from busbw.model.forecast import Evidence, forecast, job_of
+from busbw.model.nccl.choice import choices
+from busbw.model.nccl.constants import LATEST, MODELLED, NVLS, NVLS_TREE, TREE
 from busbw.model.predict import describe
-from busbw.model.types import Explanation, Judged, Load
+from busbw.model.reference.expected import modelled_s
+from busbw.model.types import Explanation, Forecast, Judged, Load
 
-NEAR = 0.20  # of the model: further away, a measurement fits no algorithm
+ABOUT = 0.05  # in the logarithm: how much farther NCCL's choice may be than the nearest
 LATENCY_BOUND = 1 << 20
 LARGE_BYTES = 1 << 40  # bytes, beyond every correction by size
 RING_TEST = "NCCL_ALGO=Ring measures the network (NVIDIA/nccl-tests issue 196)"
@@ -26,6 +28,10 @@ ONCE = (
 )
 NOT_A_LINK = (
     "with NVLS the switch reduces, so busbw is no link's load (NVIDIA/nccl-tests issue 212)"
+)
+IN_NETWORK = (
+    "only reduction in the network's switches (SHARP) allows this: NCCL_COLLNET_ENABLE=1 and its"
+    " plugin were in use, or the NICs are faster than described"
 )
 
 
@@ -43,20 +49,17 @@ class Measured:
     source: str
 
 
-def explain(measured: Measured, setting: Setting, system_source: str) -> Explanation:
-    """Judge every algorithm that the system has; the model is that of the latest constants,
-    without calibration.
-    """
+def explain(
+    measured: Measured, setting: Setting, system_source: str, evidence: Evidence | None = None
+) -> Explanation:
+    """Judge every algorithm that the system has, and compare with what is expected of it."""
     row, hosts, per_host, figure = measured.row, measured.hosts, measured.per_host, measured.figure
     size = figure.row.size_bytes
     judged = _judge(measured, setting)
-    model = setting.system.model(setting.release, hosts, per_host)
-    possible = choices(model, row.name, size, setting.may)
-    chosen = possible[0].algorithm if possible else ""
-    fits = _nearest(judged, chosen)
-    algorithm = fits or chosen
-    if not algorithm and judged:
-        algorithm = judged[0].algorithm
+    chosen = by_links(setting, row.name, hosts, per_host, size)
+    choice = chosen.algorithm if chosen else ""
+    fits = _nearest(judged, choice)
+    expected = forecast(setting, row, hosts, per_host, size, evidence)
     return Explanation(
         source=measured.source,
         collective=row.name,
@@ -66,36 +69,55 @@ def explain(measured: Measured, setting: Setting, system_source: str) -> Explana
         busbw=figure.busbw,
         algbw=figure.busbw / float(row.bus_factor(hosts * per_host)),
         judged=judged,
+        verdict=_verdict(figure.busbw, expected),
+        forecast=expected,
         fits=fits,
-        chosen=chosen,
-        loads=_loads(measured, setting, algorithm),
-        notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, chosen)],
+        about_as_near=[one.algorithm for one in judged if _is_near(one, judged, fits)],
+        chosen=choice,
+        loads=_loads(measured, setting, fits or choice or (judged[0].algorithm if judged else "")),
+        notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, choice)],
     )
 
 
+def _verdict(busbw: float, expected: Forecast | None) -> str:
+    if expected is None or expected.low <= busbw <= expected.high:
+        return "expected"
+    return "slower" if busbw < expected.low else "faster"
+
+
 def _judge(measured: Measured, setting: Setting) -> list[Judged]:
-    """Every algorithm with a bound, those that are not excluded first, the nearest first."""
+    """Every algorithm with a bound, those that are not excluded first, the nearest first. Over
+    several hosts that includes those that need SHARP, of which there is no model.
+    """
     system, hosts, per_host = setting.system, measured.hosts, measured.per_host
-    size, busbw = measured.figure.row.size_bytes, measured.figure.busbw
-    model = system.model(LATEST, hosts, per_host)
-    timed: dict[str, Choice] = {}
-    for choice in choices(model, measured.row.name, size, setting.may):
-        timed.setdefault(choice.algorithm, choice)
-    factor = float(measured.row.bus_factor(hosts * per_host))
+    fabric, features = system.fabric(hosts, per_host), system.features()
+    busbw = measured.figure.busbw
     judged = []
-    for bound in bounds(measured.row, system.fabric(hosts, per_host), system.features()):
-        expected = timed.get(bound.algorithm)
-        planned = factor * size / expected.parts.time_s if expected else None
-        judgement = Judged(
-            bound.algorithm,
-            bound.busbw,
-            busbw > bound.busbw,
-            planned,
-            expected.protocol if expected else "",
-            busbw / planned - 1 if planned else None,
+    for bound in bounds(measured.row, fabric, features):
+        protocol, planned = _planned(measured, setting, bound.algorithm)
+        off = busbw / planned - 1 if planned else None
+        judged.append(
+            Judged(bound.algorithm, bound.busbw, busbw > bound.busbw, planned, protocol, off)
         )
-        judged.append(judgement)
-    return sorted(judged, key=lambda judged: (judged.excluded, abs(_distance(judged))))
+    plain = {bound.algorithm for bound in judged}
+    judged += [
+        Judged(bound.algorithm, bound.busbw, busbw > bound.busbw, in_network=True)
+        for bound in bounds(measured.row, fabric, replace(features, collnet=True))
+        if bound.algorithm not in plain
+    ]
+    return sorted(judged, key=lambda one: (one.excluded, one.in_network, abs(_distance(one))))
+
+
+def _planned(measured: Measured, setting: Setting, algorithm: str) -> tuple[str, float | None]:
+    """The protocol and busbw that the model expects of an algorithm; no busbw without a model."""
+    only = replace(setting, may=replace(setting.may, algorithms=(algorithm,)), release=LATEST)
+    size, shape = measured.figure.row.size_bytes, (measured.hosts, measured.per_host)
+    choice = by_links(only, measured.row.name, *shape, size) if algorithm in MODELLED else None
+    if choice is None or choice.algorithm != algorithm:
+        return "", None
+    factor = float(measured.row.bus_factor(measured.hosts * measured.per_host))
+    time_s = modelled_s(job_of(setting, measured.row.name, *shape), choice)
+    return choice.protocol, factor * size / time_s
 
 
 def _distance(judged: Judged) -> float:
@@ -103,17 +125,24 @@ def _distance(judged: Judged) -> float:
 
 
 def _nearest(judged: list[Judged], chosen: str) -> str:
-    """NCCL's choice if the measurement is near its model, else the nearest of the others; empty
-    if none is near.
+    """The possible algorithm whose model is nearest; NCCL's choice if it is about as near. Where
+    only SHARP allows the measurement, that; empty if nothing does.
     """
-    near = [
-        algorithm.algorithm
-        for algorithm in judged
-        if not algorithm.excluded and algorithm.off is not None and abs(algorithm.off) <= NEAR
-    ]
-    if chosen in near:
-        return chosen
-    return near[0] if near else ""
+    possible = [one for one in judged if not one.excluded]
+    modelled = [one for one in possible if one.off is not None]
+    if not modelled:
+        return possible[0].algorithm if possible else ""
+    nearest = min(modelled, key=lambda one: abs(_distance(one))).algorithm
+    names = [one.algorithm for one in modelled if _is_near(one, judged, nearest)]
+    return chosen if chosen in names else nearest
+
+
+def _is_near(one: Judged, judged: list[Judged], nearest: str) -> bool:
+    """Whether an algorithm's model is about as near to the measurement as the nearest one's."""
+    if one.excluded or one.off is None or one.algorithm == nearest:
+        return False
+    best = next((abs(_distance(other)) for other in judged if other.algorithm == nearest), 0.0)
+    return abs(abs(_distance(one)) - best) <= ABOUT
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
@@ -145,7 +174,7 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
 def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     """The channels of the algorithm that fits, and their speed in NCCL's model without latency."""
     model = setting.system.model(LATEST, measured.hosts, measured.per_host)
-    timed = choices(model, measured.row.name, LARGE_BYTES, setting.may)
+    timed = choices(model, measured.row.name, LARGE_BYTES, setting.allowed(measured.row.name))
     fitting = [choice for choice in timed if choice.algorithm == fits]
     graph = {TREE: model.tree, NVLS: model.nvls, NVLS_TREE: model.nvls}.get(fits, model.ring)
     if not fitting or graph is None:
@@ -166,16 +195,10 @@ def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> 
         )
     if fits in (NVLS_TREE, TREE) and measured.hosts == 2:
         notes.append(ONCE)
-    if fits == NVLS:
+    if fits == NVLS and measured.hosts == 1:
         notes.append(NOT_A_LINK)
-    if not fits:
-        for algorithm in judged:
-            if algorithm.algorithm == chosen and algorithm.off is not None:
-                more = "faster" if algorithm.off > 0 else "slower"
-                notes.append(
-                    f"it is {abs(algorithm.off):.0%} {more} than the model of {chosen}, which NCCL"
-                    " takes here"
-                )
+    if any(one.in_network and one.algorithm == fits for one in judged):
+        notes.append(IN_NETWORK)
     if fits and chosen and fits != chosen:
         notes.append(
             f"NCCL's own choice would be {chosen}: was another one forced, or is {chosen} not"

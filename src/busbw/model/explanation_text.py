@@ -13,6 +13,12 @@ from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
 DROP_ORDER = ("model",)
 LOAD_DROP_ORDER = ("data",)
+RUNS_NAMED = 3
+VERDICTS = {
+    "slower": "slower than expected",
+    "expected": "as expected",
+    "faster": "faster than expected",
+}
 
 
 def ranks_text(about: Described) -> str:
@@ -61,8 +67,25 @@ def _verdict(answer: Explanation, judged: Judged) -> str:
     if judged.excluded:
         return f"not it: {100 * answer.busbw / judged.at_most:.0f} % of its bound"
     if judged.algorithm == answer.fits:
-        return "fits"
-    return "possible" if judged.planned is None else "too far from its model"
+        return "nearest"
+    return "possible with SHARP" if judged.in_network else "possible"
+
+
+def compared(answer: Explanation) -> str:
+    """`as expected: 440.05 GB/s of 355.56 to 589.23 (same system: cw_h100)`."""
+    expected = answer.forecast
+    if expected is None:
+        return ""
+    span = f"{bandwidth_text(expected.low)} to {bandwidth_text(expected.high)}"
+    basis = expected.basis
+    if expected.runs:
+        basis += f": {', '.join(expected.runs[:RUNS_NAMED])}"
+        left_out = len(expected.runs) - RUNS_NAMED
+        basis += f" and {left_out} more" if left_out > 0 else ""
+    else:
+        basis = "NCCL's model, fitted to published runs"
+    verdict = VERDICTS[answer.verdict]
+    return f"{verdict}: {bandwidth_text(expected.busbw)} GB/s in a range of {span} ({basis})"
 
 
 def text(answer: Explanation, width: int | None = None) -> str:
@@ -81,34 +104,33 @@ def text(answer: Explanation, width: int | None = None) -> str:
     head = (
         f"{answer.source}: {title(answer.collective, answer.described)}\n"
         f"{busbw} GB/s of busbw at {where}, algbw {algbw}\n\n"
-        f"{summary(answer)}\n"
+        f"{summary(answer)}\n{compared(answer)}\n"
     )
     meaning = (
-        "GB/s; at most = bound at the rates of the links; off = measured, relative to NCCL's"
-        " model\n"
+        "GB/s; at most = bound at the rates of the links; off = measured, relative to the model\n"
     )
     table = aligned(columns, answer.judged, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}{wrapped(meaning, width)}\n{_loads(answer, width)}"
 
 
 def summary(answer: Explanation) -> str:
-    """`not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says
-    461.17`.
-    """
+    """`not Ring: at most 400.00; nearest to NVLSTree, whose model says 440.05`."""
     parts = [
         f"not {judged.algorithm}: at most {bandwidth_text(judged.at_most)}"
         for judged in answer.judged
         if judged.excluded
     ]
-    parts += [
-        f"fits {judged.algorithm}: its model says {bandwidth_text(judged.planned)}"
-        for judged in answer.judged
-        if judged.algorithm == answer.fits and judged.planned is not None
-    ]
-    if not parts:
-        parts.append("no algorithm is excluded")
+    for judged in answer.judged:
+        if judged.algorithm == answer.fits and judged.planned is not None:
+            model = bandwidth_text(judged.planned)
+            parts.append(f"nearest to {judged.algorithm}, whose model says {model}")
+        elif judged.algorithm in answer.about_as_near:
+            model = text_or_unknown(judged.planned, bandwidth_text)
+            parts.append(f"{judged.algorithm} with {model} is about as near")
+        elif judged.algorithm == answer.fits:
+            parts.append(f"{judged.algorithm} allows it")
     if not answer.fits:
-        parts.append("fits no algorithm's model")
+        parts.append("above the bounds of all algorithms")
     return "; ".join(parts)
 
 

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from busbw.core.alltoallv import Traffic
+from busbw.core.result import Ideal
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu, Host, Nic
 
 ON_CPUS = "the ranks run on CPUs"
 OF_LAB = "the lab's rate"  # begins the text of a link of emulated hosts
+# What a lab's rate limiter passes at full speed: busbw.lab.network sets the same.
+LAB_BURST, LAB_BURST_S = 256 << 10, 1.35e-3
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 
 
@@ -141,8 +144,8 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
         return NoFabric(f"the NICs of the hosts differ: {'; '.join(texts)}")
     count = counts.pop()
     rail = rates.pop() or 0
-    in_lab = any(nic.in_lab for _, ports in chosen for nic in ports)
-    name = OF_LAB if in_lab else "NICs of each host"
+    limited = any(nic.in_lab for _, ports in chosen for nic in ports)
+    name = OF_LAB if limited else "NICs of each host"
     link = f"{name}, {count} x {gb(rail)} GB/s"
     return replace(fabric, nics=rail * count, rail=rail, nic_link=link)
 
@@ -155,6 +158,16 @@ def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
         return NoFabric(ON_CPUS)
     within = Fabric(len(hosts), 1, None, "", None, over_nvlink=False)
     return _with_nics(within, hosts)
+
+
+def in_lab(ideal: Ideal) -> bool:
+    """Whether the ideal is that of a lab's rate."""
+    return ideal.link.startswith(OF_LAB)
+
+
+def lab_burst(ideal: Ideal) -> int:
+    """Up to this size in bytes, a lab with a rate may carry data faster; 0 if there is no lab."""
+    return max(LAB_BURST, round(ideal.busbw * LAB_BURST_S)) if in_lab(ideal) else 0
 
 
 def ports_in_use(host: Host) -> list[Nic]:

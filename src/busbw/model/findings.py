@@ -19,7 +19,7 @@ from busbw.model import (
     traffic_findings,
 )
 from busbw.model.bounds import GIVEN_LABEL, bounds
-from busbw.model.fabric import OF_LAB, NoFabric, gb
+from busbw.model.fabric import NoFabric, gb, in_lab, lab_burst
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Known, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
@@ -35,8 +35,6 @@ MORE_TIME = "allow more time with --max-time, or stop other jobs on the machine"
 LARGER = "measure larger sizes with -e"
 NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
-# What a lab's rate limiter passes at full speed: busbw.lab.network sets the same.
-LAB_BURST, LAB_BURST_S = 256 << 10, 1.35e-3
 
 
 def findings(result: Outcome, topology: Topology, known: Known | None = None) -> list[Finding]:
@@ -82,7 +80,7 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
     if best is None:
         return _nothing_precise(run)
     without = ""
-    if run.over_nccl and not (ideal and (_is_given(ideal) or _in_lab(ideal))):
+    if run.over_nccl and not (ideal and (_is_given(ideal) or in_lab(ideal))):
         # Imported for NCCL only: a start need not read the table of curves.
         from busbw.model.reference_findings import judge
 
@@ -103,8 +101,8 @@ def _judge_by_bound(
     """The peak compared with its bound; `without` says why there is no reference."""
     line, top = best
     row, use = run.result.spec.row, run.use
-    if _in_lab(ideal):
-        burst = max(LAB_BURST, round(ideal.busbw * LAB_BURST_S))
+    burst = lab_burst(ideal)
+    if burst:
         above = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
         if above is None:
             return _within_burst(run, top, burst)
@@ -141,7 +139,7 @@ def _conclude_below_target(
         return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, fix)
     library = run.result.library
     fix = NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
-    if run.result.ideal and _in_lab(run.result.ideal):
+    if run.result.ideal and in_lab(run.result.ideal):
         fix = IN_LAB
     if single:
         fix = f"{LARGER}; then {fix}"
@@ -159,10 +157,6 @@ def _nothing_precise(run: Run) -> Conclusion | None:
 
 def _is_given(ideal: Ideal) -> bool:
     return ideal.algorithm == GIVEN_LABEL
-
-
-def _in_lab(ideal: Ideal) -> bool:
-    return ideal.link.startswith(OF_LAB)
 
 
 def _within_burst(run: Run, top: Figure, burst: int) -> Conclusion:

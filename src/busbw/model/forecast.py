@@ -8,7 +8,8 @@ from statistics import fmean
 
 from busbw.core.collectives import Collective
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting, estimate
+from busbw.model.estimate import Setting, by_links
+from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
@@ -21,7 +22,7 @@ from busbw.model.reference.expected import (
     modelled_s,
     scope_of,
 )
-from busbw.model.reference.similar import Job, gpu_word
+from busbw.model.reference.similar import Job
 from busbw.model.types import Crossing, Forecast
 
 MAX_SIZE_BYTES = 1 << 42
@@ -58,7 +59,7 @@ def forecast(
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
     shape = hosts, per_host
-    chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
+    chosen = by_links(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
         return None
     expected = _expected(setting, row.name, shape, size_bytes, chosen, evidence)
@@ -90,7 +91,7 @@ def forecast(
 def _latency(
     setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, evidence: Evidence
 ) -> float | None:
-    chosen = estimate(setting, collective, *shape, size_bytes)
+    chosen = by_links(setting, collective, *shape, size_bytes)
     if chosen is None:
         return None
     return _expected(setting, collective, shape, size_bytes, chosen, evidence).time_s
@@ -128,7 +129,7 @@ def _expected(
     measured_s = _times(own, shape, size_bytes)
     if measured_s:
         return Expected(exp(fmean(map(log, measured_s))), scope_of(job, links), Basis.CALIBRATION)
-    known = evidence.known if _is_plain(setting) else Reference((), {})
+    known = evidence.known if _is_plain(setting, shape[0]) else Reference((), {})
     expected = expect(job, size_bytes, chosen, links, known)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
@@ -155,10 +156,11 @@ def links_of(setting: Setting, per_host: int) -> Links:
     return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
 
 
-def _is_plain(setting: Setting) -> bool:
+def _is_plain(setting: Setting, hosts: int) -> bool:
     """Whether published runs are of such a setting: NCCL chooses, the network has its full rate."""
-    plain = setting.may == ALL_ALLOWED and setting.oversubscription == 1
-    return plain and setting.traffic is None and not setting.system.part_unknown
+    full_rate = hosts == 1 or setting.oversubscription == 1
+    even = setting.traffic is None and not setting.system.part_unknown
+    return full_rate and even and setting.may == ALL_ALLOWED
 
 
 def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:
@@ -178,14 +180,13 @@ def _carried(
         if curve.per_host != shape[1]:
             continue
         at = round(min(max(size_bytes, curve.sizes[0]), curve.sizes[-1]))
-        chosen = estimate(setting, collective, curve.hosts, curve.per_host, at)
+        chosen = by_links(setting, collective, curve.hosts, curve.per_host, at)
         measured_s = curve.time_s(at)
         if chosen is None or measured_s is None:
             continue
         job = job_of(setting, collective, curve.hosts, curve.per_host)
-        scope = scope_of(job, links_of(setting, curve.per_host))
         if curve.hosts > 1:
-            offs.append(log(measured_s / modelled_s(job, chosen, scope)))
+            offs.append(log(measured_s / modelled_s(job, chosen)))
     return fmean(offs) if offs and shape[0] > 1 else 0.0
 
 

@@ -209,6 +209,18 @@ def by_name(word: str) -> Generation | None:
     return next((row for row in GENERATIONS if word.upper() in row.names), None)
 
 
+def gpu_word(name: str) -> str:
+    """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `H100`; empty for a GPU that no table
+    of GPUs has.
+    """
+    words = name.lower().replace("-", " ").split()
+    joined = "".join(words)
+    for known in (known.lower() for row in GENERATIONS for known in row.names):
+        if known in words:
+            return known
+    return next((known for known in PCIE_GPUS if known in joined), "")
+
+
 def of_links(sm: int, links: int) -> Generation | None:
     """The row for a compute capability and a number of links, of which some may be down; None if
     there is none.

@@ -7,6 +7,8 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
+from busbw.model.gpu_hosts import BY_WORD
+from busbw.model.hardware import gpu_word
 from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
 
@@ -37,6 +39,21 @@ def of_host(host: Host) -> System:
 
 
 def shape(result: Result) -> tuple[int, int]:
+    """NVLink domains, and ranks on each: hosts, or racks whose hosts NVLink joins (NCCL's MNNVL).
+
+    UsageError where the file does not say, or hosts differ.
+    """
+    hosts, per_host = on_hosts(result)
+    row = BY_WORD.get(gpu_word(result.world.devices[0].name))
+    if row is None or not row.racks or result.environment.get("NCCL_MNNVL_ENABLE") == "0":
+        return hosts, per_host
+    ranks = hosts * per_host
+    if ranks <= row.most:
+        return 1, ranks
+    return (ranks // row.most, row.most) if ranks % row.most == 0 else (hosts, per_host)
+
+
+def on_hosts(result: Result) -> tuple[int, int]:
     """Hosts, and ranks on each; UsageError where the file does not say, or hosts differ."""
     devices = result.world.devices
     ranks = Counter(device.host for device in devices if device.group == devices[0].group)

@@ -110,6 +110,7 @@ def _row(
     point_to_point = row.function in (SEND, RECV)
     occupied = weight
     if point_to_point:
+        setting = replace(setting, comm=(hosts, fullest) if hosts > 1 else None)
         hosts, fullest = (1, 2) if _on_one_host(comm, row, per_host) else (2, 1)
         occupied = 1 / ranks_read(pattern)  # the sends of a group follow each other
     expected, reason = _forecast(pattern, row, setting, (hosts, fullest), evidence)

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
+from busbw.core.sizes import counted
 from busbw.model.algorithm_bounds import algorithm_bounds
 from busbw.model.bounds import P2P
-from busbw.model.estimate import Setting
+from busbw.model.estimate import Setting, channels_of_send
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, crossing, forecast, published
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.nvls_types import reduces
+from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
 from busbw.model.reference.bands import CHECKED_RANKS
 from busbw.model.reference.expected import Basis
 from busbw.model.systems import System
@@ -159,6 +161,7 @@ def _notes(
             "NCCL builds this of sends and receives, and has no model of it: the rate is its"
             " point-to-point bound"
         )
+        notes += _notes_on_sends(row, rows, setting)
     if not reduces(row.name, setting.dtype, setting.op) and setting.system.nvls:
         notes.append(f"NVLS does not reduce {setting.dtype}: NCCL takes another algorithm")
     if setting.oversubscription > 1:
@@ -180,3 +183,16 @@ def _calibration_note(rows: Sequence[Forecast], evidence: Evidence) -> str:
         f"calibrated on {hosts} {'host' if measured == [1] else 'hosts'}: {calibrated} of"
         f" {len(rows)} rows are measured sizes, the others have the correction that was found there"
     )
+
+
+def _notes_on_sends(row: Collective, rows: Sequence[Forecast], setting: Setting) -> list[str]:
+    """How many channels a send between hosts has, on the largest job."""
+    largest = max(rows, key=lambda expected: expected.hosts)
+    if row.name != PAIRS or largest.hosts == 1:
+        return []
+    per_host = largest.ranks // largest.hosts
+    channels = counted(channels_of_send(setting, largest.hosts, per_host), "channel")
+    return [
+        f"NCCL {setting.release.name} sends to another host over {channels} of about"
+        f" {CHANNEL_RATE / 1e9:g} GB/s each (NCCL_NCHANNELS_PER_NET_PEER)"
+    ]

@@ -6,13 +6,14 @@ and its hosts are alike. `fabric` and `model` add how many hosts and GPUs take p
 
 import re
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from busbw.core.errors import UsageError, unknown
 from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
-from busbw.model.clouds import Instance, instance, with_these_nics
+from busbw.model.clouds import BY_INSTANCE, Instance, instance, with_these_nics
 from busbw.model.fabric import Fabric, gb
 from busbw.model.gpu_hosts import BY_WORD, Usual, refuse_unknown_links, refuse_unsold
 from busbw.model.hardware import (
@@ -156,6 +157,10 @@ class System:
             net_latency_us=self.network.latency_us if self.network else 0.0,
         )
 
+    def planned_rail(self, per_host: int) -> float:
+        """The bytes per second of the NICs next to one GPU, as NCCL plans with them."""
+        return self._rails(per_host)[1]
+
     def _link(self, per_host: int, *, payload: bool) -> float:
         """The rate of a GPU's links to the others that take part."""
         if self.pair is None or per_host < 2:
@@ -201,7 +206,9 @@ def parse_system(text: str) -> System:
         return _of_instance(rented)
     match = _NAME.fullmatch(text.strip().lower())
     if match is None:
-        raise UsageError(f"--system: '{text}' is not a system", SYSTEM_HINT)
+        close = get_close_matches(text.strip().lower(), BY_INSTANCE, 1)
+        suggestion = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"--system: '{text}' is not a system", suggestion + SYSTEM_HINT)
     word, kind, gpus = match.group(1), match.group(2), int(match.group(3))
     refuse_unknown_links(text, word)
     usual = BY_WORD.get(word)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from busbw.core.cells import Figure
-from busbw.core.counters import BY_NAME, CounterKind, Owner
+from busbw.core.counters import BY_NAME, NOTABLE_CREDIT_SHARE, CounterKind, Owner, credit_share
+from busbw.core.link_samples import IB
 from busbw.core.result import Result, ResultRow
 from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange, Severity
 from busbw.model.series import Series, series, where_text
@@ -259,7 +260,13 @@ def _counter_sign(
     if not of_gpu and not ports.used(change.host, subject):
         return None
     traffic = _traffic(change, subject)
-    if increase < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
+    waited = ""
+    if counter.ticks:
+        share = _credit_share(result, change, subject, increase)
+        if share < NOTABLE_CREDIT_SHARE:
+            return None
+        waited = f", at least {100 * share:.0f} % of the time"
+    elif increase < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
         return None
     rate = increase / (change.seconds or 1.0)
     if traffic:
@@ -277,9 +284,18 @@ def _counter_sign(
         increase,
         rate,
         where,
-        f"{name} +{increase:,} ({short})",
+        f"{name} +{increase:,} ({short}{waited})",
         counter.meaning,
     )
+
+
+def _credit_share(result: Result, change: HostChange, port: str, ticks: int) -> float:
+    """The least share of a row's time for which an InfiniBand port waited; 0 if unknown."""
+    nics = [
+        nic for host in result.topology.hosts if host.hostname == change.host for nic in host.nics
+    ]
+    rates = [nic.rate for nic in nics if (nic.name, nic.kind) == (port, IB) and nic.rate]
+    return credit_share(ticks / change.seconds, rates[0]) if rates and change.seconds else 0.0
 
 
 def _traffic(change: HostChange, subject: str) -> int:

@@ -123,7 +123,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     It is `excluded` if the measurement is above its bound `at_most`. `planned` is the busbw that
     the model expects of this size, `off` the relative deviation of the measurement from it (0.01:
-    1 % above).
+    1 % above). `in_network` says that it needs reduction in the network's switches (SHARP).
     """
 
     algorithm: str
@@ -132,6 +132,7 @@ class Judged(msgspec.Struct, frozen=True):
     planned: float | None = None
     protocol: str = ""
     off: float | None = None
+    in_network: bool = False
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -146,9 +147,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
-    """Which algorithm a measurement fits, and how much of each link it uses.
+    """Which algorithm a measurement fits best, how it compares with what is expected of such a
+    system, and how much of each link it uses.
 
-    `fits` is empty if it fits none.
+    `fits` is empty if the measurement is above the bounds of all algorithms; `about_as_near` are
+    others whose models fit nearly as well. `verdict` is `slower`
+    below the range of the forecast, `faster` above its busbw's upper end, else `expected`.
     """
 
     source: str
@@ -159,7 +163,10 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     busbw: float
     algbw: float
     judged: list[Judged]
+    verdict: str
+    forecast: Forecast | None = None
     fits: str = ""
+    about_as_near: list[str] = []
     chosen: str = ""
     loads: list[Load] = []
     notes: list[str] = []

@@ -6,7 +6,8 @@ too, and the steps of a training under DistributedDataParallel.
 """
 
 import os
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbw.core.env import CAPTURE
@@ -19,10 +20,12 @@ from busbw.pattern.pattern_lines import lines
 from busbw.pattern.registry import load
 
 FILE = "pattern.jsonl"
+LAUNCH_FILE = ".launch"  # which rank 0 writes
 RECORDER = Path(__file__).parent / "recorder"
 # As many calls as a rank of a few hundred steps makes; PyTorch keeps 2000 by default.
 FLIGHT_RECORDER_SIZE = ("TORCH_FR_BUFFER_SIZE", "20000")
 ONLY_PYTORCH = "only PyTorch's own record is made, without the GPU's times"
+OTHER_HOST = "rank 0 was started by busbw on another host, which says what was recorded"
 NOTHING_HINT = (
     "capture needs NCCL 2.24 or newer, loaded dynamically (NCCL_DEBUG=INFO shows what it loads), or"
     " PyTorch 2.7 or newer, whose ranks end by themselves and start without python -I or -S"
@@ -34,7 +37,7 @@ def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]
 
     `steps`: the training ends after so many, 0 for never. UsageError if another profiler is set.
     """
-    values = {CAPTURE.folder: str(folder), CAPTURE.mode: mode}
+    values = {CAPTURE.folder: str(folder), CAPTURE.mode: mode, CAPTURE.launch: uuid.uuid4().hex}
     if steps:
         values[CAPTURE.steps] = str(steps)
     name, size = FLIGHT_RECORDER_SIZE
@@ -79,6 +82,18 @@ def run(
     """
     line = wrap_command.command_line(command, values)
     return wrap_command.run(line, {**os.environ, **values}, stdout, limit_s)
+
+
+def has_rank_0(folder: Path, values: Mapping[str, str]) -> bool:
+    """Whether the command that ran with these variables started rank 0; True if that is unknown.
+
+    torchrun is started on each host, and the hosts may share the folder: then one of them is to
+    say what was recorded.
+    """
+    try:
+        return (folder / LAUNCH_FILE).read_text() == values[CAPTURE.launch]
+    except OSError:
+        return True
 
 
 def pattern(folder: Path) -> Pattern:

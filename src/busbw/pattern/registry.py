@@ -14,7 +14,7 @@ from typing import BinaryIO
 from busbw.core.errors import UsageError, unknown
 from busbw.core.given_file import refuse_device
 from busbw.core.pattern import SCHEMA, Pattern
-from busbw.pattern import pattern_lines, training_steps
+from busbw.pattern import pattern_lines
 from busbw.pattern.collector import ORDER_LIMIT, Collector
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import (
@@ -31,6 +31,7 @@ from busbw.pattern.readers import (
     torchcomms_log,
 )
 from busbw.pattern.source import Source, opened
+from busbw.pattern.training import rank_files
 
 RECORD = "record"
 # Files of `busbw capture`, the best first: its folder also has the pattern that was made of them.
@@ -258,7 +259,7 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
     """
     pattern = read(sources(files), source)
     if len(files) == 1 and Path(files[0]).is_dir():
-        pattern.header.training, notes = training_steps.read(Path(files[0]))
+        pattern.header.training, notes = rank_files.read(Path(files[0]))
         pattern.header.notes += notes
     return pattern
 

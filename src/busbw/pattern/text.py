@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
-from busbw.core.pattern import Pattern, PatternRow, Times, TrainingSteps, settled
+from busbw.core.pattern import Pattern, PatternRow, Times, TrainingSteps
 from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.replay.text import ROWS, more
@@ -208,7 +208,7 @@ def _step(training: TrainingSteps | None) -> str:
     """How long the steps of DistributedDataParallel took, for comparison with another capture."""
     if training is None or training.step_s is None:
         return ""
-    steps = counted(len(settled(training.steps_us)), "step")
+    steps = counted(len(training.counted()), "step")
     text = f"a step took {time_text(training.step_s)}, the median of {steps}"
     if training.wait_s is not None:
         text += f"; {time_text(training.wait_s)} of it waited for gradients"

@@ -40,13 +40,26 @@ def comparison(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[
     if not compared:
         return []
     notes = [f"ratio: time of the file over the time of {first.letter}; below 1 is faster."]
-    for source in compared:
-        judged = comparisons[source.index]
-        sentences = "; ".join([*warnings(judged), summary(judged), *closing(judged)])
+    details = [_details(comparisons[source.index]) for source in compared]
+    common = _common(details) if len(details) > 1 else []
+    for source, own in zip(compared, details, strict=True):
         sides = f"{_side_name(source, 'B')} compared with {_side_name(first, 'A')}"
-        notes.append(f"{sides}: {sentences}.")
+        unshared = [text for text in own if text not in common]
+        notes.append(f"{sides}: {'; '.join([summary(comparisons[source.index]), *unshared])}.")
+    if common:
+        notes.append(f"All of them: {'; '.join(common)}.")
     paragraphs = [tag("p", note, class_="note") for note in notes]
     return [*paragraphs, _table(first, compared, comparisons)]
+
+
+def _details(comparison: Comparison) -> list[str]:
+    return [*warnings(comparison), *closing(comparison)]
+
+
+def _common(details: Sequence[Sequence[str]]) -> list[str]:
+    """The sentences that each of several comparisons has."""
+    first, *others = details
+    return [text for text in first if all(text in other for other in others)]
 
 
 def _side_name(source: ReportInput, side: str) -> str:

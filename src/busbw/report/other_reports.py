@@ -36,6 +36,7 @@ PARTS: dict[type, Callable[[Any], list[Element]]] = {
     ClusterReport: check_html.several_machines,
     ReplayResult: pattern_html.replay,
 }
+ONLY = "only"  # the class of a section that is alone: the page's title names it
 Named = tuple[str, Document]  # a file name and what it holds
 
 
@@ -84,13 +85,19 @@ class Others:
 def page(others: Others) -> bytes:
     """A report without a sweep."""
     title = ", ".join(others.titles())
-    header = tag(
-        "header",
-        tag("h1", title),
-        tag("p", counted(len(others.files), "file"), class_="facts-line"),
-    )
-    main = tag("main", add(header, *others.warnings()), *others.sections())
+    sections = others.sections()
+    if len(sections) == 1:
+        sections[0].set("class", ONLY)
+    header = tag("header", tag("h1", title), tag("p", _files_text(others), class_="facts-line"))
+    main = tag("main", add(header, *others.warnings()), *sections)
     return framed(title, main, others.style)
+
+
+def _files_text(others: Others) -> str:
+    """The name of the only file, or how many there are."""
+    if len(others.files) == 1:
+        return others.files[0][0]
+    return counted(len(others.files), "file")
 
 
 def _machines_title(documents: Sequence[Document]) -> str:

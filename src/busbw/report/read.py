@@ -21,11 +21,11 @@ from busbw.measure.formats import (
     reading,
 )
 from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.report import embedded, results
 from busbw.report.results import AnyResult
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
-from busbw.train.recorded_step import RecordedStep
 from busbw.train.transports import BY_NAME as TRANSPORTS
 from busbw.train.types import TrainRun
 

@@ -9,12 +9,22 @@ from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
+from busbw.model.fabric import lab_burst
 from busbw.report.comparison import Comparisons
 from busbw.report.rows import NO_VALUE, ReportInput, alike, drawable, nominal, unlike
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.html.table import facts, text_table
-from busbw.ui.number_formats import busbw_text, library, machine, percent_text, problems, time_text
+from busbw.ui.number_formats import (
+    bandwidth_text,
+    busbw_text,
+    library,
+    machine,
+    percent_text,
+    problems,
+    time_text,
+    uncertainty_text,
+)
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
@@ -102,14 +112,17 @@ def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
     peak, ideal = headline(result), result.ideal
     measured = [figure for figure in precise_figures(result) if drawable(figure.time_s)]
     fastest = min(measured, key=lambda figure: figure.time_s, default=None)
+    busbw, uncertainty = NO_VALUE, ""
     share, bound = NO_VALUE, ""
+    if peak:
+        busbw, uncertainty = f"{bandwidth_text(peak.busbw)} GB/s", uncertainty_text(peak)
     if ideal:
         bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
-    if peak and ideal:
+    if peak and ideal and peak.row.size_bytes > lab_burst(ideal):
         share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
     shortest = time_text(fastest.cell.time_s) if fastest else NO_VALUE
     return [
-        ("peak busbw", busbw_text(peak) if peak else NO_VALUE, _cell_text(peak)),
+        ("peak busbw", busbw, ", ".join(filter(None, (uncertainty, _cell_text(peak))))),
         ("of ideal", share, bound),
         ("shortest time", shortest, _cell_text(fastest)),
         ("data check", _data(result), counted(_checks(result), "check")),
@@ -139,13 +152,15 @@ def _table(inputs: Sequence[ReportInput]) -> Element:
 
 
 def _line(source: ReportInput) -> list[str | Element]:
-    result = source.result
+    result, peak = source.result, headline(source.result)
+    _, *numbers = [number for _, number, _ in _main_numbers(result)]
     return [
         tag("span", swatch(source.index, "plain"), f" {source.title}"),
         result.spec.row.title,
         _machine(result) or NO_VALUE,
         result.start or NO_VALUE,
-        *(number for _, number, _ in _main_numbers(result)),
+        busbw_text(peak) if peak else NO_VALUE,
+        *numbers,
     ]
 
 

@@ -6,11 +6,11 @@ from functools import partial
 from statistics import median
 from xml.etree.ElementTree import Element
 
+from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.train import plan_text, recorded_text, states_text
 from busbw.train import text as train_text
 from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import AS_IS, Exchange, Plan
-from busbw.train.recorded_step import RecordedStep
 from busbw.train.rounds_text import MS
 from busbw.train.types import TrainRun
 from busbw.ui.html.bars import Bar, Limit, bar_chart

@@ -6,8 +6,8 @@ Jobs, results, and what rank 0 reports.
 from busbw.core.result import Outcome
 from busbw.measure.events import Event
 from busbw.measure.job import Job, RunKind
+from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.train.plan_types import Plan, PlanSpec
-from busbw.train.recorded_step import RecordedStep
 from busbw.train.types import Training, TrainRun, TrainSpec
 
 PERFORM = ("busbw.train.job", "train")

@@ -17,7 +17,7 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class TrainingLoop:
-    """Training of a model on one device. `net` is the model, possibly wrapped."""
+    """Training of a model that has samples, on one device. `net` is the model, possibly wrapped."""
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class TrainingLoop:
         scaler: torch.amp.GradScaler,
     ) -> None:
         self.spec, self.device, self.net = spec, device, net
+        assert model.samples is not None
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.targets = (part.to(device) for part in samples)
         self.optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)

@@ -105,12 +105,14 @@ def _recomputed(part: object, *inputs: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. `samples` makes a batch on the CPU: inputs and targets."""
+    """One model. `samples` makes a batch on the CPU: inputs and targets; None if the model cannot
+    compute.
+    """
 
     name: str
     unit: str
     build: Callable[[TrainSpec], nn.Module]
-    samples: Callable[[TrainSpec, torch.Generator], tuple[torch.Tensor, torch.Tensor]]
+    samples: Callable[[TrainSpec, torch.Generator], tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
 def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:

@@ -14,13 +14,13 @@ import torch.distributed as dist
 from busbw.accel.settings import HOST
 from busbw.core.errors import UsageError
 from busbw.measure.events import EnterPhase, Event
+from busbw.model.buckets import Bucket
 from busbw.train.bench import SETTLING_STEPS, Bench, under_ddp, wrap
 from busbw.train.kinds import Surveyed, Trained
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
 from busbw.train.plan_types import (
     BUCKETS_MB,
-    Bucket,
     Exchange,
     ExchangeRound,
     Layout,

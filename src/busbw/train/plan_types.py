@@ -11,12 +11,12 @@ Everything is measured once in each of several rounds, and each round gives its 
 train.recommendation says what follows from them.
 """
 
-from collections.abc import Sequence
-from itertools import repeat
 from statistics import fmean, geometric_mean
 from typing import NamedTuple
 
 import msgspec
+
+from busbw.model.buckets import Bucket, exposed_s
 
 AS_IS = "as-is"
 # What a method loses of a gradient; Exchange.loss is an index into it.
@@ -40,15 +40,6 @@ class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
     transport: str = AS_IS
     iters: int = msgspec.field(default=5, name="replays")
     target: float = 0.95
-
-
-class Bucket(msgspec.Struct, frozen=True):
-    """One of DDP's buckets, in the order of exchange: bytes, and when its gradients are ready in
-    a step, on the slowest rank.
-    """
-
-    nbytes: int
-    ready_s: float
 
 
 class LayoutRound(msgspec.Struct, frozen=True):
@@ -207,17 +198,3 @@ class Plan(msgspec.Struct):
     def reaches(self, exchange: Exchange) -> bool:
         """Whether `share` reaches the target."""
         return self.share(exchange) >= self.target
-
-
-def exposed_s(
-    buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]
-) -> float:
-    """How long a step waits for the exchange of its buckets.
-
-    Each exchange takes `bucket_s` and delays backward by `busy_s`.
-    """
-    end = late = 0.0
-    for bucket, took, busy in zip(buckets, bucket_s, busy_s or repeat(0.0), strict=False):
-        end = max(end, bucket.ready_s + late) + took
-        late += busy
-    return end - buckets[-1].ready_s

@@ -8,21 +8,14 @@ from torch import nn
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.measure.events import EnterPhase, Event
+from busbw.model.buckets import Bucket, exposed_s
+from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep, elements, merged
 from busbw.train.bench import Bench
 from busbw.train.kinds import Surveyed
 from busbw.train.methods import Method
 from busbw.train.models import Model
 from busbw.train.plan_measure import Survey
-from busbw.train.plan_types import (
-    BUCKETS_MB,
-    Bucket,
-    ExchangeRound,
-    Layout,
-    LayoutRound,
-    PlanSpec,
-    exposed_s,
-)
-from busbw.train.recorded_step import RecordedBucket, RecordedStep, elements, merged
+from busbw.train.plan_types import BUCKETS_MB, ExchangeRound, Layout, LayoutRound, PlanSpec
 from busbw.train.replay import Replayed
 from busbw.train.types import TrainSpec
 
@@ -37,10 +30,7 @@ def recorded_model(step: RecordedStep) -> Model:
     def build(_: TrainSpec) -> nn.Module:
         return RecordedParameters(step)
 
-    def samples(*_: object) -> tuple[torch.Tensor, torch.Tensor]:
-        raise NotImplementedError("a recorded model has no samples")
-
-    return Model(NAME, UNIT, build, samples)
+    return Model(NAME, UNIT, build)
 
 
 class RecordedParameters(nn.Module):

@@ -5,9 +5,9 @@ to change in it.
 from dataclasses import dataclass
 
 from busbw.core.sizes import counted, format_size
+from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import AS_IS, Exchange, Plan
-from busbw.train.recorded_step import RecordedBucket, RecordedStep
 from busbw.train.rounds_text import MS, note
 from busbw.train.transports import BY_NAME
 from busbw.ui.columns import Column, aligned, wrapped

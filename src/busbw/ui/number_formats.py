@@ -92,11 +92,19 @@ def half_width_text(figure: Figure) -> str:
 def busbw_text(figure: Figure) -> str:
     """`70.76 GB/s +-0.4 %`; `70.76 GB/s` for a mean of classic timing, which has no interval."""
     text = f"{bandwidth_text(figure.busbw)} GB/s"
-    if not figure.cell.stopped:
+    uncertainty = uncertainty_text(figure)
+    if not uncertainty:
         return text
+    return f"{text} {uncertainty}" if figure.half_width < math.inf else f"{text}, {uncertainty}"
+
+
+def uncertainty_text(figure: Figure) -> str:
+    """`+-0.4 %`, `2 samples without an interval`, and nothing for a mean of classic timing."""
+    if not figure.cell.stopped:
+        return ""
     if figure.half_width < math.inf:
-        return f"{text} +-{half_width_text(figure)} %"
-    return f"{text}, {counted(figure.n, 'sample')} without an interval"
+        return f"+-{half_width_text(figure)} %"
+    return f"{counted(figure.n, 'sample')} without an interval"
 
 
 def no_headline(result: Result) -> str:

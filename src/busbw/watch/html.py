@@ -20,7 +20,7 @@ from busbw.ui.columns import Column
 from busbw.ui.html.axes import Scale, time_ticks
 from busbw.ui.html.element import section, tag
 from busbw.ui.html.plot import NARROW, WIDE, Curve, Mark, Plot, Point, draw, swatch
-from busbw.ui.html.table import column_table
+from busbw.ui.html.table import column_table, text_table
 from busbw.watch.over_time import (
     GIB,
     PERCENT,
@@ -28,6 +28,7 @@ from busbw.watch.over_time import (
     Error,
     Event,
     HostWatch,
+    Indication,
     Value,
     by_host,
     events,
@@ -38,6 +39,15 @@ COLORS = 8  # of style.css
 MAX_MARKS = 90  # of a plot
 EVENTS = "events"  # the unit that goes without saying
 MAX_NOTES = 6  # events of a mark
+FINDING_TITLES = (
+    "link",
+    "verdict",
+    "what it means",
+    "first seen",
+    "intervals",
+    "time (UTC)",
+    "pattern",
+)
 KINDS = {
     IB: "InfiniBand",
     ROCE: "RoCE",
@@ -83,9 +93,7 @@ def _host_parts(host: HostWatch, prefix: str, level: str) -> Iterator[Element]:
     yield tag("p", _span(host), class_="note")
     indications, rises = host.indications, host.errors
     if indications:
-        yield section(
-            "Findings", column_table(_finding_columns(host), indications, "Findings"), level=level
-        )
+        yield section("Findings", _findings_table(host, indications), level=level)
     if rises:
         table = column_table(_error_columns(host), rises, "Counters of errors that rose")
         yield section("Counters of errors that rose", table, level=level)
@@ -128,25 +136,20 @@ def _when(host: HostWatch, first_s: float, last_s: float) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _finding_columns(host: HostWatch) -> list[Column]:
-    return [
-        Column(title="link", value=lambda indication: indication.finding.link, left=True),
-        Column(
-            title="verdict", value=lambda indication: indication.finding.verdict.value, left=True
-        ),
-        Column(title="intervals", value=lambda indication: indication.intervals),
-        Column(
-            title="time",
-            unit="UTC",
-            value=lambda indication: _when(host, indication.first_s, indication.last_s),
-            left=True,
-        ),
-        Column(
-            title="what it means", value=lambda indication: indication.finding.message, left=True
-        ),
-        Column(title="first seen", value=lambda indication: indication.finding.seen, left=True),
-        Column(title="pattern", value=lambda indication: indication.finding.pattern, left=True),
+def _findings_table(host: HostWatch, indications: Sequence[Indication]) -> Element:
+    lines = [
+        (
+            indication.finding.link,
+            indication.finding.verdict.value,
+            indication.finding.message,
+            indication.finding.seen,
+            str(indication.intervals),
+            _when(host, indication.first_s, indication.last_s),
+            indication.finding.pattern,
+        )
+        for indication in indications
     ]
+    return text_table(FINDING_TITLES, lines, "Findings")
 
 
 def _error_columns(host: HostWatch) -> list[Column]:

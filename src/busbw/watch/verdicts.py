@@ -8,6 +8,7 @@ Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst in t
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from busbw.core.counters import NOTABLE_CREDIT_SHARE, credit_share
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import IB, Flow, LinkFinding, per_second
 from busbw.core.watch_counters import PRIORITIES
@@ -20,12 +21,6 @@ FULL_RATE_SHARE = 0.9  # of the line rate
 # normally correct many bits.
 BIT_ERRORS = 1e-5
 RARE_CNP_PER_S = 1.0  # notifications per second: practically none
-# port_xmit_wait counts ticks, whose length differs by device. The shortest that NVIDIA documents is
-# the time of 8 bytes at the rate of the port; older switches count 32 bytes of each lane (ibdiagnet
-# manual 2.13, "Congestion Assessment on InfiniBand Links"). It lists no adapter, so a share of time
-# from 8 bytes is taken as the least that a port waited.
-CREDIT_TICK_BYTES = 8
-MIN_CREDIT_SHARE = 0.1  # of the time: a busy fabric that is healthy waits, but for less
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
 HALF_SHARE = 0.5
 RESEND_COUNTERS = (
@@ -149,8 +144,8 @@ def _show_credit_waits(flow: Flow) -> str:
     ticks = flow.counters.get("port_xmit_wait")
     if flow.kind != IB or ticks is None or not flow.rate:
         return ""
-    share = ticks * CREDIT_TICK_BYTES / flow.rate
-    if share < MIN_CREDIT_SHARE:
+    share = credit_share(ticks, flow.rate)
+    if share < NOTABLE_CREDIT_SHARE:
         return ""
     return f"port_xmit_wait {ticks:,.0f} ticks/s: at least {100 * share:.0f} % of the time"
 

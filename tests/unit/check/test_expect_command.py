@@ -184,7 +184,15 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
         ),
         (("--layer", "expected"), "expect-gpus compares with a file of what a node should have"),
         (("--learn", "--all"), "--learn does not read --all"),
-        (("--learn", "--hosts", "a,b"), "--learn does not read --hosts"),
+        (
+            ("--learn", "--hosts", "a,b"),
+            "--learn does not read --hosts\n\nhint: ssh HOST busbw check --learn > node.toml, with a"
+            " good node as HOST; then all: busbw check --hosts ... --expect node.toml",
+        ),
+        (("--learn", "--save", "{good}.new"), "--learn does not read --save"),
+        (("--learn", "--watch-for", "1s"), "--learn does not read --watch-for"),
+        (("--learn", "--since", "{good}"), "--learn does not read --since"),
+        (("--learn", "--list"), "--learn does not read --list"),
         (("--learn", "--from", "{good}", "--from", "{good}"), "--learn reads one node, not 2"),
         (("--force",), "--force is for --learn"),
         (

@@ -244,6 +244,11 @@ def test_values_of_one_text():
     assert merged("10 s", "2 min", "90 s") == "10 s to 2 min"
     assert merged("up 10 s", "up 120 s", "up 90 s") == "up 10 to 120 s"
     assert merged("at 10.0.0.1", "at 10.0.0.2") == "at 10.0.0.[1-2]"
+    assert merged("eth3 is up", "eth5 is up", "eth4 is up") == "eth[3-5] is up"
+    assert merged("eth3 is up", "ib0 is up") == "eth3 or ib0 is up"
+    assert merged("driver 550.54.15", "driver 535.104.05") == "driver 550.54.15 or 535.104.05"
+    assert merged("NCCL 2.28.9", "NCCL 2.28.7", "NCCL 2.27.5") == "NCCL 2.28.9, 2.28.7 or 2.27.5"
+    assert merged("GPU 0000:1b:00.0", "GPU 0000:52:00.0") == "GPU 0000:1b:00.0 or 0000:52:00.0"
     long = [f"no GPU at 0000:{number}b:00.0, though" for number in range(1, 6)]
     assert merged(*long) == "no GPU at *, though"
     assert pattern(HostText("a", "Xid 79 (off the bus)")) != pattern(HostText("b", "Xid 48 (ECC)"))

@@ -134,7 +134,7 @@ def test_the_bounds_of_two_hosts(capsys: Captured) -> None:
 def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
     code, out, _ = run("predict --system h100x8 --nodes 2,12500 -b 1G", capsys)
     assert code == 0
-    assert "100000" in out
+    assert "12500" in out
     assert "extrapolated" in out
     assert "latency decides up to" in out
     answer = json.loads(
@@ -149,8 +149,7 @@ def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None
         f"predict --system h100x8 --nodes 2,4 -b 1G --wide --calibrate {file}", capsys
     )
     assert code == 0
-    assert "calibrated all_reduce NVLSTree Simple" in out
-    assert "from 5 times on up to 2 hosts" in out
+    assert "calibrated on 2 hosts: 2 of 4 rows are measured sizes" in out
 
 
 def test_explain_needs_the_nics_of_several_hosts(capsys: Captured, recorded: Path) -> None:
@@ -160,7 +159,8 @@ def test_explain_needs_the_nics_of_several_hosts(capsys: Captured, recorded: Pat
     assert "--nics 8x400G" in err
     code, out, _ = run(f"explain {file} --nics 8x400G --nccl 2.27.7", capsys)
     assert code == 0
-    assert "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree" in out
+    assert "not Ring: at most 400.00; not Tree: at most 421.88" in out
+    assert "nearest to NVLSTree" in " ".join(out.split())
     code, _, _ = run(f"explain {recorded / 'nccl_tests/h20_ib/sockets.txt'} --nics 1x100G", capsys)
     assert code == 1
 
@@ -169,7 +169,7 @@ def test_explain_reads_what_busbw_recorded(capsys: Captured) -> None:
     file = Path(__file__).parents[3] / "benchmarks/all_reduce_2xh200_202611/run_1.json"
     code, out, _ = run(f"explain {file}", capsys)
     assert code == 0
-    assert "fits Ring" in out
+    assert "nearest to Ring" in out
 
 
 def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(

@@ -1,8 +1,10 @@
 """Settings: which place counts, what is refused, and what a command line leaves out of use."""
 
+import grp
 import json
 import logging
 import os
+import pwd
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.config import files, settings
 from busbw.cli.main import cli, guarded, main
+from busbw.cli.options.parameters import SETTINGS_ARGV, argv
 from busbw.core.errors import UsageError
 from busbw.core.settings import BY_KEY, SETTINGS
 from busbw.history.place import kept_in
@@ -156,6 +159,7 @@ def test_a_word_that_switches_the_history_off_does_so_in_files_and_in_the_variab
         ("ideal = '450'", "ideal = 450: a rate needs its unit", 'write ideal = "450GB/s"'),
         ("hosts = []", "hosts = []: must be a list of texts", "write hosts"),
         ("hosts = 'h1:x:y'", "--hosts 'h1:x:y'", ""),
+        ("\nhosts = ['h1', '-oProxyCommand=x']", "line 2: --hosts 'h1,-oProxyCommand=x'", ""),
         ("hosts = 'h1'\nhostfile = 'f'", "hosts and hostfile both name the hosts", "leave out"),
         ("hosts = ", ", at its end: invalid value", "write lines like"),
         ("history = true", "history = true: must be a path", "write history"),
@@ -199,6 +203,17 @@ def test_what_is_wrong_in_a_variable_is_named(
     )
 
 
+@pytest.mark.parametrize("program", [[], ["--", "torchrun", "train.py", "--", "x"]])
+def test_the_recorded_command_line_has_settings_before_the_users_program(
+    program: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/busbw", "plan", "--rounds", "2", *program])
+    context = click.Context(cli, info_name="busbw")
+    context.meta[SETTINGS_ARGV] = ["--hosts", "h1:8"]
+    with context:
+        assert argv() == ["busbw", "plan", "--rounds", "2", "--hosts", "h1:8", *program]
+
+
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80).map(str.encode)))
 def test_any_file_gives_settings_or_an_error_that_names_it(content: bytes) -> None:
     file = Path("any.toml")
@@ -232,6 +247,45 @@ def test_a_file_of_others_is_refused_where_it_was_not_named(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", str(file.stat().st_uid))
     assert settings.read("", {}).values["engine"].text == "sim"
+
+
+@pytest.mark.parametrize(
+    ("name", "gid", "members"), [("staff", 0, []), ("", 1, []), ("", 0, ["mallory"])]
+)
+def test_a_file_that_a_group_may_change_is_refused_unless_it_is_private(
+    name: str, gid: int, members: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = here('engine = "sim"')
+    file.chmod(0o664)
+    user = pwd.getpwuid(file.stat().st_uid)
+
+    def give_group(name: str, gid: int, members: list[str]) -> None:
+        group = grp.struct_group((name, "x", gid, members))
+        monkeypatch.setattr(grp, "getgrgid", lambda _: group)
+
+    give_group(user.pw_name, user.pw_gid, [user.pw_name])
+    assert settings.read("", {}).values["engine"].text == "sim"
+    give_group(name or user.pw_name, user.pw_gid + gid, members)
+    with pytest.raises(UsageError, match="its group may write to it") as caught:
+        settings.read("", {})
+    assert caught.value.hint == "read it, then: chmod g-w busbw.toml"
+
+
+def test_a_file_that_is_replaced_after_it_was_judged_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, judge, judged = here('engine = "sim"'), files._refuse_foreign, []
+
+    def replace_after(path: Path, status: os.stat_result) -> None:
+        judge(path, status)
+        judged.append(status)
+        if len(judged) == 2:
+            Path("other.toml").write_text('engine = "mpi"')
+            Path("other.toml").replace(file)
+
+    monkeypatch.setattr(files, "_refuse_foreign", replace_after)
+    assert settings.read("", {}).values["engine"].text == "sim"
+    assert "mpi" in file.read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")

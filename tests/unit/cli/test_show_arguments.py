@@ -11,11 +11,12 @@ from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
 from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
+from busbw.model.buckets import Bucket
 from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
 from busbw.report.results import SCHEMAS
 from busbw.train.kinds import PlanResult, TrainResult
-from busbw.train.plan_types import Bucket, Plan
+from busbw.train.plan_types import Plan
 from busbw.train.types import Training, TrainRun, TrainSpec
 
 ROOT = Path(__file__).parents[3]

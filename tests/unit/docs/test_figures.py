@@ -364,9 +364,8 @@ def test_a_figure_that_no_record_has_is_detected() -> None:
     [
         ("replace-nccl-tests.md", "all_reduce_2xh200_202611/compat_2.txt", ""),
         ("pytorch-benchmark.md", "all_reduce_2xh200_202611/torch_2.json", "torch-csv"),
-        ("train-over-slow-networks.md", "plan_2xh200_202611/vgg16_fp32.txt", ""),
     ],
-    ids=["nccl-tests", "torch", "plan"],
+    ids=["nccl-tests", "torch"],
 )
 def test_outputs_are_recorded(
     page: str, file: str, view: str, capsys: pytest.CaptureFixture[str]

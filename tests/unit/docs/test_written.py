@@ -14,6 +14,8 @@ from busbw.core.collectives import BY_NAME
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(r"^(?:busbw|\w+_perf(?:_mpi)?)$")
+LINE_OF_FINDING = re.compile(r"(PASS|WARN|FAIL|SKIP|UNKNOWN|NO DATA) | {8}[a-z]+( on \S+)?: ")
+TERMINAL = 80  # columns, which output fits by default
 ENDS = {"|", ">", "2>", "&&", ";", "#", "||"}
 
 
@@ -23,11 +25,16 @@ def written_pages() -> list[Path]:
     return sorted(page for page in pages if page.parent.name != "reference")
 
 
+def code_blocks(text: str) -> list[tuple[str, str]]:
+    """The language and the content of every code block."""
+    return re.findall(r"^ *```(\w*)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+
+
 def commands(text: str) -> list[list[str]]:
     """The words of every busbw or nccl-tests command in `text`: lines of code blocks, and code
     in running text.
     """
-    blocks = re.findall(r"^ *```(sh|console)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for block in code_blocks(text) if block[0] in {"sh", "console"}]
     prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
     lines = [
         line.removeprefix("$ ")
@@ -61,6 +68,10 @@ def _commands(line: str) -> list[list[str]]:
 
 
 PAGES = written_pages()
+# without checks.md: its remedies mix words and commands
+REFERENCE = [
+    page for page in sorted((ROOT / "docs" / "reference").glob("*.md")) if page.name != "checks.md"
+]
 
 
 def problem(words: list[str]) -> str:
@@ -95,7 +106,7 @@ def problem(words: list[str]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *REFERENCE], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_parses(page: Path) -> None:
     problems = [(words, problem(words)) for words in commands(page.read_text(encoding="utf-8"))]
     assert [pair for pair in problems if pair[1]] == []
@@ -132,6 +143,18 @@ def test_a_command_that_does_not_parse_is_detected(line: str, message: str) -> N
     (words,) = commands(f"```sh\n{line}\n```\n")
     assert message in problem(words)
     assert commands(f"see `{line}` here") == [words]
+
+
+def test_findings_in_pages_fit_a_terminal() -> None:
+    too_wide = [
+        (page.name, line)
+        for page in PAGES
+        for language, block in code_blocks(page.read_text(encoding="utf-8"))
+        if language in {"", "text", "console"}
+        for line in block.splitlines()
+        if LINE_OF_FINDING.match(line) and len(line) > TERMINAL
+    ]
+    assert too_wide == []
 
 
 def test_the_readme_is_short() -> None:

@@ -105,7 +105,11 @@ def test_a_slow_host_is_named_with_its_counters():
         if flow.sender == 2:
             flow.rate = 40 * GBIT
             flow.moved = {
-                "h3": {"eth0": {"tx_dropped": 7}, "tcp": {"RetransSegs": 500, "TCPTimeouts": 1}},
+                "h3": {
+                    "mlx5_0": {"port_xmit_wait": 10**9},
+                    "eth0": {"tx_dropped": 7},
+                    "tcp": {"RetransSegs": 500, "TCPTimeouts": 1},
+                },
                 "h1": {"eth0": {"rx_dropped": 1}},
             }
     slow = findings.findings(link_report)

@@ -20,7 +20,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
 from busbw.core.result import Cell, Device, Ideal, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling
-from busbw.measure.formats import read_table, table, table_rich
+from busbw.measure.formats import read_table, read_table_head, table, table_rich
 from busbw.report.read import read
 from busbw.report.registry import view
 
@@ -28,6 +28,8 @@ RECORDED = Path(__file__).parents[3] / "benchmarks" / "visits_202611" / "shown.j
 SECONDS = st.floats(1e-7, 50.0)
 NAMES = st.sampled_from(["NVIDIA H200", "CPU", "AMD EPYC 9654 96-Core, Processor"])
 TEXT = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60).map(str.strip)
+
+DAMAGE = ["", " ", "-", "nan", "1.2.3", "9" * 400, "1e999", "?"]
 
 
 def printed(result: Result, width: int | None = None) -> str:
@@ -114,6 +116,47 @@ def test_anything_below_the_titles_is_read_or_skipped(text: str) -> None:
         read((head + text).encode(), "x")
     except UsageError as error:
         assert error.hint
+
+
+@st.composite
+def damaged_tables(draw: st.DrawFn) -> str:
+    """A printed table with other words in it, without some of its first lines, cut somewhere."""
+    lines = printed(draw(sweeps())).splitlines()
+    titles = next(number for number, line in enumerate(lines) if " size " in line)
+    damaged = st.integers(titles + 2, len(lines) - 1) | st.integers(0, len(lines) - 1)
+    for number in draw(st.lists(damaged, max_size=4)):
+        words = re.split("( +)", lines[number])
+        word = draw(st.integers(0, len(words) - 1))
+        words[word] = draw(st.sampled_from(DAMAGE))
+        lines[number] = "".join(words)
+    missing = draw(st.sets(st.integers(0, titles - 1), max_size=1))
+    text = "\n".join(line for number, line in enumerate(lines) if number not in missing)
+    return text[: draw(st.none() | st.integers(0, len(text)))]
+
+
+@settings(max_examples=100)
+@given(damaged_tables(), st.sampled_from(["all_reduce", "all_gather", "alltoallv"]))
+def test_a_damaged_table_is_read_and_printed_or_refused(text: str, collective: str) -> None:
+    try:
+        in_file = read_table_head.read(text.splitlines()).collective
+        again = read(text.encode(), "run.txt", in_file or collective)
+    except UsageError as error:
+        assert error.hint
+    else:
+        assert isinstance(again, Result)
+        assert printed(again)
+
+
+def test_a_table_without_its_line_of_the_sweep_has_elements_of_unknown_size() -> None:
+    whole = make_result()
+    lines = printed(whole).replace("     float", "").replace("      type", "").splitlines()
+    text = "\n".join(line for line in lines if "; busbw = " not in line)
+    again = read_table.read(text)
+    assert [row.dtype for row in again.rows] == ["", ""]
+    assert again.rows[1].in_place and whole.rows[1].in_place
+    assert again.rows[1].in_place.time_s == pytest.approx(whole.rows[1].in_place.time_s, rel=1e-3)
+    broken = read_table.read(text.replace(" us ", ".0 us "))
+    assert not broken.rows and [finding.id for finding in broken.findings] == [LOG_ROWS]
 
 
 def test_a_saved_run_is_shown_as_it_was_printed(

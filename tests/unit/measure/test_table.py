@@ -121,6 +121,23 @@ def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Ce
     assert "\npeak   its cells have no busbw\n" in table.footer(without)
 
 
+def test_a_peak_in_a_burst_of_a_lab_is_no_share_of_its_rate(
+    make: Make, make_cell: Callable[..., Cell]
+) -> None:
+    ideal = Ideal(0.125e9, "endpoint-optimal", "the lab's rate, 1 x 0.125 GB/s", "")
+    burst, large = (
+        ResultRow(size, size, "float", "sum", -1, make_cell(200.0, busbw, busbw), None, 20)
+        for size, busbw in ((65536, 0.3), (1 << 20, 0.1))
+    )
+    result = make([burst, large], ideal=ideal)
+    words = "0.30 GB/s at 64 KiB, within the 256 KiB that the lab passes at full speed"
+    assert f"\npeak   {words}\n" in table.footer(result)
+    assert f"busbw {words}; " in view("brief").render(result)
+    assert "240.0 %" not in page_text(result)
+    result.rows = [large]
+    assert "\npeak   0.10 GB/s at 1 MiB, 80.0 % of ideal\n" in table.footer(result)
+
+
 def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., Cell]) -> None:
     """The fastest cell of three is the noisiest one."""
     ends = [("ok", 99.0, 101.0), ("budget", 1.0, 900.0), ("unstable", 9.9, 10.1)]

@@ -38,12 +38,15 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
         "NVLSTree": False,
         "Ring": True,
         "Tree": True,
+        "NVLS": False,
+        "CollNetChain": True,
+        "CollNetDirect": False,
     }
-    assert (
-        explanation_text.summary(explanation)
-        == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says"
-        " 461.16"
+    assert explanation.verdict == "expected"
+    assert explanation_text.summary(explanation).startswith(
+        "not Ring: at most 400.00; not Tree: at most 421.88;"
     )
+    assert "nearest to NVLSTree, whose model says 473.31" in explanation_text.summary(explanation)
     nvlink, nics = explanation.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
@@ -54,19 +57,16 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
 def test_two_hosts_of_8_h20(recorded: Path) -> None:
     explanation = explain_log(recorded / "nccl_tests/h20_ib/ib.txt", "h20x8", "8x400G", "2.27.7")
     assert explanation.fits == "NVLSTree"
-    assert [judged_.algorithm for judged_ in explanation.judged if judged_.excluded] == [
-        "Ring",
-        "Tree",
-    ]
+    excluded = {judged.algorithm for judged in explanation.judged if judged.excluded}
+    assert excluded >= {"Ring", "Tree"}
 
 
-def test_sockets_fit_nothing(recorded: Path) -> None:
+def test_sockets_are_slower_than_expected(recorded: Path) -> None:
     explanation = explain_log(
         recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7"
     )
-    assert explanation.fits == ""
-    assert any("slower than the model" in note for note in explanation.notes)
-    assert "fits no algorithm's model" in explanation_text.text(explanation, 80)
+    assert explanation.verdict == "slower"
+    assert "slower than expected" in explanation_text.text(explanation, 80)
 
 
 def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:

@@ -265,6 +265,33 @@ def test_congestion_and_loss_of_rdma_ports_name_the_port() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "ticks", "sign"),
+    [
+        ("ib", 5 * 10**8, ""),  # a healthy port: 8 % of the time at 50 GB/s
+        (
+            "ib",
+            10**9,
+            "h2 mlx5_0: port_xmit_wait +1,000,000,000 (data waited for credits, at least",
+        ),
+        ("roce", 10**9, ""),  # Ethernet has no credits
+    ],
+)
+def test_waits_for_credits_are_judged_as_a_share_of_the_time(
+    kind: str, ticks: int, sign: str
+) -> None:
+    busy = HostChange(
+        "h2", 1.0, sent={"mlx5_0": 10**9}, moved={"mlx5_0": {"port_xmit_wait": ticks}}
+    )
+    result = run({18: busy}, {18: 1.3})
+    for host in result.topology.hosts:
+        host.nics[:] = [Nic("mlx5_0", kind, rate=50e9)]
+    finding = judged(result).get("machine")
+    assert (
+        finding is None if not sign else finding and f"{sign} 16 % of the time)" in finding.message
+    )
+
+
 def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
     broken = HostChange(
         "h1",

@@ -18,6 +18,7 @@ from busbw.model.bounds import bounds
 from busbw.model.nccl.choice import COLLECTIVES, Allowed, Parts, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
 from busbw.model.nccl.graphs import Graph
+from busbw.model.predict import describe
 from busbw.model.systems import System, parse_system, with_nics
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -136,7 +137,8 @@ def test_248_hosts_of_h200() -> None:
 
 
 def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
-    """SimAI's table of shares: of 450 GB/s on one host, of 8 x 48.5 GB/s on several.
+    """SimAI's table of shares, which it uses for all_gather and reduce_scatter: of 450 GB/s on one
+    host, of 8 x 48.5 GB/s on several.
 
     Where bytes take most of the time the model fits.
     """
@@ -150,10 +152,10 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
             timed = [
                 ring_parts
                 for protocol in ("LL128", "Simple")
-                if (ring_parts := parts(model, "all_reduce", size, "Ring", protocol))
+                if (ring_parts := parts(model, "all_gather", size, "Ring", protocol))
             ]
             best = min(timed, key=lambda candidate: candidate.time_s)
-            expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
+            expected = float(BY_NAME["all_gather"].bus_factor(model.ranks)) * size / best.time_s
             off = share * (450e9 if hosts == 1 else 8 * 48.5e9) / expected - 1
             waits = best.latency_s / best.time_s
             if waits < 0.3:
@@ -161,10 +163,10 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
             elif waits > 0.5 and hosts > 2:
                 latency_bound.append(off)
     assert (len(near), len(latency_bound)) == (59, 21)
-    assert min(near) >= -0.23
+    assert min(near) >= -0.26
     assert max(near) <= 0.14
     assert sorted(map(abs, near))[len(near) // 2] <= 0.06
-    assert -0.62 <= min(latency_bound) <= max(latency_bound) <= -0.26
+    assert -0.61 <= min(latency_bound) <= max(latency_bound) <= -0.22
 
 
 def timed(
@@ -257,6 +259,8 @@ def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
     ran = of_number(23203)
     assert (ran.first, ran.hops) == (LATEST.first, LATEST.hops)
     assert "2.32.3, which ran" in ran.note
+    described = describe(parse_system("h100x8"), 1, 8, ran, "run.json")
+    assert described.notes == [ran.note]
 
 
 # GB/s of all_reduce that NCCL expects on 4 x 8 B200 at 1 TiB, by the changed constants.

@@ -5,8 +5,8 @@ import pytest
 from busbw.core.pattern import Header, Pattern, Times
 from busbw.model import prediction_text
 from busbw.model.estimate import Setting
+from busbw.model.forecast import forecast
 from busbw.model.patterns import place, predict_pattern
-from busbw.model.predict import forecast
 from busbw.model.systems import parse_system
 from busbw.pattern.collector import Arguments, Tally
 
@@ -39,7 +39,7 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     ]
     from busbw.core.collectives import BY_NAME
 
-    assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30, {})
+    assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30)
     assert gathered.measured_s == pytest.approx(300e-6 * 100 / 2)  # of half the ranks
     assert sent.forecast is not None
     assert beside.forecast is not None
@@ -84,3 +84,16 @@ def test_a_send_without_a_known_peer_stays_in_its_group() -> None:
     (row,) = predict_pattern(tally.to_pattern(), Setting(parse_system("h100x8")), "", "").rows
     assert (row.hosts, row.per_host) == (2, 1)
     assert Times(1, 1.0, 1.0, 1.0, 1.0).n == 1
+
+
+def test_sends_have_the_channels_of_their_whole_communicator() -> None:
+    """The stages of a pipeline on 16 hosts: one channel a send, of 14 GB/s."""
+    tally = Tally(Header(source="test", world=128, seconds=2.0), ordered=False)
+    stages = tally.add_comm(128, members=range(128))
+    pair = tally.add_comm(2, members=(0, 8))
+    for comm, peer in ((stages, 8), (pair, 1)):
+        tally.add_calls(Arguments(comm, "send", 1 << 30, rank=0, peer=peer), 5)
+    setting = Setting(parse_system("h100x8"))
+    rows = predict_pattern(tally.to_pattern(), setting, "app.jsonl", "described").rows
+    rates = [row.forecast.busbw / 1e9 for row in rows if row.forecast]
+    assert rates == pytest.approx([14, 49], rel=0.01)

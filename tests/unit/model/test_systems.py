@@ -206,6 +206,9 @@ def test_every_instance_is_a_system_with_its_network() -> None:
         assert (system.name, system.gpus, system.nics) == (row.name, row.gpus, row.nics)
         assert system.network is not None and system.network.name == row.network
         assert row.source
+    with pytest.raises(UsageError) as error:
+        parse_system("p5.48xlarg")
+    assert error.value.hint.startswith("did you mean p5.48xlarge?")
     assert parse_system("Standard_ND96isr_H100_v5").name == "nd96isr_h100_v5"
 
 

@@ -1,4 +1,6 @@
-"""The recorder inside a rank: each of its files is written also without the other."""
+"""The recorder inside a rank: each of its files is written also without the other, and the training
+runs as it does without it.
+"""
 
 import json
 import os
@@ -8,33 +10,87 @@ from pathlib import Path
 
 import pytest
 
+from busbw.core.env import CAPTURE
+from busbw.pattern import capture
+
 pytest.importorskip("torch")
 RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
 TRAINING = """
+import copy, gc, io, json, sys, weakref
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("gloo", init_method="file://{store}", rank=0, world_size=1)
-for name in {removed}:
+store = dist.FileStore("store", 1)
+dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+for name in ("_dump_fr_trace", "_dump_nccl_trace"):
     if hasattr(torch._C._distributed_c10d, name):
         delattr(torch._C._distributed_c10d, name)
+DistributedDataParallel(torch.nn.Linear(2, 2))  # unused
+gc.collect()
 model = DistributedDataParallel(torch.nn.Linear(4, 3))
-for _ in range(5):
-    model(torch.ones(2, 4)).sum().backward()
+x, graphs, report = torch.ones(2, 4), [], {"steps": 0}
+
+def backend(graph, _):
+    graphs.append(graph)
+    return graph.forward
+
+compiled = torch.compile(lambda: model(x).sum(), backend=backend)
+
+def train():
+    for step in range(9):
+        report["steps"] = step
+        compiled().backward() if step < 3 else accumulate()
+        if step == 2:
+            breaks = torch._dynamo.utils.counters["graph_break"]
+            before_forward = [text for text in breaks if "_inside_ddp_forward" not in text]
+            report["compiled"] = [len(graphs), sum(breaks[text] for text in before_forward)]
+        if step == 3:
+            model._get_ddp_logging_data = None
+        if step == 4:
+            del model._get_ddp_logging_data
+
+def accumulate():
+    with model.no_sync():
+        model(x).sum().backward()
+    (model(x) - model(2 * x)).sum().backward()
+    with torch.no_grad():
+        model(x)
+
+try:
+    train()
+except SystemExit as end:
+    report["code"] = end.code
+file = io.BytesIO()
+torch.save([model, copy.deepcopy(model)], file)
+report["saved"] = b"sitecustomize" in file.getvalue() or b"busbw" in file.getvalue()
+file.seek(0)
+for loaded in torch.load(file, weights_only=False):
+    loaded.module(x).sum().backward()
+del loaded
+gone = weakref.ref(model)
+torch._dynamo.reset()
+del model, compiled
+gc.collect()
+report["gone"] = gone() is None
+print(json.dumps(report))
 """
 
 
-def test_steps_are_kept_where_pytorch_has_no_dump_of_its_calls(tmp_path: Path) -> None:
-    removed = ["_dump_fr_trace", "_dump_nccl_trace"]
-    code = TRAINING.format(store=tmp_path / "store", removed=removed)
+def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
+    """PyTorch has no dump of its calls here. Some steps have several forwards."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import no_such_module")
     environment = {
         **os.environ,
-        "PYTHONPATH": str(RECORDER),
+        "PYTHONPATH": f"{RECORDER}{os.pathsep}{own}",
         "BUSBW_CAPTURE": str(tmp_path),
-        "BUSBW_CAPTURE_STEPS": "3",
+        "BUSBW_CAPTURE_STEPS": "6",
+        "BUSBW_CAPTURE_LAUNCH": "this",
     }
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", TRAINING],
+        cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,
@@ -42,8 +98,17 @@ def test_steps_are_kept_where_pytorch_has_no_dump_of_its_calls(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "3 steps are recorded" in done.stderr
+    # a graph, and a break before it as DDP itself makes it
+    report = {"steps": 6, "compiled": [1, 1], "code": 0, "saved": False, "gone": True}
+    assert json.loads(done.stdout) == report
+    assert "no_such_module" in done.stderr
+    assert "6 steps are recorded" in done.stderr
     steps = json.loads((tmp_path / "rank_0.ddp").read_text())
-    assert (steps["rank"], steps["world"], len(steps["steps_us"])) == (0, 1, 3)
+    assert (steps["rank"], steps["world"], len(steps["steps_us"])) == (0, 1, 6)
+    assert steps["wait_steps"] == [0, 1, 2, 4, 5]
+    assert steps["parameter_bytes"] == 60
     assert sorted(map(tuple, steps["shapes"][0])) == [(3,), (3, 4)]
     assert not (tmp_path / "rank_0.fr").exists()
+    assert capture.has_rank_0(tmp_path, {CAPTURE.launch: "this"})
+    assert not capture.has_rank_0(tmp_path, {CAPTURE.launch: "another"})
+    assert capture.has_rank_0(tmp_path / "own", {CAPTURE.launch: "another"})

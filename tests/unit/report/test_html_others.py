@@ -73,6 +73,8 @@ def test_a_watch_is_plotted_with_its_errors(tmp_path: Path) -> None:
     assert len(curves) == 2  # before and after the port was gone
     notes = [words(mark) for mark in plot.iter() if mark.get("class") == "mark"]
     assert notes == ["09:40:30 mlx5_0: loss, 5/s <b>"]
+    assert [words(line) for line in named(root, "p", "facts-line")] == [str(file)]
+    assert len(named(root, "section", "only")) == 1
     text = words(root)
     assert "60 intervals on h1, from 2026-11-27 09:40:00 to 09:40:59 UTC, none missed" in text
     assert "Not drawn, as they carried nothing: eth9." in text

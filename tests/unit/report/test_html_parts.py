@@ -368,6 +368,10 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
         "G compared with C: none of 4 cells slower, 0 faster.",
         "E is not compared with A: sim engine against nccl engine, 8 ranks against 2 ranks.",
     ]
+    _, *notes, common, _ = comparison([inputs[0], inputs[3], inputs[5]], comparisons)
+    assert words(common).startswith("All of them: ")
+    assert [note for note in notes if "judged by" in words(note)] == []
+    assert "judged by" in words(common)
     _, note, box = comparison([inputs[2], inputs[6]], comparisons)
     assert words(note).startswith(
         "G (called B here) compared with C (called A here): none of 4 cells slower"

@@ -20,7 +20,7 @@ from busbw.model.states import strategies  # noqa: E402
 from busbw.model.states.types import Training  # noqa: E402
 from busbw.train.models import Gpt  # noqa: E402
 from busbw.train.states import methods, rates  # noqa: E402
-from busbw.train.states.bench import StatesBench  # noqa: E402
+from busbw.train.states.bench import StatesBench, require_memory  # noqa: E402
 from busbw.train.types import StatesSpec, TrainSpec  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -60,6 +60,14 @@ def trained(method, *, recompute=False, **changes):
         states=states,
     )
     return StatesBench(spec, CPU, SoloControl()).run(lambda *_: None)
+
+
+@pytest.mark.parametrize(("method", "fits"), [("compute", 4.1), ("adamw", 12.1)])
+def test_a_model_larger_than_the_memory_of_the_cpus_host_is_refused_at_once(method, fits):
+    way, parameters = methods.parse(method), 10**9
+    require_memory(way, parameters, int(fits * parameters))
+    with pytest.raises(NoMeasurement, match=f"on CPUs {method} needs at least"):
+        require_memory(way, parameters, int((fits - 0.2) * parameters))
 
 
 def test_exact_methods_reach_the_same_loss():

@@ -15,7 +15,7 @@ import torch
 
 from busbw.accel import host_adam
 from busbw.core.errors import NoMeasurement
-from busbw.core.gpt_shape import HOST_RESERVE
+from busbw.core.state_bytes import HOST_RESERVE
 
 LINE = 64  # bytes; tensors start at a cache line
 # Of version 2 and version 1: the files of the limit, the use, and its details.

@@ -17,7 +17,7 @@ from busbw.accel.host_adam import States
 from busbw.accel.offloading import host_memory
 from busbw.accel.offloading.copy_streams import Copied, Lane
 from busbw.accel.offloading.host_memory import Slab, padded
-from busbw.core.gpt_shape import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
+from busbw.core.state_bytes import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
 
 __all__ = ["PIECE", "Offloaded", "Unit", "divide", "local_part", "owners"]
 

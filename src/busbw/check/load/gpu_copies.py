@@ -54,12 +54,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def longest_s(seconds: float) -> float:
-    """The longest time in seconds for copies that last `seconds` in each direction."""
+    """The most seconds that `run(seconds)` may take: twice those of the copies, which warm up."""
     return START_S + MAX_GPUS * 2 * seconds
 
 
 def run(seconds: float) -> Load:
-    """Copies on each GPU of this machine, `seconds` in each direction."""
+    """Copies on each GPU of this machine for `seconds`, half of them in each direction."""
     answer = run_measurement(
         "busbw.check.load.gpu_copies_run", seconds, longest_s(seconds), Load, what="the copies"
     )

@@ -27,12 +27,16 @@ from busbw.host.source import Live
 
 STDIN = "-"
 FAIL_ON = (Verdict.FAIL.value, Verdict.WARN.value)
+HOSTS = ("hosts", "hostfile")
 EXCLUDED = (
+    *HOSTS,
     "only",
     "layer",
-    "hosts",
-    "hostfile",
     "load_s",
+    "watch_s",
+    "since",
+    "save",
+    "listed",
     "expect",
     "differences",
     "everything",
@@ -137,10 +141,14 @@ def _refuse_ignored(files: Sequence[str]) -> None:
     parameters = {parameter.name: parameter for parameter in command.params}
     for name in EXCLUDED:
         if given(name):
-            raise UsageError(
-                f"--learn does not read {parameters[name].opts[0]}",
-                "ssh HOST busbw check --learn > node.toml, with a good node as HOST",
-            )
+            option = parameters[name].opts[0]
+            hint = f"leave out {option}"
+            if name in HOSTS:
+                hint = (
+                    "ssh HOST busbw check --learn > node.toml, with a good node as HOST; then all:"
+                    f" busbw check {option} ... --expect node.toml"
+                )
+            raise UsageError(f"--learn does not read {option}", hint)
     if len(files) > 1:
         raise UsageError(
             f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl"

@@ -1,16 +1,18 @@
 """Configuration files: where they are, whose they may be, and what is in them."""
 
+import grp
 import os
 import pwd
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.given_file import read_text
+from busbw.core.given_file import decoded, read_stream, read_whole
 from busbw.core.settings import FILE_NAME
 
 MAX_BYTES = 1 << 20
@@ -49,27 +51,42 @@ def shown(path: Path) -> str:
 def find(path: Path) -> ConfigFile | None:
     """The file at one of the `places`; None if there is none. UsageError if it is not to be
     trusted, or cannot be read.
+
+    What is read is the file that was judged, even if another one takes its place meanwhile.
     """
+    name = shown(path)
     try:
         link = path.lstat()
-        target = path.stat()
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None
     except OSError as error:
-        raise _unreadable(shown(path), error.strerror or str(error)) from error
-    if not stat.S_ISREG(target.st_mode):
-        raise _unreadable(shown(path), "not a file")
-    for status in (link, target):
+        raise _unreadable(name, error.strerror or str(error)) from error
+    _refuse_foreign(path, link)
+    try:
+        # without O_NONBLOCK a pipe would wait for its writer
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(name, error.strerror or str(error)) from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _unreadable(name, "not a file")
         _refuse_foreign(path, status)
-    return load(path, shown(path))
+        return _parse(path, name, lambda: read_stream(file, MAX_BYTES))
 
 
 def load(path: Path, name: str) -> ConfigFile:
     """The file that a user named, whoever owns it. UsageError if it cannot be read."""
     if str(path) == os.devnull:
         return ConfigFile(name, path, {}, "")
+    return _parse(path, name, lambda: read_whole(path, MAX_BYTES))
+
+
+def _parse(path: Path, name: str, read: Callable[[], bytes]) -> ConfigFile:
     try:
-        text = read_text(path, MAX_BYTES)
+        text = decoded(read())
     except UnicodeDecodeError as error:
         raise _unreadable(name, "not text in UTF-8") from error
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -96,8 +113,24 @@ def _refuse_foreign(path: Path, status: os.stat_result) -> None:
     named = f"read it, then name it: --config {path}; or remove it"
     if status.st_uid not in trusted:
         raise UsageError(f"{name}: it belongs to {_user(status.st_uid)}, not to you", named)
-    if not stat.S_ISLNK(status.st_mode) and status.st_mode & stat.S_IWOTH:
+    if stat.S_ISLNK(status.st_mode):
+        return
+    if status.st_mode & stat.S_IWOTH:
         raise UsageError(f"{name}: everybody may write to it", f"read it, then: chmod o-w {path}")
+    if status.st_mode & stat.S_IWGRP and not _is_private_group(status):
+        raise UsageError(f"{name}: its group may write to it", f"read it, then: chmod g-w {path}")
+
+
+def _is_private_group(status: os.stat_result) -> bool:
+    """Whether the file's group is the primary group of its owner, has the owner's name, and has no
+    other members: many systems give each user such a group, and files that it may write.
+    """
+    try:
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
+        return False
+    name = owner.pw_name
+    return group.gr_gid == owner.pw_gid and group.gr_name == name and {*group.gr_mem} <= {name}
 
 
 def _user(uid: int) -> str:

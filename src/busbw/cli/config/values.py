@@ -32,7 +32,7 @@ def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
     if row.kind is Kind.HOSTS and isinstance(value, list):
         if not value or not all(isinstance(host, str) and host.strip() for host in value):
             raise _wrong(row, value, where, "must be a list of texts")
-        return ",".join(value)
+        value = ",".join(value)
     if not isinstance(value, str):
         raise _wrong(row, value, where, f"must be {row.kind.value.partition(',')[0]}")
     if not value.strip():

@@ -22,11 +22,13 @@ SETTINGS_ARGV = "busbw.settings_argv"
 
 def argv() -> list[str]:
     """The command line as the result records it, without secrets: with the options that settings
-    are the default of.
+    are the default of. They stand before `--`, which a program of the user follows.
     """
     context = click.get_current_context(silent=True)
     from_settings = context.meta.get(SETTINGS_ARGV, []) if context else []
-    return masked_words([Path(sys.argv[0]).name, *sys.argv[1:], *from_settings])
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    end = words.index("--") if "--" in words else len(words)
+    return masked_words([*words[:end], *from_settings, *words[end:]])
 
 
 def given(parameter: str) -> bool:

@@ -21,8 +21,8 @@ from busbw.core.pattern import Pattern
 from busbw.measure.target import Placement
 from busbw.pattern import capture
 from busbw.pattern.registry import load
-from busbw.train.pattern_step import recorded_step
-from busbw.train.recorded_step import RecordedStep
+from busbw.pattern.training.finder import recorded_step
+from busbw.pattern.training.recorded_step import RecordedStep
 from busbw.train.types import TrainSpec
 
 MODEL = "recorded"
@@ -92,14 +92,15 @@ class Request:
     limit_s: float
     folder: Path | None
 
-    def step(self) -> RecordedStep:
-        """Its recorded step. A command is run and recorded."""
+    def step(self) -> RecordedStep | None:
+        """Its recorded step. A command is run and recorded; None if another host started rank 0."""
         if self.file:
             return recorded_step(load([self.file]), self.file)
         with _folder(self.folder) as folder:
-            return recorded_step(self._capture(folder), _short(self.command))
+            pattern = self._capture(folder)
+            return recorded_step(pattern, _short(self.command)) if pattern else None
 
-    def _capture(self, folder: Path) -> Pattern:
+    def _capture(self, folder: Path) -> Pattern | None:
         """Run the training for some steps. Its output goes to stderr.
 
         NoMeasurement if it fails, takes too long, or no rank was recorded.
@@ -121,6 +122,9 @@ class Request:
                 f"{_short(self.command)} ended with {code}",
                 "run it without busbw first; its output is above",
             )
+        if not capture.has_rank_0(folder, values):
+            talk(f"note: {capture.OTHER_HOST}")
+            return None
         return capture.pattern(folder)
 
 

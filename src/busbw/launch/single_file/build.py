@@ -19,7 +19,7 @@ from busbw.core.errors import NoMeasurement
 COMMON_FOLDER = "common"  # for all Pythons
 SHEBANG = b"#!/usr/bin/env python3\n"
 DESCRIPTION = "busbw_built.py"  # says what is in the file
-COMPRESSION_LEVEL = 9  # of compression
+COMPRESSION_LEVEL = 9  # the smallest file
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can have
 _REQUIRED = re.compile(r"[A-Za-z0-9._-]+")
 _HERE = Path(__file__).parent

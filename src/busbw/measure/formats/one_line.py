@@ -3,7 +3,8 @@
 from busbw.core.cells import all_figures, headline, unchecked_sizes
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
-from busbw.ui.number_formats import busbw_text, no_headline, percent_text, problems
+from busbw.measure.formats.ideal_text import share_of_ideal
+from busbw.ui.number_formats import busbw_text, no_headline, problems
 
 
 def footer(result: Result) -> str:
@@ -17,7 +18,7 @@ def footer(result: Result) -> str:
     else:
         text = f"busbw {busbw_text(peak)} at {format_size(peak.row.size_bytes)}"
         if result.ideal:
-            text += f", {percent_text(peak.busbw, result.ideal.busbw)} % of the ideal"
+            text += f", {share_of_ideal(peak, result.ideal, 'the ideal')}"
     end = "; ".join(problems(result)) or _checked(result)
     return f"{result.spec.collective} on {result.world.ranks} ranks: {text}; {end}\n"
 

@@ -32,7 +32,7 @@ NEEDED = {"size", "time", "busbw", "wrong"}  # no terminal is too narrow for the
 SMALL, BELOW = "<0.01", 0.005e9 * (1 - 1e-9)  # a busbw printed so is not larger
 _TITLES = [column.title for column in COLUMNS]
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
-_TIME = r"(?:[\d.]+|nan|inf) (?:us|ms|s)"
+_TIME = r"(?:\d+(?:\.\d+)?|nan|inf) (?:us|ms|s)"
 _SHAPES = {
     "size": SIZE,
     "time": _TIME,
@@ -46,7 +46,7 @@ _SHAPES = {
     "op": r"[\w(),.+*-]*",
 }
 _ANY = r"[<>]?[\w.+/-]+"
-_PEAK = re.compile(rf"peak   [\d.<]+ GB/s \+-([\d.]+) % at ({SIZE}) in place")
+_PEAK = re.compile(rf"peak   [\d.<]+ GB/s \+-(\d+(?:\.\d+)?) % at ({SIZE}) in place")
 SOURCE = "busbw's table"
 
 
@@ -314,11 +314,12 @@ class _Rows:
         return min(self._moved_bytes(row) / time_s * factor, BELOW)
 
     def _moved_bytes(self, row: ResultRow) -> int:
-        """The bytes that algbw divides by the time."""
-        if not self._has_ranks or not row.count or self._collective.uneven:
+        """The bytes that algbw divides by the time; the size where the elements are not known."""
+        dtype = DTYPES.get(row.dtype)
+        if dtype is None or not self._has_ranks or not row.count or self._collective.uneven:
             return row.size_bytes
         multiple = self._collective.algbw_multiple(self._head.world.ranks)
-        return row.count * multiple * DTYPES[row.dtype].itemsize
+        return row.count * multiple * dtype.itemsize
 
 
 def _seconds(text: str) -> float:

@@ -16,7 +16,7 @@ from busbw.measure.formats import reading
 from busbw.ui.number_formats import nccl_version_number
 
 MAX_RANKS = 1 << 20  # more are not the ranks of a job
-SIZE = rf"\d+(?:\.\d+)? (?:{'|'.join(UNITS)})"
+SIZE = rf"\d{{1,20}}(?:\.\d{{1,20}})? (?:{'|'.join(UNITS)})"
 _NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _MACHINE = re.compile(r"(\d{1,9} x .+) on (\d{1,9}) hosts?(?:, |$)")
 _DEVICES = re.compile(r"(?:^|, )(\d{1,9}) x (.+?)(?=, \d{1,9} x |$)")

@@ -13,6 +13,7 @@ from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import link_table
+from busbw.measure.formats.ideal_text import share_of_ideal
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
@@ -298,6 +299,6 @@ def peak_text(result: Result) -> str:
     peak = headline(result)
     if peak is None:
         return no_headline(result)
-    ideal = f", {percent_text(peak.busbw, result.ideal.busbw)} % of ideal" if result.ideal else ""
+    ideal = f", {share_of_ideal(peak, result.ideal)}" if result.ideal else ""
     placement = " in place" if peak.placement == IN_PLACE else ""
     return f"{busbw_text(peak)} at {format_size(peak.row.size_bytes)}{placement}{ideal}"

@@ -37,7 +37,7 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     inside: float
 
 
-class Bands(msgspec.Struct, tag="busbw.reference-bands/1", tag_field="schema", kw_only=True):
+class Bands(msgspec.Struct, frozen=True, kw_only=True):
     """All bands, those of larger sizes first, and the share of errors that they hold."""
 
     coverage: float

@@ -20,6 +20,7 @@ from math import exp, log
 from statistics import median
 
 from busbw.core.collectives import BY_NAME
+from busbw.model.bounds import P2P
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import NVLS, RING
 from busbw.model.reference.curves import Curve, Reference
@@ -35,7 +36,8 @@ from busbw.model.systems import parse_system
 
 MICRO = 1e-6
 BOARD = 8  # GPUs of the largest boards with curves of their own
-LEVEL_BYTES = 1 << 30  # from here on, busbw hardly depends on the size
+LEVEL_BYTES = 1 << 28  # from here on, busbw hardly depends on the size
+LATENCY_BYTES = 1 << 12  # up to here, the time hardly does
 
 
 class Scope(StrEnum):
@@ -57,8 +59,8 @@ class Basis(StrEnum):
     """What an expected time rests on, the best first."""
 
     CALIBRATION = "calibration"
-    SAME = "runs of this system"
-    SIMILAR = "runs of similar systems"
+    SAME = "same system"
+    SIMILAR = "similar systems"
     MODEL = "model"
 
 
@@ -78,11 +80,12 @@ class Coefficients:
 
 
 # Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
-# they leave. NCCL's own latency of an all_reduce ring over several hosts already counts its
-# pipeline (RING_PLATEAU).
+# they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
 HOSTS_FIT = Coefficients(1.57, 280e-6, 200e-6)
-HOSTS_RING_FIT = Coefficients(1.0, 0.0, 200e-6)
+# NCCL's own latency of an all_reduce ring over several hosts counts its pipeline (RING_PLATEAU);
+# of sends and receives no measurement says more than the model.
+AS_MODELLED = Coefficients(1.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,15 @@ def expect(
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
     scope = scope_of(job, links)
     curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
-    time_s = modelled_s(job, choice, scope, hosts_fit)
+    time_s = modelled_s(job, choice, hosts_fit)
     if scope in (Scope.HOST, Scope.PCIE):
-        on_board = [curve for curve in curves if curve.hosts == 1 and curve.per_host <= BOARD]
+        on_board = [
+            curve
+            for curve in curves
+            if curve.hosts == 1
+            and curve.per_host <= BOARD
+            and _reaches(curve, _busy_alike(curve, size_bytes, links))
+        ]
         if scope is Scope.PCIE:  # what its slots and CPUs do differs from host to host
             on_board = [curve for curve in on_board if curve.gpu == job.gpu]
         expected = _from_board(job, size_bytes, links, scope, on_board)
@@ -137,19 +146,22 @@ def expect(
     return _corrected(job, size_bytes, time_s, scope, ran_alike)
 
 
-def modelled_s(
-    job: Job, choice: Choice, scope: Scope, hosts_fit: Coefficients = HOSTS_FIT
-) -> float:
+def modelled_s(job: Job, choice: Choice, hosts_fit: Coefficients = HOSTS_FIT) -> float:
     """The time of NCCL's model with the fitted coefficients, in seconds."""
+    return _coefficients(job, choice, hosts_fit).time_s(choice.parts)
+
+
+def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coefficients:
+    ring_of_hosts = job.hosts > 1 and choice.algorithm == RING and job.collective == "all_reduce"
+    if choice.algorithm == P2P or ring_of_hosts:
+        return AS_MODELLED
     if job.hosts > 1:
-        ring = choice.algorithm == RING and job.collective == "all_reduce"
-        return (HOSTS_RING_FIT if ring else hosts_fit).time_s(choice.parts)
-    fit = HOST_FIT
-    if choice.algorithm == NVLS:
-        # Every GPU is the head of a part of the data: with more GPUs, pipelines fill for longer.
-        more = job.per_host / BOARD
-        fit = replace(fit, fill_s=fit.fill_s * more, half_s=fit.half_s * more)
-    return fit.time_s(choice.parts)
+        return hosts_fit
+    if choice.algorithm != NVLS:
+        return HOST_FIT
+    # Every GPU is the head of a part of the data: with more GPUs, pipelines fill for longer.
+    more = job.per_host / BOARD
+    return replace(HOST_FIT, fill_s=HOST_FIT.fill_s * more, half_s=HOST_FIT.half_s * more)
 
 
 def _corrected(
@@ -167,11 +179,13 @@ def _corrected(
     return Expected(time_s * exp(off * share), scope, basis, tuple(alike))
 
 
-def _reaches(curve: Curve, size_bytes: int) -> bool:
-    """Whether a curve says something about a size: it has it, or busbw is level before it."""
-    return curve.sizes[0] <= size_bytes <= curve.sizes[-1] or (
-        LEVEL_BYTES <= curve.sizes[-1] < size_bytes
-    )
+def _reaches(curve: Curve, size_bytes: float) -> bool:
+    """Whether a curve says something about a size: it has it, or a smaller size where busbw is
+    level, or a larger one where the time is.
+    """
+    first, last = curve.sizes[0], curve.sizes[-1]
+    level = size_bytes > last >= LEVEL_BYTES or size_bytes < first <= LATENCY_BYTES
+    return level or first <= size_bytes <= last
 
 
 def _from_board(

@@ -1,8 +1,8 @@
 """A result as a reference curve."""
 
 from busbw.core.result import Result
+from busbw.model.hardware import gpu_word
 from busbw.model.reference.curves import Curve
-from busbw.model.reference.similar import gpu_word
 from busbw.model.systems import GBIT, System
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
-from busbw.model.hardware import GENERATIONS, PCIE_GPUS, Generation, by_name
+from busbw.model.hardware import Generation, by_name
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.reference.curves import Curve
 from busbw.model.systems import GBIT
@@ -39,18 +39,6 @@ class Job:
     fabric: str = ""
     dtype: str = "float"
     op: str = "sum"
-
-
-def gpu_word(name: str) -> str:
-    """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `H100`; empty for a GPU that no table
-    of GPUs has.
-    """
-    words = name.lower().replace("-", " ").split()
-    joined = "".join(words)
-    for known in (known.lower() for row in GENERATIONS for known in row.names):
-        if known in words:
-            return known
-    return next((known for known in PCIE_GPUS if known in joined), "")
 
 
 def kinship(gpu: str, other: str) -> Kinship:

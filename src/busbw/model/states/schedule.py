@@ -13,7 +13,8 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from busbw.core.gpt_shape import PIECE, UPDATE_BYTES, GptShape
+from busbw.core.gpt_shape import GptShape
+from busbw.core.state_bytes import PIECE, UPDATE_BYTES
 from busbw.model.states.types import Machine, Training
 
 ROOT = 0  # the unit of what is outside the layers; layers count from 1

@@ -10,7 +10,7 @@ part.
 """
 
 from busbw.core.errors import UsageError
-from busbw.core.gpt_shape import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
+from busbw.core.state_bytes import HOST_BYTES, PIECE, STAGING_BUFFERS, STATE_BYTES
 from busbw.model.states.schedule import Schedule, Timeline
 from busbw.model.states.types import Compute, Machine, Memory, StatesPlan, Training, Way
 

@@ -9,7 +9,10 @@ Into the folder BUSBW_CAPTURE each rank writes two files when it exits:
 * `rank_N.fr`: the dump of PyTorch's Flight Recorder, which has the calls of Gloo too
 * `rank_N.ddp`: JSON with the steps of its first model under DistributedDataParallel
 
-With BUSBW_CAPTURE_STEPS=N the training exits with code 0 when the model begins step N + 1.
+and rank 0 `.launch`: BUSBW_CAPTURE_LAUNCH, which names the busbw that started it.
+
+With BUSBW_CAPTURE_STEPS=N the training exits with code 0 when the model begins step N + 1. Nothing
+else disturbs it.
 """
 
 from __future__ import annotations
@@ -25,85 +28,140 @@ import pickle
 import platform
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
+LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 DDP_MODULE = "torch.nn.parallel.distributed"
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
+BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
 class DdpSteps:
-    """The steps of one model under DistributedDataParallel."""
+    """The steps of one model under DistributedDataParallel.
+
+    A step begins with the first forward after a backward: a training may have several forwards for
+    each backward. The model may be gone before the process ends, so that what the file has is
+    copied from it.
+    """
 
     def __init__(self, model: Any, limit: int) -> None:
         import torch.distributed as dist
 
         self._limit = limit
-        self._model = model
+        self._model = weakref.ref(model)
         self._starts: list[int] = []
-        self._waits: dict[int, float] = {}  # by number of the step
+        self._waits: dict[int, float] = {}  # by index of the step's duration
+        self._iteration = 0  # the last that DDP timed
+        self._had_backward = True
         self.rank, self._world = dist.get_rank(), dist.get_world_size()
         self._facts: dict[str, Any] = {}
-        if next(model.parameters()).device.type == "cpu":
+        self._shapes: list[list[list[int]]] = []
+        parameters = _parameters(model)
+        if parameters[0].device.type == "cpu":
             # DDP times each step; on a GPU that would make the host wait, so there some.
             model._set_ddp_runtime_logging_sample_rate(1)
-        model.register_forward_pre_hook(self._begin)
+        # Every backward uses every parameter, unless DDP was told otherwise: then all are watched,
+        # so that all ranks count the same steps. Checkpoints do not have these hooks.
+        partial = model.find_unused_parameters or model.static_graph
+        for parameter in parameters if partial else parameters[-1:]:
+            parameter.register_post_accumulate_grad_hook(self._note_backward)
 
-    def _begin(self, model: Any, _inputs: object) -> None:
-        """A step begins. SystemExit when enough steps were recorded."""
-        import torch
+    @property
+    def unused(self) -> bool:
+        """Whether the model went without a step."""
+        return not self._starts and self._model() is None
 
-        if not (model.training and model.require_backward_grad_sync and torch.is_grad_enabled()):
-            return
-        self._take_facts()
-        self._starts.append(time.perf_counter_ns())
-        if self._limit and len(self._starts) > self._limit:
-            if self.rank == 0:
+    def _note_backward(self, _parameter: object) -> None:
+        self._had_backward = True
+
+    def begin(self, model: Any) -> bool:
+        """Before a forward of any model: whether a step begins with it.
+
+        SystemExit when enough steps were recorded; nothing else leaves it.
+        """
+        begins = False
+        with contextlib.suppress(Exception):
+            begins = self._had_backward and model is self._model() and self._is_training(model)
+        if begins:
+            self._had_backward = False
+            self._starts.append(time.perf_counter_ns())
+            if self._limit and len(self._starts) > self._limit:
+                self._end(model)
+                raise SystemExit(0)
+        return begins
+
+    def _end(self, model: Any) -> None:
+        with contextlib.suppress(Exception):
+            model.logger.set_runtime_stats_and_log()  # as the next step would
+        self.take_facts()
+        if self.rank == 0:
+            with contextlib.suppress(OSError):
                 sys.stderr.write(
                     f"busbw: {self._limit} steps are recorded; the training ends here\n"
                 )
-            raise SystemExit(0)
 
-    def _take_facts(self) -> None:
-        """Read what DDP says about itself and about its last timed step."""
-        facts = self._model._get_ddp_logging_data()
-        waited = facts.get("backward_comm_time", 0) - facts.get(
-            "backward_compute_comm_overlap_time", 0
-        )
-        if facts.get("iteration") and waited >= 0:
-            self._waits[facts["iteration"]] = waited / NS_PER_US
-        self._facts = facts
+    def _is_training(self, model: Any) -> bool:
+        import torch
+
+        return bool(model.training and model.require_backward_grad_sync and torch.is_grad_enabled())
+
+    def take_facts(self) -> None:
+        """Read what DDP says about itself and about the step before the one that begins.
+
+        DDP adds up the times of a step when the next one begins.
+        """
+        with contextlib.suppress(Exception):
+            model: Any = self._model()
+            facts = model._get_ddp_logging_data()
+            if facts.get(BUCKETS) != self._facts.get(BUCKETS):
+                self._shapes = _shapes(model, facts[BUCKETS])
+            self._facts = facts
+            waited = facts.get("backward_comm_time", 0) - facts.get(
+                "backward_compute_comm_overlap_time", 0
+            )
+            if facts.get("iteration", 0) > self._iteration and waited >= 0:
+                self._iteration = facts["iteration"]
+                self._waits[len(self._starts) - 2] = waited / NS_PER_US
 
     def record(self) -> dict[str, Any]:
         """What the file has."""
-        shapes = [list(parameter.shape) for parameter in self._parameters()]
+        wait_steps = sorted(step for step in self._waits if step >= 0)
         return {
             "version": 1,
             "rank": self.rank,
             "world": self._world,
             "host": platform.node(),
             "steps_us": self._durations_us(),
-            "waits_us": [self._waits[step] for step in sorted(self._waits)],
+            "waits_us": [self._waits[step] for step in wait_steps],
+            "wait_steps": wait_steps,
             "bucket_mb": self._facts.get("bucket_cap_bytes", 0) / 2**20,
             "hook": self._facts.get("comm_hook", ""),
-            "shapes": [[shapes[index] for index in bucket] for bucket in self._buckets()],
+            "shapes": self._shapes,
+            "parameter_bytes": self._facts.get("total_parameter_size_bytes", 0),
         }
 
     def _durations_us(self) -> list[float]:
         starts = self._starts
         return [(starts[at] - starts[at - 1]) / NS_PER_US for at in range(1, len(starts))]
 
-    def _parameters(self) -> list[Any]:
-        return [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
-    def _buckets(self) -> list[list[int]]:
-        """The indices of the parameters in each bucket."""
-        text = self._facts.get("rebuilt_per_bucket_param_indices", "")
-        return [[int(word) for word in bucket.split()] for bucket in text.split(",") if bucket]
+def _parameters(model: Any) -> list[Any]:
+    """Those that DDP exchanges, in the order of its indices."""
+    return [parameter for parameter in model._module_parameters if parameter.requires_grad]
+
+
+def _shapes(model: Any, buckets: str) -> list[list[list[int]]]:
+    """The shapes of the parameters in each bucket, of which DDP writes the indices."""
+    shapes = [list(parameter.shape) for parameter in _parameters(model)]
+    return [
+        [shapes[int(index)] for index in bucket.split()] for bucket in buckets.split(",") if bucket
+    ]
 
 
 class Recorder:
@@ -134,12 +192,43 @@ class Recorder:
         @functools.wraps(original)
         def init(model: Any, *args: Any, **options: Any) -> None:
             original(model, *args, **options)
-            if self._steps is None:
-                # A training is never disturbed by what cannot be recorded.
-                with contextlib.suppress(Exception):
-                    self._steps = DdpSteps(model, self._limit)
+            # A training is never disturbed by what cannot be recorded.
+            with contextlib.suppress(Exception):
+                self._record(model, ddp)
 
         ddp.__init__ = init
+
+    def _record(self, model: Any, ddp: Any) -> None:
+        """Record the steps of the first model; of another one, if that went without a step."""
+        if self._steps is not None and not self._steps.unused:
+            return
+        if getattr(
+            model, "_use_python_reducer", False
+        ):  # DDP itself is compiled, and times nothing
+            return
+        if self._steps is None:
+            self._watch_forwards(ddp)
+        self._steps = DdpSteps(model, self._limit)
+
+    def _watch_forwards(self, ddp: Any) -> None:
+        """Call the steps' `begin` in each forward.
+
+        On the class, so that pickles of a model do not have it. torch.compile breaks its graph in
+        DDP's own `_pre_forward`; in place of that it breaks it here.
+        """
+        import torch
+
+        original: Callable[..., Any] = ddp._pre_forward
+
+        @functools.wraps(original)
+        def pre_forward(model: Any, *args: Any, **options: Any) -> Any:
+            begun = self._steps is not None and self._steps.begin(model)
+            inputs = original(model, *args, **options)
+            if begun and self._steps is not None:
+                self._steps.take_facts()
+            return inputs
+
+        ddp._pre_forward = torch.compiler.disable(pre_forward)
 
     def write(self) -> None:
         """Write both files of a rank that has communicated; each also without the other."""
@@ -153,6 +242,9 @@ class Recorder:
         with contextlib.suppress(Exception):
             if self._steps is not None:
                 self._save(f"rank_{rank}.ddp", json.dumps(self._steps.record()).encode())
+        with contextlib.suppress(Exception):
+            if rank == 0 and any(Path(self._folder).glob("rank_0.*")):
+                self._save(LAUNCH_FILE, os.environ.get(LAUNCH, "").encode())
 
     def _dump(self) -> bytes:
         """The Flight Recorder's dump of NCCL's calls, or of Gloo's; b"" without a call."""
@@ -186,9 +278,11 @@ def pass_on() -> None:
     sys.path[:] = [entry for entry in kept if Path(entry or ".").resolve() != own]
     try:
         importlib.import_module("sitecustomize")
-    except ImportError:
+    except ImportError as error:
         if module is not None:
             sys.modules["sitecustomize"] = module
+        if error.name != "sitecustomize":  # in the user's, which Python then reports
+            raise
     finally:
         sys.path[:] = kept
 

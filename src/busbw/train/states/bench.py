@@ -15,15 +15,17 @@ import torch.distributed as dist
 from busbw.accel.offloading.host_memory import available
 from busbw.accel.offloading.optimizer import StepTimes
 from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.state_bytes import STATE_BYTES
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase
 from busbw.train.loop import time_steps
-from busbw.train.states.methods import parse
+from busbw.train.states.methods import StateMethod, parse
 from busbw.train.states.trainers import Trainer, make_trainer
 from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
+COMPUTE_BYTES = 4  # of a parameter, at least: its weight and its gradient in bf16
 # The errors of malloc and of cudaHostAlloc.
 _NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")
 # Written so that the kernel ends this process first when the host has no memory.
@@ -63,6 +65,9 @@ class StatesBench:
         spec = self.spec
         with _out_of_memory(self.device):
             enter_phase("build", self.method.name)
+            if self.device.type == "cpu":
+                share = self.hosts.count(platform.node()) / len(self.hosts)
+                require_memory(self.method, self.training.parameters * share, self._available)
             stages = make_trainer(spec, self.device, self.method)
             next(stages)
             self._synchronize()
@@ -140,6 +145,20 @@ def memory_bytes(name: str) -> int:
     return next(
         int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:")
     )
+
+
+def require_memory(method: StateMethod, parameters: float, available_bytes: int) -> None:
+    """Raise NoMeasurement if a host's part of the parameters cannot fit on its CPUs.
+
+    Without this the kernel would end the ranks after minutes, or swap.
+    """
+    least = (STATE_BYTES if method.row.exact else COMPUTE_BYTES) * parameters
+    if least > available_bytes:
+        raise NoMeasurement(
+            f"does not fit in host memory: on CPUs {method.name} needs at least {least / 1e9:.1f}"
+            f" GB of it on a host, and {available_bytes / 1e9:.1f} GB are available",
+            "give fewer --params, or name more --hosts",
+        )
 
 
 def _limit_gpu_memory(limit: int, device: torch.device) -> None:

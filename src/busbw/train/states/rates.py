@@ -16,7 +16,7 @@ from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.host_memory import Slab, padded
 from busbw.accel.offloading.placement import Offloaded, Unit
 from busbw.core.errors import NoMeasurement
-from busbw.core.gpt_shape import PIECE
+from busbw.core.state_bytes import PIECE
 from busbw.model.states.types import Compute, Machine, Training
 from busbw.train.loop import time_steps
 from busbw.train.models import Block, Gpt

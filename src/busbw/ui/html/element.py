@@ -17,6 +17,7 @@ Child = Element | str | None
 # What HTML forbids or browsers do not show: invisible characters, halves of surrogates,
 # noncharacters.
 _UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_CODE = re.compile(r"`([^`]+)`")
 # so that markup from a file cannot run
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -95,7 +96,7 @@ def findings(findings: Sequence[Finding]) -> Element:
 def _card(finding: Finding) -> Element:
     verdict = finding.verdict.value
     details = [
-        tag("p", tag("span", name, class_="name"), " ", text, class_=name)
+        tag("p", tag("span", name, class_="name"), " ", *_with_code(text), class_=name)
         for name, text in (("evidence", finding.evidence), ("fix", finding.fix))
         if text
     ]
@@ -103,8 +104,14 @@ def _card(finding: Finding) -> Element:
         "p",
         tag("strong", verdict, class_=f"badge v-{verdict}"),
         " ",
-        finding.message,
+        *_with_code(finding.message),
         " ",
         tag("code", finding.id),
     )
     return tag("li", head, *details, class_=f"v-{verdict}")
+
+
+def _with_code(text: str) -> list[Child]:
+    """The text with an element for each command that stands between backticks."""
+    parts = _CODE.split(text)
+    return [tag("code", part) if at % 2 else part for at, part in enumerate(parts)]

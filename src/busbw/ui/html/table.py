@@ -30,14 +30,20 @@ def text_table(
 ) -> Element:
     """A table of texts whose first column names its lines.
 
-    On a narrow screen each line is a block, with the titles before the texts.
+    Only long names are broken. On a narrow screen each line is a block, with the titles before
+    the texts.
     """
     head = tag("tr", *(tag("th", title, scope="col") for title in titles))
     body = (
-        tag("tr", tag("th", name_of_line, scope="row"), *map(_text_cell, texts, titles[1:]))
+        tag("tr", _name_cell(name_of_line), *map(_text_cell, texts, titles[1:]))
         for name_of_line, *texts in lines
     )
     return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
+
+
+def _name_cell(name: str | Element) -> Element:
+    text = name if isinstance(name, str) else "".join(name.itertext())
+    return tag("th", name, scope="row", class_="long" if len(text) > LONG_TEXT else None)
 
 
 def _text_cell(text: str | Element, title: str) -> Element:

@@ -15,7 +15,8 @@ from busbw.horovod.torch.requests import OperationKind
 class State:
     """The state of a training.
 
-    Subclasses define `save`, `restore` and `sync`, and may define `reset`.
+    Subclasses define `save`, `restore` and `sync`, and may define `reset`. It is no ABC, as
+    Horovod's is none: a state may lack a method that its training never calls.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:

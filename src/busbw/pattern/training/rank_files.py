@@ -6,27 +6,23 @@ from statistics import median
 import msgspec
 
 from busbw.core.pattern import TrainingSteps
+from busbw.core.sizes import counted
 
 SUFFIX = ".ddp"
 VERSION = 1
 
 
-class RankSteps(msgspec.Struct):
-    """The file of one rank, `rank_N.ddp`; the fields are those of TrainingSteps."""
+class RankSteps(TrainingSteps, frozen=True, kw_only=True):
+    """The file of one rank, `rank_N.ddp`: its own steps, and who it is."""
 
     version: int
     rank: int
     world: int
     host: str
-    steps_us: list[float]
-    waits_us: list[float]
-    bucket_mb: float
-    hook: str
-    shapes: list[list[list[int]]]
 
 
 def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
-    """The steps of all ranks, None if no rank recorded any; and notes on files that are broken."""
+    """The steps of all ranks, None if no rank recorded any; and notes on what is missing."""
     ranks, notes = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -36,22 +32,42 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
             continue
         if steps.version == VERSION:
             ranks.append(steps)
+        else:
+            notes.append(f"{path.name}: version {steps.version}; this busbw reads {VERSION}")
+    if not ranks:
+        return None, notes
     ranks.sort(key=lambda steps: steps.rank)
-    return (_joined(ranks) if ranks else None), notes
+    if len(ranks) < ranks[0].world:
+        notes.append(
+            f"{len(ranks)} of {ranks[0].world} ranks recorded their steps: the wait for gradients"
+            " may include that for the others"
+        )
+    joined = _joined(ranks)
+    timed = sum(at < len(joined.steps_us) for at in joined.waits())
+    if 0 < timed < len(joined.steps_us):
+        notes.append(
+            f"DDP timed {timed} of {counted(len(joined.steps_us), 'step')}: step and wait are the"
+            " medians over these"
+        )
+    return joined, notes
 
 
 def _joined(ranks: list[RankSteps]) -> TrainingSteps:
     """The steps of a job. A step took as long as on the median rank.
 
     The rank that waited least was the last to end backward, so that its wait is that for the
-    network alone.
+    network alone: of a step that every rank timed.
     """
     first = ranks[0]
+    waits = [rank.waits() for rank in ranks]
+    timed = sorted(set(waits[0]).intersection(*waits[1:]))
     return TrainingSteps(
         steps_us=[median(times) for times in zip(*(rank.steps_us for rank in ranks), strict=False)],
-        waits_us=[min(times) for times in zip(*(rank.waits_us for rank in ranks), strict=False)],
+        waits_us=[min(own[at] for own in waits) for at in timed],
+        wait_steps=timed,
         bucket_mb=first.bucket_mb,
         hook=first.hook,
         shapes=first.shapes,
         hosts=[rank.host for rank in ranks],
+        parameter_bytes=first.parameter_bytes,
     )

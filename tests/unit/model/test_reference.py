@@ -1,0 +1,196 @@
+"""Reference curves, the times that are expected from them, and their ranges."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.core.collectives import BY_NAME
+from busbw.model.estimate import Setting
+from busbw.model.forecast import Evidence, forecast
+from busbw.model.hardware import gpu_word
+from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
+from busbw.model.reference.curves import Curve, Reference, built_in
+from busbw.model.reference.expected import HOSTS_FIT, Basis, Scope
+from busbw.model.reference.similar import Kinship, kinship, nics_rate
+from busbw.model.systems import parse_system, with_nics
+
+ROOT = Path(__file__).parents[3]
+AR = BY_NAME["all_reduce"]
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[ModuleType]:
+    path = ROOT / "benchmarks" / "reference_errors.py"
+    spec = importlib.util.spec_from_file_location("reference_errors", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+
+
+def test_the_ranges_and_the_record_are_what_the_table_of_curves_gives(script: ModuleType) -> None:
+    made = script.make_bands(script.by_regime(script.all_cases()))
+    assert made == bands()
+    record = (ROOT / "benchmarks" / "reference_202611" / "errors.txt").read_text()
+    assert script.text(made) in record
+    fitted = script.fitted(script.choices_of(built_in().published))
+    assert fitted.latency == pytest.approx(HOSTS_FIT.latency, rel=0.1)
+    assert fitted.fill_s == pytest.approx(HOSTS_FIT.fill_s, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("scope", "basis", "from_bytes", "median_error", "p90_error", "inside"),
+    [
+        (Scope.HOST, Basis.SAME, 64 * MIB, 0.05, 0.15, 0.95),
+        (Scope.HOST, Basis.SIMILAR, 64 * MIB, 0.05, 0.15, 0.90),
+        (Scope.HOSTS, Basis.MODEL, GIB, 0.06, 1.0, 0.90),
+        (Scope.HOSTS, Basis.MODEL, 64 * MIB, 1.0, 1.0, 0.85),
+        (Scope.HOSTS, Basis.MODEL, MIB, 1.0, 1.0, 0.85),
+    ],
+)
+def test_the_errors_stay_small(
+    scope: Scope,
+    basis: Basis,
+    from_bytes: int,
+    median_error: float,
+    p90_error: float,
+    inside: float,
+) -> None:
+    (row,) = (
+        row
+        for row in bands().rows
+        if (row.scope, row.basis, row.from_bytes) == (scope, basis, from_bytes)
+    )
+    assert row.median_error <= median_error
+    assert row.p90_error <= p90_error
+    assert row.inside >= inside
+
+
+def test_the_table_of_curves_is_sound() -> None:
+    table = built_in()
+    for curve in table.published:
+        assert curve.source in table.sources, curve.run
+        assert list(curve.sizes) == sorted(set(curve.sizes)), curve.run
+        assert len(curve.sizes) == len(curve.times_us)
+        assert all(time_us > 0 for time_us in curve.times_us)
+        assert curve.collective in BY_NAME
+        assert (curve.hosts > 1) == bool(curve.nics), curve.run
+        parse_system(f"{curve.gpu}x{curve.per_host}")
+        fabric = parse_system("h100x8")
+        if curve.nics:
+            with_nics(fabric, curve.nics)
+    size = (ROOT / "src/busbw/model/reference/table.json").stat().st_size
+    assert size < 200_000
+
+
+def of(sizes: list[int], times_us: list[float], **more: object) -> Curve:
+    values: dict[str, object] = {
+        "source": "s",
+        "run": "r",
+        "gpu": "h100",
+        "per_host": 8,
+        "collective": "all_reduce",
+        "sizes": sizes,
+        "times_us": times_us,
+        **more,
+    }
+    return msgspec.convert(values, Curve)
+
+
+@given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=8, unique=True), st.data())
+def test_a_time_between_two_sizes_is_between_their_times(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    sizes.sort()
+    times = data.draw(
+        st.lists(st.floats(1.0, 1e9), min_size=len(sizes), max_size=len(sizes)).map(sorted)
+    )
+    curve = of(sizes, times)
+    at = data.draw(st.integers(0, 1 << 41))
+    time_s = curve.time_s(at)
+    if not sizes[0] <= at <= sizes[-1]:
+        assert time_s is None
+        return
+    assert time_s is not None
+    below = max(time for size, time in zip(sizes, times, strict=True) if size <= at)
+    above = min(time for size, time in zip(sizes, times, strict=True) if size >= at)
+    assert below * (1 - 1e-9) <= time_s * 1e6 <= above * (1 + 1e-9)
+
+
+def expect_of(system: str, size: int, *curves: Curve, hosts: int = 1, gpus: int = 8) -> float:
+    evidence = Evidence(Reference(tuple(curves), {}))
+    expected = forecast(Setting(parse_system(system)), AR, hosts, gpus, size, evidence)
+    assert expected is not None
+    return expected.time_s
+
+
+def test_a_curve_of_faster_links_is_read_at_the_size_that_keeps_them_busy_as_long() -> None:
+    curve = of([MIB, GIB, 4 * GIB], [20.0, 4000.0, 16000.0], gpu="b200", dtype="float")
+    ratio = parse_system("b200x8").planned / parse_system("h100x8").planned
+    assert expect_of("h100x8", GIB, curve) == pytest.approx(curve.time_s(GIB * ratio))
+    assert expect_of("gb200x4", GIB, of([MIB, GIB], [20.0, 4000.0], per_host=4), gpus=4) < 4e-3
+
+
+def test_between_two_numbers_of_gpus_and_of_similar_gpus() -> None:
+    four, eight = of([KIB, GIB], [10.0, 4000.0], per_host=4), of([KIB, GIB], [20.0, 4400.0])
+    between = expect_of("h200x8", GIB, four, eight, gpus=6)
+    assert 4e-3 < between < 4.4e-3
+    own = of([KIB, GIB], [10.0, 5000.0], gpu="h200", run="h200")
+    assert expect_of("h200x8", GIB, four, eight, own) == pytest.approx(5e-3)
+
+
+KIB = 1 << 10
+
+
+def test_a_run_of_the_same_shape_moves_the_model_half_of_its_way() -> None:
+    plain = expect_of("h100x8", GIB, hosts=2)
+    twice = of([MIB, GIB], [100.0, plain * 4e6], hosts=2, nics="8x400G")
+    assert expect_of("h100x8", GIB, twice, hosts=2) == pytest.approx(2 * plain)
+    forced = msgspec.structs.replace(twice, algorithm="Ring")
+    other = msgspec.structs.replace(twice, nics="8x200G")
+    efa = msgspec.structs.replace(twice, fabric="efav2")
+    assert expect_of("h100x8", GIB, forced, other, efa, hosts=2) == pytest.approx(plain)
+
+
+def test_larger_jobs_than_any_that_was_measured_have_a_wider_range() -> None:
+    assert widened(0.8, Scope.HOSTS, CHECKED_RANKS) == 0.8
+    assert widened(0.8, Scope.HOSTS, 10 * CHECKED_RANKS) == pytest.approx(0.64)
+    assert is_extrapolated(Scope.DOMAIN, 73) and not is_extrapolated(Scope.HOSTS, 73)
+
+
+def test_no_range_exceeds_what_the_links_can_do() -> None:
+    for hosts in (1, 2, 16):
+        for size in (MIB, 64 * MIB, 16 * GIB):
+            expected = forecast(Setting(parse_system("h100x8")), AR, hosts, 8, size)
+            assert expected is not None
+            assert expected.busbw <= expected.high <= 800e9
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
+        ("NVIDIA GeForce RTX 4090", ""),
+    ],
+)
+def test_gpus_by_their_names(name: str, word: str) -> None:
+    assert gpu_word(name) == word
+
+
+def test_kinship() -> None:
+    assert kinship("h100", "h200") is Kinship.TWIN
+    assert kinship("h100", "h800") is Kinship.FAMILY
+    assert kinship("h100", "b200") is Kinship.OTHER
+    assert nics_rate("8x400G") == 400e9
+    assert nics_rate("") == 0
