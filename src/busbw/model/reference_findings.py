@@ -41,12 +41,11 @@ def reference_of(
     if isinstance(ran, str):
         return ran
     for figure in figures:
-        curves = same_job(ran, known, figure.row.dtype or "float", figure.row.op or "sum")
-        if any(curve.busbw(_size(figure)) for curve in curves):
+        if any(curve.busbw(_size(figure)) for curve in same_job(ran, figure, known)):
             compared = compare(ran, figure, known)
             if compared.median is not None and compared.expected is not None:
                 return figure, ran, compared
-    return why_none(ran, known, [_size(figure) for figure in figures])
+    return why_none(ran, known, figures)
 
 
 def share_text(compared: Compared, ran: Ran) -> str:

@@ -84,10 +84,7 @@ def test_a_size_that_published_runs_have_is_judged(system: System) -> None:
     ("result", "reason"),
     [
         (run([(G, 350)], per_host=3), "no published run of all_reduce on 1 x 3 H100"),
-        (
-            run([(G, 350)], environment={"NCCL_ALGO": "Ring"}),
-            "NCCL's choice is limited by its settings",
-        ),
+        (run([(G, 350)], environment={"NCCL_ALGO": "Ring"}), "NCCL's settings change its choice"),
         (
             run([(G, 40)], hosts=2, library=Library("nccl", 22703, network="Socket")),
             "no published run of all_reduce on 2 x 8 H100 with 8x400G",
@@ -99,6 +96,11 @@ def test_the_bound_decides_without_a_reference(system: System, result: Result, r
     finding = bandwidth(result, system(hosts, gpus=result.world.ranks // hosts))
     assert "of the wire's" in finding.message
     assert f"no reference: {reason}" in finding.evidence
+
+
+def test_settings_that_change_nothing_do_not_matter(system: System) -> None:
+    without_nvls = run([(512 * M, 330)], per_host=2, environment={"NCCL_NVLS_ENABLE": "0"})
+    assert "published run of 1 x 2 H100" in bandwidth(without_nvls, system(gpus=2)).message
 
 
 def test_ideal_and_engines_without_nccl_have_no_reference(system: System) -> None:

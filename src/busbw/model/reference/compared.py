@@ -15,7 +15,7 @@ from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.estimate import Setting
+from busbw.model.estimate import Setting, estimate
 from busbw.model.forecast import Evidence, forecast, job_of
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import ALL_ALLOWED, allowed
@@ -94,12 +94,12 @@ def recorded_run(result: Result) -> Ran | str:
 
 def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
     """One measured cell beside the runs of the same job and what is expected."""
-    size_bytes, dtype, op = figure.row.size_bytes, figure.row.dtype or "float", figure.row.op
-    setting = replace(ran.setting, dtype=dtype, op=op or "sum")
+    size_bytes, dtype = figure.row.size_bytes, figure.row.dtype or "float"
+    setting = unlimited(ran, figure)
     expected = forecast(
         setting, ran.row, ran.hosts, ran.per_host, size_bytes, evidence(setting, known)
     )
-    curves = same_job(ran, known, dtype, op or "sum", expected.algorithm if expected else "")
+    curves = same_job(ran, figure, known, expected.algorithm if expected else "")
     at_size = [curve for curve in curves if curve.busbw(size_bytes)]
     return Compared(
         size_bytes=size_bytes,
@@ -113,15 +113,35 @@ def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
     )
 
 
-def same_job(
-    ran: Ran, known: Reference, dtype: str = "float", op: str = "sum", algorithm: str = ""
-) -> list[Curve]:
-    """The curves of the same system and job: a user's own, else published ones."""
-    if not _is_plain(ran.setting):
+def unlimited(ran: Ran, figure: Figure) -> Setting:
+    """The setting of a cell. Limits of NCCL's choice that do not change it are left out, as
+    published runs are without them.
+    """
+    row = figure.row
+    setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
+    if setting.may == ALL_ALLOWED:
+        return setting
+    free = replace(setting, may=ALL_ALLOWED)
+    job = ran.row.name, ran.hosts, ran.per_host, row.size_bytes
+    limited_choice, free_choice = estimate(setting, *job), estimate(free, *job)
+    if limited_choice is None or free_choice is None:
+        return setting
+    same = (limited_choice.algorithm, limited_choice.protocol) == (
+        free_choice.algorithm,
+        free_choice.protocol,
+    )
+    return free if same else setting
+
+
+def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") -> list[Curve]:
+    """The curves of the same system and job as a cell: a user's own, else published ones."""
+    if not _is_plain(unlimited(ran, figure)):
         return []
-    job = ran.job(dtype, op)
-    own = _same(known.own, job, algorithm)
-    return own or _same(known.published, job, algorithm)
+    return _of_job(known, ran.job(figure.row.dtype or "float", figure.row.op or "sum"), algorithm)
+
+
+def _of_job(known: Reference, job: Job, algorithm: str = "") -> list[Curve]:
+    return _same(known.own, job, algorithm) or _same(known.published, job, algorithm)
 
 
 def _same(curves: Sequence[Curve], job: Job, algorithm: str) -> list[Curve]:
@@ -156,17 +176,19 @@ def _is_plain(setting: Setting) -> bool:
     return full_rate and setting.may == ALL_ALLOWED
 
 
-def why_none(ran: Ran, known: Reference, sizes: Sequence[int]) -> str:
+def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
     """Why none of the measured sizes has a run to compare with."""
+    system = ran.setting.system
     if not ran.job("float", "sum").gpu:
-        return f"{ran.setting.system.gpu} is not in the table of GPUs"
-    if not _is_plain(ran.setting):
-        return "NCCL's choice is limited by its settings, and published runs are without them"
-    if ran.hosts > 1 and not ran.setting.system.nics:
+        return f"{system.gpu} is not in the table of GPUs"
+    if ran.hosts > 1 and not system.nics:
         return "the NICs of the hosts are unknown"
-    curves = same_job(ran, known)
+    curves = _of_job(known, ran.job("float", "sum"))
     if not curves:
         return f"no published run of {ran.row.name} on {ran.text}"
+    sizes = [figure.row.size_bytes for figure in figures]
+    if any(curve.busbw(size) for curve in curves for size in sizes):
+        return "NCCL's settings change its choice, and published runs are without them"
     smallest = min(curve.sizes[0] for curve in curves)
     largest = max(curve.sizes[-1] for curve in curves)
     sizes_text = format_size(smallest)
