@@ -110,7 +110,7 @@ def remove(runs: tuple[str, ...], reference_file: Path | None) -> int:
         own = {curve.run: curve.run for curve in before.curves}
         for run in runs:
             if run not in own:
-                raise unknown("run of your own", run, own, f"{place}: ")
+                raise unknown("run", run, own, f"{place}: ")
             after = additions.without_run(after, run)
         return after
 

@@ -24,12 +24,11 @@ Job = tuple[str, int, int, str, str, str, str, str]
 
 
 def check_curves(curves: Iterable[tuple[str, Curve]], sources: Mapping[str, Source]) -> None:
-    """UsageError that names where it stands for a curve that cannot be compared with, or that
-    repeats or contradicts another one of its job.
+    """UsageError, beginning with where a curve stands, for one that cannot be compared with, or
+    that repeats or contradicts another one of its job.
     """
     by_job: dict[Job, list[Curve]] = {}
-    for where, curve in curves:
-        name = f"{where}: run '{curve.run}'"
+    for name, curve in curves:
         _check_names(name, curve, sources)
         _check_points(name, curve)
         _check_units(name, curve)

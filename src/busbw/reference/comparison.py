@@ -9,6 +9,7 @@ from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.reference.compared import Compared, Ran, compare, why_none
 from busbw.model.reference.curves import Reference
+from busbw.model.reference.expected import Basis
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
@@ -159,4 +160,6 @@ def _basis(row: Compared) -> str:
         return "-"
     if row.expected.extrapolated:
         return "extrapolated"
+    if row.expected.basis == Basis.CALIBRATION:
+        return "your own runs"
     return str(row.expected.basis)

@@ -64,9 +64,10 @@ def parse(data: bytes, name: str) -> Table:
         where = f"{name}, line {_line_of(at, data)}"
         at += len(text)
         try:
-            placed.append((where, msgspec.json.decode(text, type=Curve)))
+            curve = msgspec.json.decode(text, type=Curve)
         except msgspec.DecodeError as error:
             raise UsageError(f"{where}: {_text(error)}", NOT_A_TABLE) from error
+        placed.append((f"{where}: run '{curve.run}'", curve))
     check_curves(placed, {source.key: source for source in raw.sources})
     return Table(sources=raw.sources, curves=[curve for _, curve in placed])
 

@@ -176,16 +176,24 @@ def _is_plain(setting: Setting) -> bool:
     return full_rate and setting.may == ALL_ALLOWED
 
 
-def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
-    """Why none of the measured sizes has a run to compare with."""
+def why_no_job(ran: Ran, known: Reference) -> str:
+    """Why no run is of the system and the collective; empty if one is."""
     system = ran.setting.system
     if not ran.job("float", "sum").gpu:
         return f"{system.gpu} is not in the table of GPUs"
     if ran.hosts > 1 and not system.nics:
         return "the NICs of the hosts are unknown"
-    curves = _of_job(known, ran.job("float", "sum"))
-    if not curves:
+    if not _of_job(known, ran.job("float", "sum")):
         return f"no published run of {ran.row.name} on {ran.text}"
+    return ""
+
+
+def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
+    """Why none of the measured sizes has a run to compare with."""
+    reason = why_no_job(ran, known)
+    if reason:
+        return reason
+    curves = _of_job(known, ran.job("float", "sum"))
     sizes = [figure.row.size_bytes for figure in figures]
     if any(curve.busbw(size) for curve in curves for size in sizes):
         return "NCCL's settings change its choice, and published runs are without them"
