@@ -25,7 +25,8 @@ READY = {
 }
 # What is typed before Tab, and what Tab adds.
 TYPED = (
-    ("busbw run all_r", "educe "),
+    ("busbw ru", "n "),
+    ("busbw run all_reduce --engi", "ne "),
     ("busbw run all_reduce --engine mp", "i "),
     ("busbw check --only pcie-ac", "s"),
     ("busbw report my_re", "sult.json "),

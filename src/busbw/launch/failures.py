@@ -146,8 +146,8 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         r"(?:orted|prted): (?:command not found|No such file|not found)|Daemon exit status: 127",
         "host {host}: Open MPI's daemon (orted or prted) not found",
-        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host}"
-        " 'command -v prted orted'",
+        "install the same Open MPI at the same path on every host, as busbw's own is:"
+        " ssh {host} 'command -v prted orted'",
     ),
     Failure(
         r"PMIx detected a call to mkdir was unable to create the desired directory: Directory:"
@@ -189,6 +189,11 @@ FAILURES: tuple[Failure, ...] = (
         "{asked} ranks were requested, but the hosts have fewer slots",
         "give slots: --hosts h1:8,h2:8   (a comma separates hosts; a colon precedes the number of"
         " slots)",
+    ),
+    Failure(  # Open MPI 4
+        r"pass environment variables to Open MPI with both the \"-x\" method",
+        "Open MPI takes no -x, which busbw uses, beside its parameter mca_base_env_list",
+        "unset OMPI_MCA_mca_base_env_list, and remove it from ~/.openmpi/mca-params.conf",
     ),
     Failure(
         r"attempt to run as root",

@@ -274,6 +274,14 @@ CASES = [
         "16 ranks were requested, but the hosts have fewer slots",
         "--hosts h1:8,h2:8",
     ),
+    (  # Open MPI 4.1.4
+        (
+            "ERROR: You have attempted to pass environment variables to Open MPI\n"
+            'with both the "-x" method and by setting the MCA parameter "mca_base_env_list".\n'
+        ),
+        "Open MPI takes no -x, which busbw uses",
+        "unset OMPI_MCA_mca_base_env_list",
+    ),
     (
         "mpirun has detected an attempt to run as root.",
         "mpirun refuses to run as root",
