@@ -161,5 +161,5 @@ def _basis(row: Compared) -> str:
     if row.expected.extrapolated:
         return "extrapolated"
     if row.expected.basis == Basis.CALIBRATION:
-        return "your own runs"
+        return "own runs"
     return str(row.expected.basis)

@@ -75,11 +75,13 @@ def parse(data: bytes, name: str) -> Table:
 def _check_schema(data: bytes, name: str) -> None:
     """UsageError for other files, and for tables of a newer busbw."""
     try:
+        data.decode()
         schema = msgspec.json.decode(data, type=_Head).schema
     except msgspec.DecodeError as error:
         raise UsageError(f"{name}{_line(error, data)}: {_text(error)}", NOT_A_TABLE) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: not text in UTF-8", NOT_A_TABLE) from error
+        line = _line_of(error.start, data)
+        raise UsageError(f"{name}, line {line}: not text in UTF-8", NOT_A_TABLE) from error
     match = SCHEMA.fullmatch(schema)
     if match is None:
         raise UsageError(f"{name}: no table of reference curves", NOT_A_TABLE)
