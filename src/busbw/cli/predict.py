@@ -9,7 +9,6 @@ from functools import cache
 import click
 
 from busbw.cli.config.reference import known_curves
-from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
@@ -44,7 +43,6 @@ from busbw.model.reference.compared import evidence as of_own
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.results import curve_of
 from busbw.model.systems import System
-from busbw.pattern.registry import load
 
 MAX_RANKS_OF_COUNTS = 4096  # a matrix of bytes for each pair of ranks
 _OF_COLLECTIVE = {
@@ -173,6 +171,8 @@ def command(
         _refuse_of_collective(pattern_file, algo, proto)
         job = _job(nodes, gpus, scale)
         setting = replace(setting, system=without_rails(hardware, rails_lost))
+        from busbw.pattern.registry import load  # it imports the readers of all patterns
+
         expected = predict_pattern(
             load([pattern_file]), setting, pattern_file, source, evidence, job
         )
@@ -250,6 +250,8 @@ def calibrate(files: tuple[str, ...], system: System) -> Evidence:
 
 
 def _curve(file: str, system: System) -> Curve | None:
+    from busbw.cli.file_kinds import read_sweep  # it imports the readers of all files
+
     result = read_sweep(file, None)
     recorded = of_result(result)
     if isinstance(recorded, str):  # why there is none

@@ -5,12 +5,10 @@ from typing import Any
 
 import click
 
-from busbw.cli.file_kinds import read_bytes
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.shared import Decorator, options
 from busbw.core.errors import UsageError
 from busbw.core.sizes import parse_size
-from busbw.host.host_facts import read_host
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
@@ -81,6 +79,12 @@ class Links:
     cpu: str | None = None
 
 
+def _read_topo(path: str) -> System:
+    from busbw.cli.file_kinds import read_bytes  # it imports the readers of all files
+
+    return topo_xml.read(read_bytes(path), path)
+
+
 def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | None:
     """The system that options describe and where it comes from; None if neither --system nor
     --topo is given.
@@ -89,12 +93,14 @@ def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | N
         raise UsageError("--system and --topo are both given", "give one of them")
     if not (system or topo):
         return None
-    described = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
+    described = _read_topo(topo) if topo else parse_system(system)
     return with_links(described, links), topo or "described"
 
 
 def this_system(links: Links) -> tuple[System, str]:
     """The system of this machine; NoMeasurement if it has no GPUs that can be read."""
+    from busbw.host.host_facts import read_host  # it imports all readers of this machine
+
     return with_links(of_host(read_host()), links), "this host"
 
 
