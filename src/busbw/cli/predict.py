@@ -14,8 +14,10 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import format_option, scale_option
 from busbw.cli.options.system import (
+    AUTO,
     Counts,
     Links,
+    Uplinks,
     given_system,
     nccl_option,
     parse_allowed,
@@ -41,7 +43,8 @@ from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import predict, without_rails
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.results import curve_of
-from busbw.model.systems import System
+from busbw.model.spine import Spine, derived_uplinks
+from busbw.model.systems import MAX_HOSTS, System
 from busbw.pattern.registry import load
 
 MAX_RANKS_OF_COUNTS = 4096  # a matrix of bytes for each pair of ranks
@@ -109,6 +112,18 @@ _OF_COLLECTIVE = {
     help="of the network between hosts",
 )
 @click.option(
+    "--hosts-per-leaf",
+    type=click.IntRange(1, MAX_HOSTS),
+    help="hosts whose rails share leaf switches: their traffic with each other does not cross the"
+    " spine  [default: all crosses]",
+)
+@click.option(
+    "--ecmp",
+    "uplinks",
+    type=Uplinks(),
+    help="flows are hashed to so many uplinks of a leaf switch, or auto; needs --hosts-per-leaf",
+)
+@click.option(
     "--rails-lost",
     type=click.IntRange(0),
     default=0,
@@ -143,6 +158,8 @@ def command(
     counts: str,
     results: tuple[str, ...],
     oversubscription: float,
+    hosts_per_leaf: int | None,
+    uplinks: int | None,
     rails_lost: int,
     pattern_file: str,
     scale: str,
@@ -163,7 +180,7 @@ def command(
         hardware,
         release(nccl),
         parse_allowed(algo, proto, row.name),
-        oversubscription,
+        _spine(oversubscription, hosts_per_leaf, uplinks),
         dtype=dtype_row(datatype).name,
     )
     evidence = calibrate(results, hardware)
@@ -194,6 +211,19 @@ def command(
     else:
         answer(prediction_text.text(prediction, width()))
     return int(Exit.OK)
+
+
+def _spine(oversubscription: float, hosts_per_leaf: int | None, uplinks: int | None) -> Spine:
+    """The network above the leaf switches; UsageError for uplinks of a leaf of unknown size."""
+    if uplinks is None:
+        return Spine(oversubscription, hosts_per_leaf or 0)
+    if not hosts_per_leaf:
+        raise UsageError(
+            f"--ecmp {uplinks or AUTO}: how many hosts share a leaf switch is unknown",
+            "add --hosts-per-leaf, like --hosts-per-leaf 32",
+        )
+    derived = derived_uplinks(hosts_per_leaf, oversubscription)
+    return Spine(oversubscription, hosts_per_leaf, uplinks or derived)
 
 
 def _traffic_of(

@@ -104,7 +104,8 @@ class Crossing(msgspec.Struct, frozen=True):
 class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
     """The expected times of one collective, and its bounds on the largest number of hosts.
 
-    `rows` is empty where there is no model of times, as for RCCL.
+    `rows` is empty where there is no model of times, as for RCCL. `hosts_per_leaf` and `uplinks`
+    are those of a leaf switch, 0 where they were not stated.
     """
 
     collective: str
@@ -114,6 +115,8 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
     bounds: Bounds
     calibrated_by: list[str] = []
     oversubscription: float = 1.0
+    hosts_per_leaf: int = 0
+    uplinks: int = 0
     rails_lost: int = 0
     notes: list[str] = []
 

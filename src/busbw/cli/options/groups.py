@@ -124,7 +124,8 @@ CHECK: Groups = (
 
 PREDICT: Groups = (
     ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
-    ("System", ("topo", "fabric", "cpu", "gpus", "oversubscription", "rails_lost")),
+    ("System", ("topo", "fabric", "cpu", "gpus", "rails_lost")),
+    ("The network above the leaf switches", ("oversubscription", "hosts_per_leaf", "uplinks")),
     ("What to predict", ("factor", "datatype", "counts", "scale")),
     ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
     ("Output", ("format_name",)),
