@@ -47,7 +47,72 @@ FABRICS = (
     ("RoCE", "roce"),
     ("Slingshot", "slingshot"),
 )
-OWN: tuple[str, ...] = ()
+# Folders of this project's records, whose results are curves.
+OWN = ("benchmarks/reference_4xh200_202611",)
+GITHUB = "https://github.com/"
+ISSUE_DATES = {"nccl/1221": "2024-03-13", "nccl/1229": "2024-03-16", "nccl-tests/283": "2025-01-18"}
+# Where the tables of SEVERAL_HOSTS.csv are published: their source there, then its title, its
+# place on GitHub and the date of the measurement, as far as these are known.
+PUBLISHED = {
+    "aws-samples/awsome-distributed-training micro-benchmarks/nccl-tests/README.md": (
+        "AWS, awsome-distributed-training, nccl-tests",
+        "aws-samples/awsome-distributed-training/blob/main/micro-benchmarks/nccl-tests/README.md",
+        "",
+    ),
+    "coreweave/nccl-tests README.md": (
+        "CoreWeave, nccl-tests",
+        "coreweave/nccl-tests/blob/master/README.md",
+        "",
+    ),
+    "dstackai/dstack examples/misc/a3mega-clusters/README": (
+        "dstack, A3 Mega clusters",
+        "dstackai/dstack/blob/master/examples/misc/a3mega-clusters/README.md",
+        "",
+    ),
+    "GKE A3 High test plan": (
+        "Google, Cluster Toolkit, A3 High test plan of several nodes",
+        "GoogleCloudPlatform/cluster-toolkit/blob/main/examples/gke-a3-highgpu/"
+        "multi-node-test-plan.md",
+        "",
+    ),
+    "esaaren/verl-on-gke README": (
+        "esaaren, verl on GKE",
+        "esaaren/verl-on-gke/blob/main/README.md",
+        "",
+    ),
+    "GKE A4 readme": (
+        "yangwhale, DeepEP and NCCL on GKE's A4",
+        "yangwhale/gpu-tpu-pedia/tree/main/gpu/deepep",
+        "2025-10",
+    ),
+    # Its repository is not known; the document states its date.
+    "AMP/Vultr B200 POC summary.md": ("AMP and Vultr, test of a B200 cluster", "", "2026-05-18"),
+    "Red Hat OpenShift H200 BlueField-3 doc": (
+        "sdambo, Spectrum-X on OpenShift, H200",
+        "sdambo-git/spc-x-host-configuration",
+        "",
+    ),
+    "NREL Kestrel GPU benchmark": (
+        "NREL, ESIFHPC4, GPU collectives on Kestrel",
+        "NatLabRockies/ESIFHPC4/blob/main/AI-ML/microbenchmark/README.md",
+        "",
+    ),
+    "stas00/ml-engineering network/README.md, todo.md": (
+        "Stas Bekman, Machine Learning Engineering, network",
+        "stas00/ml-engineering/tree/master/network",
+        "",
+    ),
+    "Azure/ai-infrastructure-on-azure skills/slurm/sku_performance_baseline/SKILL.md": (
+        "Azure, AI infrastructure on Azure, baselines",
+        "Azure/ai-infrastructure-on-azure/tree/main/skills/slurm",
+        "",
+    ),
+    "Azure/AI-benchmarking-guide Azure_Results": (
+        "Azure, AI Benchmarking Guide",
+        "Azure/AI-benchmarking-guide/tree/main/Azure_Results",
+        "",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -162,17 +227,16 @@ def _nics(row: dict[str, str]) -> str:
 
 
 def _source(text: str) -> Source:
-    """The source of a table: a repository's issue, or a document in a repository."""
-    title = _LOOKUP.sub("", text).strip()
-    issue = re.match(r"(NVIDIA/[\w-]+) issue (\d+)", title)
-    link = ""
+    """The source of a table: an issue of NVIDIA's, or a document of PUBLISHED."""
+    name = re.sub(r" \(EKS\)$", "", _LOOKUP.sub("", text).strip())
+    issue = re.match(r"(NVIDIA/([\w-]+)) issue (\d+)", name)
     if issue:
-        link = f"https://github.com/{issue[1]}/issues/{issue[2]}"
-        title = issue[0]
-    elif re.match(r"[\w.-]+/[\w.-]+[ /]", title):
-        link = f"https://github.com/{'/'.join(re.split('[ /]', title)[:2])}"
-    key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-")
-    return Source(key=key, title=title, link=link)
+        title, place = issue[0], f"{issue[1]}/issues/{issue[3]}"
+        date = ISSUE_DATES.get(f"{issue[2]}/{issue[3]}", "")
+    else:
+        title, place, date = PUBLISHED[name]
+    key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return Source(key=key, title=title, link=f"{GITHUB}{place}" if place else "", date=date)
 
 
 def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
@@ -189,16 +253,17 @@ def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
 def _own(sources: dict[str, Source]) -> list[Curve]:
     """Results of this project's benchmarks."""
     curves = []
-    for name in OWN:
-        result = read.read((ROOT / name).read_bytes(), name)
-        assert isinstance(result, Result)
-        system = of_result(result)
-        assert isinstance(system, System)
-        folder = name.split("/")[1]
-        sources.setdefault(folder, Source(key=folder, title=f"busbw benchmarks/{folder}"))
-        curve = curve_of(result, system, shape(result), folder, folder)
-        assert curve is not None
-        curves.append(curve)
+    for folder in OWN:
+        name = Path(folder).name
+        sources.setdefault(name, Source(key=name, title=f"busbw {folder}"))
+        for path in sorted((ROOT / folder).glob("*.json")):
+            result = read.read(path.read_bytes(), path.name)
+            assert isinstance(result, Result)
+            system = of_result(result)
+            assert isinstance(system, System)
+            curve = curve_of(result, system, shape(result), name, name)
+            assert curve is not None
+            curves.append(curve)
     return curves
 
 

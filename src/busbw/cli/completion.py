@@ -151,6 +151,18 @@ def _runs() -> Pairs:
     ]
 
 
+def _reference_runs() -> Pairs:
+    from busbw.cli.config.reference import known_curves
+    from busbw.core.errors import BusbwError
+
+    try:
+        known = known_curves()
+    except BusbwError:  # the user's own table is broken
+        return ()
+    curves = (*known.own, *known.published)
+    return [(run, "") for run in dict.fromkeys(curve.run for curve in curves)]
+
+
 FILE = Words(_nothing, files=True)
 COLLECTIVE = Words(_rows("busbw.core.collectives", "COLLECTIVES"))
 METHODS = Words(
@@ -181,6 +193,7 @@ FILES = (
     "args",
     "expect",
     "config",
+    "reference_file",
 )
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {
@@ -208,6 +221,8 @@ BY_PARAMETER: dict[str, Words] = {
 BY_COMMAND: dict[tuple[str, str], Words] = {
     ("explain", "file"): Words(_pages, files=True),
     ("manifest", "name"): Words(_nothing),
+    ("reference", "name"): Words(_reference_runs, files=True),
+    ("reference", "runs"): Words(_reference_runs),
 }
 
 

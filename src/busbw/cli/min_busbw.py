@@ -4,20 +4,27 @@ that cannot be judged with 3.
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from busbw.cli.config.reference import known_curves, reference_option
 from busbw.cli.options.parameters import Rate, Share
 from busbw.cli.options.shared import Decorator, options
-from busbw.core.cells import Figure, headline
-from busbw.core.errors import Exit, NoMeasurement
+from busbw.core.cells import Figure, headline, peak, precise_figures
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.model.findings import why_no_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
 
+if TYPE_CHECKING:
+    from busbw.model.reference.curves import Reference
+
 GB = "GB/s"
+IDEAL, REFERENCE = "ideal", "reference"
 minimum_options: Decorator = options(
     click.option(
         "--min-busbw",
@@ -31,32 +38,55 @@ minimum_options: Decorator = options(
         type=Share(0, 10),
         help="exit code 1 if the largest precise busbw is below this part of the ideal: 80%",
     ),
+    click.option(
+        "--of",
+        "share_of",
+        type=click.Choice((IDEAL, REFERENCE)),
+        default=IDEAL,
+        show_default=True,
+        help=(
+            "what --min-percent is a part of; reference: the median of runs of the same system"
+            " (busbw reference), exit code 3 if there is none"
+        ),
+    ),
+    reference_option,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """What the largest busbw must reach: `busbw` in bytes per second, `share` of the ideal; None if
-    it is not required.
+    """What the largest busbw must reach: `busbw` in bytes per second, `share` of the ideal or of
+    the reference; None if it is not required. `reference_file` has the user's own runs.
     """
 
     busbw: float | None
     share: float | None
+    share_of: str = IDEAL
+    reference_file: Path | None = None
+
+    def check(self) -> None:
+        """UsageError, before anything is started, for options that contradict each other."""
+        if self.share_of == REFERENCE and self.share is None:
+            raise UsageError("--of reference: --min-percent is not given", "add --min-percent 90%")
+        if self.share_of == REFERENCE:
+            known_curves(self.reference_file)
 
     def refuse(self, result: Result) -> None:
-        """NoMeasurement, before anything is measured, if a share of an unknown ideal is
-        required.
-        """
-        if self.share is not None and result.ideal is None:
+        """NoMeasurement, before anything is measured, if a share of what is unknown is required."""
+        if self.share is None:
+            return
+        if self.share_of == REFERENCE:
+            self._refuse_without_reference(result)
+        elif result.ideal is None:
             reason = why_no_ideal(result, result.topology)
             raise NoMeasurement(
-                f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {reason}",
+                f"{self._option}: there is no ideal to compare with: {reason}",
                 f"set it, like --ideal {BUSBW_EXAMPLE}, or use --min-busbw {BUSBW_EXAMPLE}",
             )
 
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
-        """The exit code and why; 3 if no cell is precise enough to be judged. A process that has no
-        result is not judged.
+        """The exit code and why; 3 if no cell is precise enough to be judged, or has no reference.
+        A process that has no result is not judged.
 
         Only cells that reached their precision are judged, and with precise timing only those with
         an interval.
@@ -73,13 +103,58 @@ class Minimum:
         if figure.cell.stopped and figure.half_width == math.inf:
             reason = f"{required} cannot be judged: {text}; give more --iters, or leave it out"
             return Exit.UNKNOWN, reason
-        return self._compare(figure, result.ideal, text)
-
-    def _compare(self, figure: Figure, ideal: Ideal | None, text: str) -> tuple[Exit, str]:
         if self.busbw is not None and figure.busbw < self.busbw:
             return Exit.BAD, f"{text} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
-        if self.share is None or ideal is None or figure.busbw >= self.share * ideal.busbw:
+        if self.share is None:
+            return Exit.OK, ""
+        if self.share_of == REFERENCE:
+            return self._by_reference(result)
+        return self._by_ideal(figure, result.ideal, text)
+
+    @property
+    def _option(self) -> str:
+        return f"--min-percent {100 * (self.share or 0.0):g}%"
+
+    def _by_ideal(self, figure: Figure, ideal: Ideal | None, text: str) -> tuple[Exit, str]:
+        if ideal is None or figure.busbw >= (self.share or 0.0) * ideal.busbw:
             return Exit.OK, ""
         percent = percent_text(figure.busbw, ideal.busbw)
-        required = f"--min-percent {100 * self.share:g}%"
-        return Exit.BAD, f"{text} is {percent} % of the ideal, below {required}"
+        return Exit.BAD, f"{text} is {percent} % of the ideal, below {self._option}"
+
+    def _by_reference(self, result: Result) -> tuple[Exit, str]:
+        """The largest busbw of a size that has a reference; that of the largest such size if the
+        peak has none.
+        """
+        from busbw.model.reference_findings import reference_of, share_text, sources
+
+        precise = precise_figures(result)
+        largest = sorted(precise, key=lambda figure: figure.row.size_bytes, reverse=True)
+        top = peak(precise)
+        found = reference_of(result, [*([top] if top else []), *largest], self._known())
+        if isinstance(found, str):
+            return Exit.UNKNOWN, f"{self._option} of the reference cannot be judged: {found}"
+        figure, ran, compared = found
+        if compared.median is None or figure.busbw >= (self.share or 0.0) * compared.median:
+            return Exit.OK, ""
+        text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}"
+        share = share_text(compared, ran)
+        return Exit.BAD, f"{text} is {share}, below {self._option} ({sources(ran)})"
+
+    def _refuse_without_reference(self, result: Result) -> None:
+        """NoMeasurement if no run of the same system and collective is known."""
+        from busbw.model.reference.compared import recorded_run, why_no_job
+        from busbw.model.rule import Run
+
+        reason = "only runs of GPUs over NCCL have one"
+        if Run(result, result.topology).over_nccl:
+            ran = recorded_run(result)
+            reason = ran if isinstance(ran, str) else why_no_job(ran, self._known())
+        if reason:
+            raise NoMeasurement(
+                f"{self._option} of the reference: there is none: {reason}",
+                "add a run of a healthy system: busbw reference add RESULT; or leave out --of"
+                " reference",
+            )
+
+    def _known(self) -> "Reference":
+        return known_curves(self.reference_file)

@@ -8,6 +8,7 @@ from functools import cache
 
 import click
 
+from busbw.cli.config.reference import known_curves
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
@@ -36,11 +37,12 @@ from busbw.core.sweep import SweepSpec, check_spec
 from busbw.measure.alltoallv import Matrices
 from busbw.model import explanation_text, prediction_text
 from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, published
+from busbw.model.forecast import Evidence
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import release
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import predict, without_rails
+from busbw.model.reference.compared import evidence as of_own
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.results import curve_of
 from busbw.model.spine import Spine, derived_uplinks
@@ -183,7 +185,7 @@ def command(
         _spine(oversubscription, hosts_per_leaf, uplinks),
         dtype=dtype_row(datatype).name,
     )
-    evidence = calibrate(results, hardware)
+    evidence = calibrate(results, hardware) if results else of_own(setting, known_curves())
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)
         job = _job(nodes, gpus, scale)
@@ -266,7 +268,7 @@ def _sizes_with_traffic(
 
 
 def calibrate(files: tuple[str, ...], system: System) -> Evidence:
-    """The published curves and those of all results. The results' systems are what they recorded,
+    """The curves in force and those of all results. The results' systems are what they recorded,
     with the NICs of `system` if they recorded none.
     """
     curves = [curve for file in files if (curve := _curve(file, system)) is not None]
@@ -274,7 +276,7 @@ def calibrate(files: tuple[str, ...], system: System) -> Evidence:
         raise UsageError(
             f"--calibrate {files[0]}: no size in it has a time", f"busbw show {files[0]}"
         )
-    return replace(published(), calibration=tuple(curves))
+    return Evidence(known_curves(), tuple(curves))
 
 
 def _curve(file: str, system: System) -> Curve | None:

@@ -1,11 +1,13 @@
 """`busbw run`: measure one collective."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from busbw.cli.config.reference import known_or_published
 from busbw.cli.keep import finishing
 from busbw.cli.min_busbw import Minimum, minimum_options
 from busbw.cli.options import groups
@@ -294,6 +296,8 @@ def command(
     brief: bool,
     min_busbw: float | None,
     min_percent: float | None,
+    share_of: str,
+    reference_file: Path | None,
     **fields: Any,
 ) -> int:
     """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or over the
@@ -305,7 +309,8 @@ def command(
         return print_env(fields["net"], fields["ifname"], env_format)
     if not name:
         raise UsageError("no collective is named", "busbw run all_reduce")
-    minimum = Minimum(min_busbw, min_percent)
+    minimum = Minimum(min_busbw, min_percent, share_of, reference_file)
+    minimum.check()
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
@@ -342,7 +347,8 @@ def command(
     }
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    record = Record(result_file(json_name), overwrite=force)
+    known = partial(known_or_published, reference_file)
+    record = Record(result_file(json_name), overwrite=force, known=known)
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     title = Path(json_name).name if record.file else "this run"

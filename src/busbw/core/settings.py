@@ -150,6 +150,15 @@ SETTINGS: tuple[Setting, ...] = (
         meaning="the file in which `busbw run` keeps its results; false = keep none",
         example='"/shared/busbw/history.sqlite"',
     ),
+    Setting(
+        key="reference",
+        kind=Kind.PATH_OR_FALSE,
+        meaning=(
+            "the file of `busbw reference add`, whose runs others are compared with; false ="
+            " published runs alone"
+        ),
+        example='"/shared/busbw/reference.json"',
+    ),
 )
 BY_KEY: dict[str, Setting] = {row.key: row for row in SETTINGS}
 # What a setting of a closer place, or an option, puts out of use: it describes the same thing.

@@ -18,6 +18,7 @@ from busbw.core.masking import masked
 from busbw.core.result import Outcome
 from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
+from busbw.model.rule import Known
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Record:
     """Collects one run.
 
     `result` is None until all ranks have joined. `file` is updated with the output of `render`;
-    `overwrite` allows it to exist.
+    `overwrite` allows it to exist. `known` gives the curves that findings compare with.
 
     A failed write does not stop the run. `problem` is its error until a later write succeeds.
     Meanwhile the rows go to `elsewhere`, a file of the same name in the working directory, the home
@@ -52,13 +53,14 @@ class Record:
         render: Callable[[Any], bytes] = encoded,
         *,
         overwrite: bool = True,
+        known: Known | None = None,
     ) -> None:
         self.result: Outcome | None = None
         self.file = file
         self.saved = 0  # rows that the file holds
         self.problem: BusbwError | None = None
         self.elsewhere: Path | None = None
-        self._render = render
+        self._render, self._known = render, known
         self._next_write = 0.0
         if file is not None:
             check_writable(file, overwrite=overwrite)
@@ -71,7 +73,7 @@ class Record:
             return
         ended = isinstance(event, Ended)
         if ended and self.result is not None:
-            self.result.findings = findings(self.result, self.result.topology)
+            self.result.findings = findings(self.result, self.result.topology, self._known)
         self._write(last=ended)
 
     def run_aborted(self, reason: str) -> None:
@@ -79,7 +81,7 @@ class Record:
         if self.result is not None:
             self.result.errors.append(masked(reason))
             self.result.end = now()
-            self.result.findings = findings(self.result, self.result.topology)
+            self.result.findings = findings(self.result, self.result.topology, self._known)
             self._write(last=True)
 
     @property

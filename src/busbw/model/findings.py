@@ -21,7 +21,7 @@ from busbw.model import (
 from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import NoFabric, gb, in_lab, lab_burst
 from busbw.model.payload import plan
-from busbw.model.rule import Conclusion, Rule, Run, apply
+from busbw.model.rule import Conclusion, Known, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
@@ -37,13 +37,14 @@ NOT_NCCL = "check which transport and which links the ranks use"
 ABOVE = 1.01  # timing noise: a bound counts as exceeded from 1 % above
 
 
-def findings(result: Outcome, topology: Topology) -> list[Finding]:
-    """What follows from a run, most important first.
+def findings(result: Outcome, topology: Topology, known: Known | None = None) -> list[Finding]:
+    """What follows from a run, most important first. `known` gives the reference curves to compare
+    with; None for those that come with busbw.
 
     Of a training or a plan only the network is judged.
     """
     if isinstance(result, Result):
-        return apply(RULES, Run(result, topology))
+        return apply(RULES, Run(result, topology, known))
     conclusion = network_findings.paced(result, topology)
     return [network_findings.RULES[0].finding(conclusion)] if conclusion else []
 
@@ -75,34 +76,51 @@ def _at(figure: Figure) -> str:
 
 
 def _judge_bandwidth(run: Run) -> Conclusion | None:
-    best, row, use = _best(run.series), run.result.spec.row, run.use
+    best, ideal = _best(run.series), run.result.ideal
     if best is None:
         return _nothing_precise(run)
-    line, top = best
-    ideal = run.result.ideal
+    without = ""
+    if run.over_nccl and not (ideal and (_is_given(ideal) or in_lab(ideal))):
+        # Imported for NCCL only: a start need not read the table of curves.
+        from busbw.model.reference_findings import judge
+
+        judged = judge(run, *best)
+        if isinstance(judged, Conclusion):
+            return judged
+        without = f"; no reference: {judged}"
     if ideal is None:
-        message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(run)}"
+        reason = _why_unknown(run)
+        message = f"no ideal, so busbw ({_at(best[1])}) cannot be judged: {reason}{without}"
         return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
+    return _judge_by_bound(run, best, ideal, without)
+
+
+def _judge_by_bound(
+    run: Run, best: tuple[Series, Figure], ideal: Ideal, without: str
+) -> Conclusion:
+    """The peak compared with its bound; `without` says why there is no reference."""
+    line, top = best
+    row, use = run.result.spec.row, run.use
     burst = lab_burst(ideal)
     if burst:
-        best = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
-        if best is None:
+        above = _best([figure for figure in line if _size(figure) > burst] for line in run.series)
+        if above is None:
             return _within_burst(run, top, burst)
-        line, top = best
+        line, top = above
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     planned = None
-    if ideal.algorithm != GIVEN_LABEL and not isinstance(use, NoFabric):
+    if not _is_given(ideal) and not isinstance(use, NoFabric):
         planned = plan(row, use.fabric, use.hosts[0].gpus[0])
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         share = _percent(top.busbw / planned.busbw)
         message += f", {share} of the {gb(planned.busbw)} that NCCL plans with"
     if planned is not None:
         target, least, name = planned, OF_PLAN, "what NCCL plans with"
-    elif ideal.algorithm == GIVEN_LABEL:
+    elif _is_given(ideal):
         target, least, name = ideal, OF_PLAN, "--ideal"
     else:
         target, least, name = ideal, OF_WIRE, "the wire"
-    evidence = f"{ideal.why}; warns below {_percent(least)} of {name}"
+    evidence = f"{ideal.why}; warns below {_percent(least)} of {name}{without}"
     if top.busbw >= least * target.busbw:
         return Conclusion(Verdict.PASS, message, evidence)
     return _conclude_below_target(run, line, top, message, evidence)
@@ -137,6 +155,10 @@ def _nothing_precise(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=MORE_TIME)
 
 
+def _is_given(ideal: Ideal) -> bool:
+    return ideal.algorithm == GIVEN_LABEL
+
+
 def _within_burst(run: Run, top: Figure, burst: int) -> Conclusion:
     """Of a lab where no size above the burst is precise."""
     message = (
@@ -163,7 +185,7 @@ def _percent(ratio: float) -> str:
 
 def _share(top: Figure, ideal: Ideal) -> str:
     share = f"{_percent(top.busbw / ideal.busbw)} of"
-    if ideal.algorithm == GIVEN_LABEL:
+    if _is_given(ideal):
         return f"{share} the {gb(ideal.busbw)} of --ideal"
     return f"{share} the wire's {gb(ideal.busbw)} ({ideal.algorithm} over {ideal.link})"
 
@@ -285,7 +307,10 @@ RULES = (
     Rule(
         "bandwidth",
         (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
-        "the peak compared with its bound. Warns below 80 % of NCCL's plan or of `--ideal`, or"
+        "over NCCL, busbw compared with runs of the same system and job, the user's own or"
+        " published ones: warns below the range that such runs reach. Without a reference, and"
+        " with `--ideal`, the peak compared with its bound: warns below 80 % of NCCL's plan or of"
+        " `--ideal`, or"
         " below 70 % of the wire if no plan is known; unknown if busbw is still rising at the"
         " largest size, for a single size below 32 MiB, or if no cell reached the requested"
         " precision. In a lab with a rate only sizes above its burst are judged",

@@ -6,6 +6,7 @@ The reference page of findings is generated from the tables of rules.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from busbw.core.cells import precise_figures
 from busbw.core.finding import Finding, Verdict
@@ -16,13 +17,23 @@ from busbw.model.series import Series, series
 from busbw.model.telemetry_findings import Signs, Slow, slow_rows
 from busbw.model.usable_hardware import Used, used
 
+if TYPE_CHECKING:
+    from busbw.model.reference.curves import Reference
+
+Known = Callable[[], "Reference"]
+NCCL_ENGINES = ("nccl", "torch")
+
 
 @dataclass(frozen=True)
 class Run:
-    """A result, and values derived from it that several rules need."""
+    """A result, and values derived from it that several rules need.
+
+    `known` gives the reference curves to compare with; None for those that come with busbw.
+    """
 
     result: Result
     topology: Topology
+    known: Known | None = None
 
     @cached_property
     def all_series(self) -> list[Series]:
@@ -50,6 +61,13 @@ class Run:
     def one_rank(self) -> bool:
         """Whether there is one rank, so that no data crosses a link."""
         return len(self.result.world.devices) > 0 and self.result.world.ranks == 1
+
+    @property
+    def over_nccl(self) -> bool:
+        """Whether one group of GPUs ran over NCCL."""
+        library, world = self.result.library, self.result.world
+        on_gpus = bool(world.devices) and all(device.bus for device in world.devices)
+        return on_gpus and world.groups == 1 and library.engine in NCCL_ENGINES and library.nccl > 0
 
     @cached_property
     def use(self) -> Used | NoFabric:

@@ -56,6 +56,8 @@ RUN: Groups = (
             "history",
             "ideal",
             "min_busbw",
+            "share_of",
+            "reference_file",
             "watch",
             "memory",
             "report_timestamps",

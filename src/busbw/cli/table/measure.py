@@ -86,4 +86,37 @@ ROWS = (
             ("as JSON", "busbw explain result.json --format json"),
         ),
     ),
+    Row(
+        "reference",
+        MODEL,
+        "List published runs and your own, and compare a result with them.",
+        (
+            ("all runs", "busbw reference"),
+            ("those of all_reduce on hosts of 8 H100", "busbw reference --system h100x8"),
+            ("the last run beside them", "busbw reference show -1 --plot"),
+        ),
+        {
+            "show": (
+                ("who measured a run", "busbw reference show az_1x8_h200"),
+                ("a result beside its reference", "busbw reference show result.json"),
+                (
+                    "a log that does not say what it ran on",
+                    "busbw reference show run.log --system h100x8 --nics 8x400G --nodes 2",
+                ),
+            ),
+            "add": (
+                ("the last run", "busbw reference add -1"),
+                ("runs of a healthy system", "busbw reference add run1.json run2.json"),
+                (
+                    "into a file that others use too",
+                    "busbw reference add result.json --reference /shared/busbw/reference.json",
+                ),
+            ),
+            "remove": (
+                ("a run", "busbw reference remove run1"),
+                ("two runs", "busbw reference remove run1 run2"),
+                ("of another file", "busbw reference remove run1 --reference shared.json"),
+            ),
+        },
+    ),
 )

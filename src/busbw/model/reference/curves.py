@@ -116,3 +116,10 @@ def built_in() -> Reference:
     """The table that comes with busbw."""
     data = files("busbw.model.reference").joinpath(TABLE).read_bytes()
     return reference(msgspec.json.decode(data, type=Table))
+
+
+def with_own(own: Table) -> Reference:
+    """The curves that come with busbw, and a user's own."""
+    known = built_in()
+    sources = known.sources | {source.key: source for source in own.sources}
+    return Reference(known.published, sources, tuple(own.curves))

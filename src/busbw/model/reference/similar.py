@@ -62,16 +62,17 @@ def nearest(curves: Sequence[Curve], gpu: str) -> tuple[list[Curve], Kinship]:
 
 
 def reduced_alike(curves: Sequence[Curve], job: Job) -> list[Curve]:
-    """The curves whose data are reduced like the job's: by the switch (NVLink SHARP) or by GPUs;
-    all if there are none.
+    """The curves whose data are reduced like the job's; all if there are none."""
+    return [curve for curve in curves if is_reduced_alike(curve, job)] or list(curves)
+
+
+def is_reduced_alike(curve: Curve, job: Job) -> bool:
+    """Whether a curve's data are reduced like the job's: by the switch (NVLink SHARP) or by
+    GPUs.
     """
     in_switch = _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
-    alike = [
-        curve
-        for curve in curves
-        if _may_use_switch(curve.gpu, curve.collective, curve.dtype or "float", "sum") == in_switch
-    ]
-    return alike or list(curves)
+    dtype = curve.dtype or "float"
+    return _may_use_switch(curve.gpu, curve.collective, dtype, "sum") == in_switch
 
 
 @cache

@@ -1,0 +1,63 @@
+"""The reference curves in force: published ones, and those of the setting `reference`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from busbw.cli.options.parameters import File
+from busbw.cli.streams import talk
+from busbw.core.errors import BusbwError
+from busbw.core.settings import OFF
+from busbw.reference.place import VARIABLE, own_file
+
+if TYPE_CHECKING:
+    from busbw.model.reference.curves import Reference
+
+HELP = (
+    "the file of your own runs  [default: the setting `reference`, or busbw/reference.json under"
+    " $XDG_DATA_HOME or ~/.local/share]"
+)
+
+
+def reference_option(function: Any) -> Any:
+    """Add --reference, as the parameter `reference_file`; None for no own runs."""
+    option = click.option("--reference", "reference_file", type=File(), help=HELP)
+    return option(function)
+
+
+def reference_file() -> Path | None:
+    """The file of the setting; None where it is false."""
+    if click.get_current_context(silent=True) is None:
+        return own_file(os.environ)
+    from busbw.cli.config.settings import in_force
+
+    setting = in_force().values.get("reference")
+    if setting is None:
+        return own_file(os.environ)
+    return own_file({**os.environ, VARIABLE: setting.text or OFF[0]})
+
+
+def known_curves(file: Path | None = None) -> "Reference":
+    """Published curves and those of the file, or of the setting; UsageError for a file that is no
+    table.
+    """
+    from busbw.model.reference.curves import built_in, with_own
+    from busbw.reference.own_table import read
+
+    chosen = file or reference_file()
+    return built_in() if chosen is None else with_own(read(chosen))
+
+
+def known_or_published(file: Path | None = None) -> "Reference":
+    """As `known_curves`; published curves alone, with a warning, where the file is no table: what
+    was measured must not be lost for it.
+    """
+    from busbw.model.reference.curves import built_in
+
+    try:
+        return known_curves(file)
+    except BusbwError as error:
+        talk(f"warning: {error.message}; only published runs are compared with")
+        return built_in()

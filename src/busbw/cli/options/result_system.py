@@ -1,0 +1,57 @@
+"""The system of a result: as the file recorded it, or as the options describe it."""
+
+from dataclasses import replace
+
+from busbw.cli.options.system import Links, given_system, with_links
+from busbw.core.errors import UsageError
+from busbw.core.result import Result
+from busbw.core.sizes import counted
+from busbw.model.measured_system import DESCRIBE, of_result, on_hosts, shape
+from busbw.model.systems import System
+
+
+def system_of(
+    result: Result, file: str, described: tuple[str, str, Links], nodes: int | None
+) -> tuple[System, str, tuple[int, int]]:
+    """The system, where it comes from, and the numbers of hosts, or NVLink domains, and of ranks
+    on each. `described` are --system, --topo and the options of links; UsageError where something
+    is missing.
+    """
+    system, topo, links = described
+    given = given_system(system, topo, links)
+    placement = _placement(result, given[0] if given else None, nodes)
+    hosts, per_host = placement
+    hardware, source = given or (_recorded(result, file, links), file)
+    hardware = replace(hardware, gpus=max(hardware.gpus, per_host))
+    if hosts > 1 and not hardware.nics:
+        raise UsageError(
+            f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
+        )
+    return hardware, source, placement
+
+
+def _placement(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
+    """The number of NVLink domains and of ranks on each: what the file says, or all GPUs of a
+    described system. Described hosts are not joined to racks.
+    """
+    if not result.world.devices and nodes is not None:
+        if system is None:
+            raise UsageError("the file names no ranks", DESCRIBE)
+        return nodes, system.gpus
+    placed = shape(result)
+    if system is not None and placed[1] > system.gpus:
+        placed = on_hosts(result)
+    if nodes is not None and nodes != placed[0]:
+        raise UsageError(
+            f"--nodes {nodes}: the file names {counted(placed[0], 'host')}",
+            f"--nodes {placed[0]}, or leave it out",
+        )
+    return placed
+
+
+def _recorded(result: Result, file: str, links: Links) -> System:
+    """The system that the file recorded, changed by the options."""
+    system = of_result(result)
+    if isinstance(system, str):  # why there is none
+        raise UsageError(f"{file}: {system}", DESCRIBE)
+    return with_links(system, links)

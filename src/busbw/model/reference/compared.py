@@ -1,0 +1,214 @@
+"""A measured busbw beside published runs, and a user's own runs, of the same system and job.
+
+Own runs come first: where there are any of the job, published ones are not compared with. For
+what is expected, own runs of the system are a calibration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+from statistics import fmean, median
+
+import msgspec
+
+from busbw.core.cells import Figure
+from busbw.core.collectives import Collective
+from busbw.core.result import Result
+from busbw.core.sizes import format_size
+from busbw.model.estimate import Setting, estimate
+from busbw.model.forecast import Evidence, forecast, job_of
+from busbw.model.measured_system import of_result, shape
+from busbw.model.nccl.choice import ALL_ALLOWED, allowed
+from busbw.model.nccl.constants import of_number
+from busbw.model.networks import BY_NETWORK, Network
+from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.results import nics_text
+from busbw.model.reference.similar import Job, is_reduced_alike, of_shape
+from busbw.model.systems import System, with_assumed_network
+from busbw.model.types import Forecast
+
+# NCCL's names of its networks that no published run has.
+RECORDED_NETWORKS = {"Socket": BY_NETWORK["socket"], "busbw": Network("busbw", 0.0, "as recorded")}
+RDMA = "IB"
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured size beside its reference. busbw is in bytes per second.
+
+    `runs` are those of the same system and job that measured this size, `median` and `fastest` are
+    theirs, and `own` says whether they are the user's. `expected` is None where the model has no
+    time.
+    """
+
+    size_bytes: int
+    dtype: str
+    busbw: float
+    runs: tuple[str, ...] = ()
+    median: float | None = None
+    fastest: float | None = None
+    own: bool = False
+    expected: Forecast | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a result ran: `row` on `hosts` hosts with `per_host` ranks each, of a system."""
+
+    setting: Setting
+    row: Collective
+    hosts: int
+    per_host: int
+
+    def job(self, dtype: str, op: str) -> Job:
+        """The job with this element type and operator."""
+        setting = replace(self.setting, dtype=dtype, op=op)
+        return job_of(setting, self.row.name, self.hosts, self.per_host)
+
+    @property
+    def text(self) -> str:
+        """`1 x 8 H200`, `2 x 8 H200 with 8x400G`."""
+        job = self.job("float", "sum")
+        gpu = job.gpu.upper() or self.setting.system.gpu
+        has_nics = self.hosts > 1 and self.setting.system.nics
+        nics = f" with {nics_text(self.setting.system)}" if has_nics else ""
+        return f"{self.hosts} x {self.per_host} {gpu}{nics}"
+
+
+def ran_of(result: Result, system: System, placement: tuple[int, int]) -> Ran:
+    """What a result of this system and of so many hosts and ranks on each ran."""
+    recorded = RECORDED_NETWORKS.get(result.library.network)
+    if recorded is not None:
+        system = replace(system, network=recorded)
+    elif result.library.network != RDMA:
+        system = with_assumed_network(system)
+    row = result.spec.row
+    may = allowed(result.environment, row.name)
+    return Ran(Setting(system, of_number(result.library.nccl), may), row, *placement)
+
+
+def recorded_run(result: Result) -> Ran | str:
+    """What a result ran on the system that it recorded; a text says what is missing."""
+    system = of_result(result)
+    return system if isinstance(system, str) else ran_of(result, system, shape(result))
+
+
+def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
+    """One measured cell beside the runs of the same job and what is expected."""
+    size_bytes, dtype = figure.row.size_bytes, figure.row.dtype or "float"
+    setting = unlimited(ran, figure)
+    expected = forecast(
+        setting, ran.row, ran.hosts, ran.per_host, size_bytes, evidence(setting, known)
+    )
+    curves = same_job(ran, figure, known, expected.algorithm if expected else "")
+    at_size = [curve for curve in curves if curve.busbw(size_bytes)]
+    return Compared(
+        size_bytes=size_bytes,
+        dtype=dtype,
+        busbw=figure.busbw,
+        runs=tuple(dict.fromkeys(curve.run for curve in at_size)),
+        median=_median_busbw(at_size, size_bytes) if at_size else None,
+        fastest=max((curve.busbw(size_bytes) or 0.0 for curve in at_size), default=None),
+        own=bool(at_size) and at_size[0] in known.own,
+        expected=expected,
+    )
+
+
+def unlimited(ran: Ran, figure: Figure) -> Setting:
+    """The setting of a cell. Limits of NCCL's choice that do not change it are left out, as
+    published runs are without them.
+    """
+    row = figure.row
+    setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
+    if setting.may == ALL_ALLOWED:
+        return setting
+    free = replace(setting, may=ALL_ALLOWED)
+    job = ran.row.name, ran.hosts, ran.per_host, row.size_bytes
+    limited_choice, free_choice = estimate(setting, *job), estimate(free, *job)
+    if limited_choice is None or free_choice is None:
+        return setting
+    same = (limited_choice.algorithm, limited_choice.protocol) == (
+        free_choice.algorithm,
+        free_choice.protocol,
+    )
+    return free if same else setting
+
+
+def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") -> list[Curve]:
+    """The curves of the same system and job as a cell: a user's own, else published ones."""
+    if not _is_plain(unlimited(ran, figure)):
+        return []
+    return _of_job(known, ran.job(figure.row.dtype or "float", figure.row.op or "sum"), algorithm)
+
+
+def _of_job(known: Reference, job: Job, algorithm: str = "") -> list[Curve]:
+    return _same(known.own, job, algorithm) or _same(known.published, job, algorithm)
+
+
+def _same(curves: Sequence[Curve], job: Job, algorithm: str) -> list[Curve]:
+    of_collective = [curve for curve in curves if curve.collective == job.collective]
+    return [
+        curve
+        for curve in of_shape(of_collective, job)
+        if job.gpu
+        and curve.gpu == job.gpu
+        and is_reduced_alike(curve, job)
+        and (job.hosts == 1 or not algorithm or curve.algorithm in ("", algorithm))
+    ]
+
+
+def evidence(setting: Setting, known: Reference) -> Evidence:
+    """The curves for a forecast: a user's own runs of the described system are a calibration."""
+    if not known.own or not _is_plain(setting):
+        return Evidence(known)
+    return Evidence(known, tuple(curve for curve in known.own if _is_of_system(curve, setting)))
+
+
+def _is_of_system(curve: Curve, setting: Setting) -> bool:
+    job = job_of(setting, curve.collective, curve.hosts, curve.per_host)
+    return curve.gpu == job.gpu and is_reduced_alike(curve, job) and bool(of_shape([curve], job))
+
+
+def _is_plain(setting: Setting) -> bool:
+    """Whether runs of the table are of such a setting: NCCL chooses, the network has its full
+    rate.
+    """
+    full_rate = setting.oversubscription == 1 and setting.traffic is None
+    return full_rate and setting.may == ALL_ALLOWED
+
+
+def why_no_job(ran: Ran, known: Reference) -> str:
+    """Why no run is of the system and the collective; empty if one is."""
+    system = ran.setting.system
+    if not ran.job("float", "sum").gpu:
+        return f"{system.gpu} is not in the table of GPUs"
+    if ran.hosts > 1 and not system.nics:
+        return "the NICs of the hosts are unknown"
+    if not _of_job(known, ran.job("float", "sum")):
+        return f"no published run of {ran.row.name} on {ran.text}"
+    return ""
+
+
+def why_none(ran: Ran, known: Reference, figures: Sequence[Figure]) -> str:
+    """Why none of the measured sizes has a run to compare with."""
+    reason = why_no_job(ran, known)
+    if reason:
+        return reason
+    curves = _of_job(known, ran.job("float", "sum"))
+    sizes = [figure.row.size_bytes for figure in figures]
+    if any(curve.busbw(size) for curve in curves for size in sizes):
+        return "NCCL's settings change its choice, and published runs are without them"
+    smallest = min(curve.sizes[0] for curve in curves)
+    largest = max(curve.sizes[-1] for curve in curves)
+    sizes_text = format_size(smallest)
+    if largest > smallest:
+        sizes_text += f" to {format_size(largest)}"
+    measured = format_size(max(sizes)) if sizes else "none"
+    return f"the runs of {ran.row.name} on {ran.text} have {sizes_text}, not {measured}"
+
+
+def _median_busbw(curves: Sequence[Curve], size_bytes: int) -> float:
+    """The median over runs; a run with several curves counts once."""
+    runs: dict[str, list[float]] = {}
+    for curve in curves:
+        runs.setdefault(curve.run, []).append(log(curve.busbw(size_bytes) or 1.0))
+    return exp(median(map(fmean, runs.values())))
