@@ -40,6 +40,7 @@ from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import release
+from busbw.model.overlap import parse_ratios
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import predict, without_rails
 from busbw.model.reference.compared import evidence as of_own
@@ -139,6 +140,14 @@ _OF_COLLECTIVE = {
     callback=not_empty,
     help="predict an application instead: a capture, or any file that `busbw show` reads as one",
 )
+@click.option(
+    "--together",
+    "together",
+    multiple=True,
+    help="measured slow-down of two functions of a pattern that run together, each on its"
+    " communicator: all_reduce+all_gather=1.4, from 1 for none to 2 for one after the other; may be"
+    " repeated",
+)
 @scale_option
 @format_option
 def command(
@@ -164,6 +173,7 @@ def command(
     uplinks: int | None,
     rails_lost: int,
     pattern_file: str,
+    together: tuple[str, ...],
     scale: str,
     format_name: str,
 ) -> int:
@@ -188,20 +198,21 @@ def command(
     evidence = calibrate(results, hardware) if results else of_own(setting, known_curves())
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)
-        job = _job(nodes, gpus, scale)
+        job, ratios = _job(nodes, gpus, scale), parse_ratios(together)
         setting = replace(setting, system=without_rails(hardware, rails_lost))
         expected = predict_pattern(
-            load([pattern_file]), setting, pattern_file, source, evidence, job
+            load([pattern_file]), setting, pattern_file, source, evidence, job, ratios
         )
         if format_name == "json":
             answer(explanation_text.json(expected))
         else:
             answer(prediction_text.pattern_text(expected, width()))
         return int(Exit.BAD if expected.without else Exit.OK)
-    if given("scale"):
-        raise UsageError(
-            "--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale"
-        )
+    for option in ("scale", "together"):
+        if given(option):
+            raise UsageError(
+                f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
+            )
     per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
     if counts:
         moved = _traffic_of(row.name, counts, per_host)

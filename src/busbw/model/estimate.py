@@ -108,7 +108,7 @@ def by_links(
         return chosen
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
     factor = float(row.bus_factor(2 * per_host))
-    narrow = _narrow(setting, collective, NVLS_TREE, 2, per_host)
+    narrow = narrow_links(setting, collective, NVLS_TREE, 2, per_host)
     between = narrow.nics * factor * OF_NICS
     transfer_s = size_bytes * factor / min(inside, between)
     return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
@@ -120,7 +120,7 @@ def _slow_down(
     """The time with a transfer no faster than the algorithm's bound over the part of the NICs
     that the network lets through.
     """
-    narrow = _narrow(setting, row.name, choice.algorithm, hosts, per_host)
+    narrow = narrow_links(setting, row.name, choice.algorithm, hosts, per_host)
     limits = [
         bound.busbw
         for bound in bounds(row, narrow, setting.system.features())
@@ -130,7 +130,9 @@ def _slow_down(
     return Parts(choice.parts.latency_s, max(choice.parts.transfer_s, least_s))
 
 
-def _narrow(setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int) -> Fabric:
+def narrow_links(
+    setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int
+) -> Fabric:
     """The links at what they carry of data, the NICs divided by what the spine lets through."""
     fabric = setting.system.fabric(hosts, per_host, payload=True)
     divisor = setting.nic_divisor(collective, algorithm, hosts, per_host)
@@ -141,7 +143,7 @@ def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
     traffic = setting.traffic_at(hosts, size_bytes)
-    narrowed = replace(_narrow(setting, row.name, P2P, hosts, per_host), traffic=traffic)
+    narrowed = replace(narrow_links(setting, row.name, P2P, hosts, per_host), traffic=traffic)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None

@@ -7,10 +7,12 @@ from busbw.model.bounds import P2P
 from busbw.model.estimate import Setting
 from busbw.model.types import Forecast
 
+OF_COMMS = "the hosts of each communicator decide how much crosses the spine"
+
 
 def spine_notes(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> list[str]:
     """How much of the traffic crosses the spine, and what that leaves of the NICs' rate; `answers`
-    are collectives and their forecasts.
+    are collectives and their forecasts, none for a recorded application.
     """
     spine = setting.spine
     notes = []
@@ -21,7 +23,7 @@ def spine_notes(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> li
             " if all of it crossed the spine; --hosts-per-leaf says what does not"
         )
     if spine.hosts_per_leaf:
-        crossings = _crossings(setting, answers)
+        crossings = _crossings(setting, answers) if answers else [OF_COMMS]
         leaf = f"{counted(spine.hosts_per_leaf, 'host')} under each leaf switch"
         notes += [f"{over}, {leaf}: {crossing}" for crossing in crossings]
     if spine.uplinks:

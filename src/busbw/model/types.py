@@ -181,7 +181,8 @@ class PredictedRow(msgspec.Struct, frozen=True):
     `forecast` is None where no time can be given, and `reason` says why.
 
     `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send
-    that of its sender.
+    that of its sender. `gpu_s` and `nic_s` are what the bytes of a call take on a GPU's links to
+    its peers and on the NICs, if nothing else limits them.
     """
 
     row: int
@@ -194,6 +195,8 @@ class PredictedRow(msgspec.Struct, frozen=True):
     reason: str = ""
     measured_s: float | None = None
     weight: float = 1.0
+    gpu_s: float = 0.0
+    nic_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -207,7 +210,8 @@ class PatternPrediction(
     """What a recorded application's communication takes on another system.
 
     `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on;
-    `scale` is the rule where they differ.
+    `scale` is the rule where they differ. The calls take from `least_s`, if they overlap as they
+    may, to `most_s`; both are total_s if none overlap.
     """
 
     source: str
@@ -217,6 +221,8 @@ class PatternPrediction(
     ranks: int = 0
     recorded_ranks: int = 0
     scale: str = ""
+    least_s: float = 0.0
+    most_s: float = 0.0
     notes: list[str] = []
 
     @property

@@ -128,7 +128,7 @@ PREDICT: Groups = (
     ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
     ("System", ("topo", "fabric", "cpu", "gpus", "rails_lost")),
     ("The network above the leaf switches", ("oversubscription", "hosts_per_leaf", "uplinks")),
-    ("What to predict", ("factor", "datatype", "counts", "scale")),
+    ("What to predict", ("factor", "datatype", "counts", "scale", "together")),
     ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
     ("Output", ("format_name",)),
 )
