@@ -24,7 +24,7 @@ from busbw.model.reference.compared import ran_of
 from busbw.model.reference.curves import Curve, Reference
 from busbw.model.systems import MAX_HOSTS, parse_system
 from busbw.reference.comparison import compared_with, comparison_text
-from busbw.reference.lists import list_text, listed, run_text
+from busbw.reference.lists import list_text, part_of, run_text
 
 OF_LIST = ("system", "nodes", "collective", "reference_file", "format_name")
 OF_RESULT = ("system", "topo", "nics", "fabric", "nodes", "collective", "table", "plot")
@@ -64,7 +64,7 @@ def command(
     known = known_curves(reference_file)
     curves = _chosen(known, system, nodes, collective)
     if format_name == "json":
-        answer(explanation_text.json(listed(known, curves)))
+        answer(explanation_text.json(part_of(known, curves)))
     elif curves:
         answer(list_text(known, curves, width()))
     else:
@@ -156,7 +156,7 @@ def show(
         _refuse_options_of_results(name)
         curves = [curve for curve in (*known.own, *known.published) if curve.run == name]
         if format_name == "json":
-            answer(explanation_text.json(listed(known, curves)))
+            answer(explanation_text.json(part_of(known, curves)))
         else:
             answer(run_text(known, name, width()))
         return int(Exit.OK)

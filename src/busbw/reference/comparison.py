@@ -19,7 +19,9 @@ SCALE = 1.5  # where it ends, as a part of the reference or the expected busbw
 SMALL_SIZE = 9  # characters before a plot
 
 
-class Comparison(msgspec.Struct, tag="busbw.compared/1", tag_field="schema", kw_only=True):
+class Comparison(
+    msgspec.Struct, tag="busbw.reference-comparison/1", tag_field="schema", kw_only=True
+):
     """The sizes of a result, each beside its reference. `missing` says why none has one, or is
     empty; `coverage` is the share of runs that an expected range is made to hold.
     """

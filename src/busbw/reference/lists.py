@@ -1,24 +1,14 @@
-"""Lists of reference curves, and one run of them, as text and JSON."""
+"""Lists of reference curves, and one run of them, as text."""
 
 from collections.abc import Sequence
 
-import msgspec
-
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size, short_size
-from busbw.model.reference.curves import Curve, Reference, Source
+from busbw.model.reference.curves import Curve, Reference, Source, Table
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text
 
 DROP_ORDER = ("fabric", "peak GB/s", "NCCL", "NICs", "type", "sizes")
-
-
-class Listed(msgspec.Struct, tag="busbw.reference-list/1", tag_field="schema", kw_only=True):
-    """Curves with their sources; `own` names the runs that are the user's."""
-
-    curves: list[Curve]
-    sources: list[Source]
-    own: list[str] = []
 
 
 # The values take a Curve.
@@ -35,15 +25,17 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def listed(known: Reference, curves: Sequence[Curve]) -> Listed:
-    """The curves as a document."""
+def part_of(known: Reference, curves: Sequence[Curve]) -> Table:
+    """The curves and their sources as a table."""
     keys = dict.fromkeys(curve.source for curve in curves)
-    own = {curve.run for curve in known.own}
-    return Listed(
-        curves=list(curves),
-        sources=[known.sources[key] for key in keys if key in known.sources],
-        own=sorted({curve.run for curve in curves} & own),
-    )
+    sources = [known.sources[key] for key in keys if key in known.sources]
+    return Table(sources=sources, curves=list(curves))
+
+
+def table_text(table: Table, width: int | None = None) -> str:
+    """A table by itself as a list."""
+    sources = {source.key: source for source in table.sources}
+    return list_text(Reference(tuple(table.curves), sources), table.curves, width)
 
 
 def list_text(known: Reference, curves: Sequence[Curve], width: int | None = None) -> str:

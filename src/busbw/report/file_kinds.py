@@ -27,10 +27,13 @@ from busbw.job.types import JobReport
 from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.model import explanation_text, prediction_text
+from busbw.model.reference.curves import Table
 from busbw.model.states import types as states_text
 from busbw.model.states.types import StatesPlan
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import text as pattern_text
+from busbw.reference import comparison as reference
+from busbw.reference import lists
 from busbw.tune import text as tune_text
 from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
@@ -83,6 +86,8 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Prediction", Prediction, prediction_text.text),
     FileKind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
     FileKind("Explanation", Explanation, explanation_text.text),
+    FileKind("Table of reference curves", Table, lists.table_text),
+    FileKind("Comparison with a reference", reference.Comparison, reference.comparison_text),
 )
 BY_SCHEMA = {kind.name: kind for kind in KINDS}
 _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {

@@ -57,7 +57,7 @@ def test_lists_and_shows_published_runs(busbw: Busbw) -> None:
     assert busbw("reference", "--collective", "alltoall", "--nodes", "9")[2] == "no such curve\n"
     out = busbw("reference", "--format", "json", "--collective", "sendrecv")[1]
     document = json.loads(out)
-    assert document["schema"] == "busbw.reference-list/1"
+    assert document["schema"] == "busbw.reference/1"
     assert [curve["collective"] for curve in document["curves"]] == ["sendrecv"]
     assert len(document["sources"]) == 1
     out = busbw("reference", "show", "az_1x8_h200")[1]
@@ -77,6 +77,8 @@ def test_a_log_beside_published_runs(busbw: Busbw, recorded: Path) -> None:
         busbw("reference", "show", log, "--system", "h200x8", "--nodes", "2", "--format", "json")[1]
     )
     assert document["rows"][-1]["runs"] == ["rh_2x8_h200_roce"]
+    Path("compared.json").write_text(json.dumps(document))
+    assert busbw("show", "compared.json")[1].startswith(log[:20])
     assert busbw("reference", "show", log)[0] == 2  # its NICs are unknown
 
 
@@ -88,6 +90,7 @@ def test_own_runs_come_first_everywhere(busbw: Busbw) -> None:
     assert "median of your own runs" in out and "  own runs\n" in out
     assert "2 of them your own" in busbw("reference", "--system", "h200x2")[1]
     assert "calibration" in busbw("predict", "--system", "h200x2", "-b", "1G")[1]
+    assert "2 curves of 2 runs" in busbw("show", "data/busbw/reference.json")[1]
     assert busbw("reference", "add", files[0])[0] == 2
     assert busbw("reference", "remove", "run_1", "run_9")[0] == 2
     assert busbw("reference", "remove", "run_1", "run_2")[0] == 0

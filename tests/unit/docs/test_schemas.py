@@ -21,8 +21,8 @@ from busbw.report.read import read
 ROOT = Path(__file__).parents[3]
 SCHEMAS = ROOT / "src" / "busbw" / "schemas"
 BENCHMARKS = ROOT / "benchmarks"
-# No files for users: an archive of PyTorch, and the state of a running lab.
-OTHERS = {"busbw.checkpoint/1", "busbw.lab/1"}
+# No files for users: an archive of PyTorch, the state of a running lab, and a table of the package.
+OTHERS = {"busbw.checkpoint/1", "busbw.lab/1", "busbw.reference-bands/1"}
 
 
 def filled(kind: Any) -> Any:
