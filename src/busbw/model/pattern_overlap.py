@@ -14,6 +14,7 @@ from busbw.model.overlap import Ratios, Span, Work, apart_s, span
 from busbw.model.pattern_ranks import RankKind, rank_kinds
 from busbw.model.types import PredictedRow
 
+FORMATS_WITHOUT_COMMS = ("pattern-csv",)  # their rows may be of any communicator
 MAX_CALLS = 2_000_000  # whose times are compared, of all kinds of ranks together
 _Group = tuple[tuple[int, int], ...]  # rows, and the number of their calls that ran together
 
@@ -60,7 +61,8 @@ class _Timed:
         row, stream = self.rows[number], self.streams.get(number)
         comm = self.pattern.comm(self.pattern.rows[number])
         time_s = row.forecast.time_s if row.forecast else 0.0
-        chains = [f"comm {comm.id}"]
+        lacks_comms = self.pattern.header.source in FORMATS_WITHOUT_COMMS
+        chains = [f"row {number}" if lacks_comms else f"comm {comm.id}"]
         if stream is not None:  # numbered by the communicator's first rank
             chains.append(f"stream {stream} of rank {min(comm.members, default=0)}")
         gpu_s, nic_s = (calls * min(busy_s, time_s) for busy_s in (row.gpu_s, row.nic_s))

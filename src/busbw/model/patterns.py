@@ -75,7 +75,8 @@ def predict_pattern(
     if any(not comm.members and 1 < comm.ranks != ranks for comm in predicted.comms):
         notes.append(PACKED)
     overlapped = overlap(predicted, rows, ratios or {}, per_host, gpus_of_nic(setting.system))
-    notes += [*unused_notes(overlapped, ratios or {}), *spine_notes(setting, [])]
+    notes += unused_notes(overlapped, ratios or {})
+    notes += spine_notes(setting, []) if any(row.hosts > 1 for row in rows) else []
     about = describe(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
     return PatternPrediction(
         source=source,

@@ -28,8 +28,9 @@ def spine_notes(setting: Setting, answers: Sequence[tuple[str, Forecast]]) -> li
         notes += [f"{over}, {leaf}: {crossing}" for crossing in crossings]
     if spine.uplinks:
         notes.append(
-            "low counts the collisions to expect where ECMP hashes the flows of a leaf switch to"
-            f" {counted(spine.uplinks, 'uplink')} at random: an assumption, not a measurement"
+            "the slow end of the range counts the collisions to expect where ECMP hashes the flows"
+            f" of a leaf switch to {counted(spine.uplinks, 'uplink')} at random: an assumption, not"
+            " a measurement"
         )
     return notes
 

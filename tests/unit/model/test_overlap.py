@@ -115,6 +115,14 @@ def test_without_times_the_overlap_is_unknown() -> None:
     assert "unknown, as 336 of 336 calls have no time on the GPU" in unknown.notes[0]
 
 
+def test_a_format_without_communicators_says_nothing_of_overlap() -> None:
+    rows = [PatternRow(number, 0, "all_reduce", 64 * MIB, 5) for number in range(2)]
+    csv = Pattern(Header(source="pattern-csv", world=8), [Comm(0, 8)], rows)
+    one_after_the_other = predicted(Pattern(Header(world=8), csv.comms, rows))
+    assert one_after_the_other.least_s == pytest.approx(one_after_the_other.most_s)
+    assert predicted(csv).least_s < 0.8 * predicted(csv).most_s
+
+
 def test_a_measured_ratio_takes_the_place_of_the_range() -> None:
     bounds = predicted(training())
     measured = predicted(training(), "8x400G", "all_gather+all_reduce=1.5")
