@@ -14,8 +14,10 @@ from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.shared import format_option, scale_option
 from busbw.cli.options.system import (
+    AUTO,
     Counts,
     Links,
+    Uplinks,
     given_system,
     nccl_option,
     parse_allowed,
@@ -37,12 +39,14 @@ from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import release
+from busbw.model.overlap import parse_ratios
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import predict, without_rails
 from busbw.model.reference.compared import evidence as of_own
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.results import curve_of
-from busbw.model.systems import System
+from busbw.model.spine import Spine, derived_uplinks
+from busbw.model.systems import MAX_HOSTS, System
 
 MAX_RANKS_OF_COUNTS = 4096  # a matrix of bytes for each pair of ranks
 _OF_COLLECTIVE = {
@@ -109,6 +113,18 @@ _OF_COLLECTIVE = {
     help="of the network between hosts",
 )
 @click.option(
+    "--hosts-per-leaf",
+    type=click.IntRange(1, MAX_HOSTS),
+    help="hosts whose rails share leaf switches: their traffic with each other does not cross the"
+    " spine  [default: all crosses]",
+)
+@click.option(
+    "--ecmp",
+    "uplinks",
+    type=Uplinks(),
+    help="flows are hashed to so many uplinks of a leaf switch, or auto; needs --hosts-per-leaf",
+)
+@click.option(
     "--rails-lost",
     type=click.IntRange(0),
     default=0,
@@ -121,6 +137,14 @@ _OF_COLLECTIVE = {
     default="",
     callback=not_empty,
     help="predict an application instead: a capture, or any file that `busbw show` reads as one",
+)
+@click.option(
+    "--together",
+    "together",
+    multiple=True,
+    help="measured slow-down of two functions of a pattern that run together, each on its"
+    " communicator: all_reduce+all_gather=1.4, from 1 for none to 2 for one after the other; may be"
+    " repeated",
 )
 @scale_option
 @format_option
@@ -143,8 +167,11 @@ def command(
     counts: str,
     results: tuple[str, ...],
     oversubscription: float,
+    hosts_per_leaf: int | None,
+    uplinks: int | None,
     rails_lost: int,
     pattern_file: str,
+    together: tuple[str, ...],
     scale: str,
     format_name: str,
 ) -> int:
@@ -163,28 +190,29 @@ def command(
         hardware,
         release(nccl),
         parse_allowed(algo, proto, row.name),
-        oversubscription,
+        _spine(oversubscription, hosts_per_leaf, uplinks),
         dtype=dtype_row(datatype).name,
     )
     evidence = calibrate(results, hardware) if results else of_own(setting, known_curves())
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)
-        job = _job(nodes, gpus, scale)
+        job, ratios = _job(nodes, gpus, scale), parse_ratios(together)
         setting = replace(setting, system=without_rails(hardware, rails_lost))
         from busbw.pattern.registry import load  # it imports the readers of all patterns
 
         expected = predict_pattern(
-            load([pattern_file]), setting, pattern_file, source, evidence, job
+            load([pattern_file]), setting, pattern_file, source, evidence, job, ratios
         )
         if format_name == "json":
             answer(explanation_text.json(expected))
         else:
             answer(prediction_text.pattern_text(expected, width()))
         return int(Exit.BAD if expected.without else Exit.OK)
-    if given("scale"):
-        raise UsageError(
-            "--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale"
-        )
+    for option in ("scale", "together"):
+        if given(option):
+            raise UsageError(
+                f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
+            )
     per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
     if counts:
         moved = _traffic_of(row.name, counts, per_host)
@@ -196,6 +224,19 @@ def command(
     else:
         answer(prediction_text.text(prediction, width()))
     return int(Exit.OK)
+
+
+def _spine(oversubscription: float, hosts_per_leaf: int | None, uplinks: int | None) -> Spine:
+    """The network above the leaf switches; UsageError for uplinks of a leaf of unknown size."""
+    if uplinks is None:
+        return Spine(oversubscription, hosts_per_leaf or 0)
+    if not hosts_per_leaf:
+        raise UsageError(
+            f"--ecmp {uplinks or AUTO}: how many hosts share a leaf switch is unknown",
+            "add --hosts-per-leaf, like --hosts-per-leaf 32",
+        )
+    derived = derived_uplinks(hosts_per_leaf, oversubscription)
+    return Spine(oversubscription, hosts_per_leaf, uplinks or derived)
 
 
 def _traffic_of(

@@ -79,7 +79,7 @@ def _scaled(rate: float, share: float, formula: str, link: str) -> Term:
     return Term(rate * share, formula, numbers, link)
 
 
-def _tree_share(hosts: int) -> float:
+def tree_share(hosts: int) -> float:
     """The share of I for each byte on the busiest host of a double binary tree, whose degrees
     add up to 2, 3, then 4.
     """
@@ -91,7 +91,7 @@ def _tree(fab: Fabric) -> list[Term]:
     # it up and down. B/2 assumes the same order of GPUs in all channels; with different orders the
     # bound would be B P/(2(P-1)).
     gpu = _gpu(fab) if fab.per_host == 2 else _gpu(fab, 1 / 2, "B/2")
-    return gpu + _nic(fab, _tree_share(fab.hosts), "I t")
+    return gpu + _nic(fab, tree_share(fab.hosts), "I t")
 
 
 def _nvls(fab: Fabric) -> list[Term]:
@@ -101,7 +101,7 @@ def _nvls(fab: Fabric) -> list[Term]:
 
 def _nvls_tree(fab: Fabric) -> list[Term]:
     p = fab.per_host
-    return _gpu(fab, p / (p + 1), "B P/(P+1)") + _nic(fab, _tree_share(fab.hosts), "I t")
+    return _gpu(fab, p / (p + 1), "B P/(P+1)") + _nic(fab, tree_share(fab.hosts), "I t")
 
 
 def _direct(fab: Fabric) -> list[Term]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
-from busbw.model.bounds import P2P, bounds
+from busbw.model.bounds import P2P, bounds, tree_share
 from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
 from busbw.model.nccl.choice import US, Allowed, Choice, Parts, choices, parts
-from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, SIMPLE, Release
+from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, Release
 from busbw.model.nccl.nvls_types import allowed_for
+from busbw.model.spine import Spine
 from busbw.model.systems import System
 
 OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
@@ -25,7 +26,7 @@ OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 an
 class Setting:
     """What an estimate depends on besides the operation.
 
-    `oversubscription` divides the rate of the NICs; NCCL does not know of it. `traffic` gives what
+    `spine` may divide the rate of the NICs; NCCL does not know of it. `traffic` gives what
     an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
     host; None for an even exchange. `dtype` and `op` are names of their tables. `comm` are
     the hosts of the communicator of a send and its ranks on each; None for a measured sendrecv.
@@ -34,7 +35,7 @@ class Setting:
     system: System
     release: Release = LATEST
     may: Allowed = field(default_factory=Allowed)
-    oversubscription: float = 1.0
+    spine: Spine = field(default_factory=Spine)
     traffic: Callable[[int, int], Traffic | None] | None = None
     dtype: str = "float"
     op: str = "sum"
@@ -47,6 +48,22 @@ class Setting:
     def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
         """What an alltoallv moves between the ranks; None for an even exchange."""
         return self.traffic(hosts, size_bytes) if self.traffic else None
+
+    def spine_share(self, collective: str, algorithm: str, hosts: int) -> float:
+        """The share of the traffic between hosts that crosses the spine. Of an alltoallv whose
+        bytes are given it is taken to be all, unless all hosts are under one leaf.
+        """
+        share = self.spine.share(collective, algorithm, hosts)
+        return 1.0 if share and self.traffic else share
+
+    def nic_divisor(self, collective: str, algorithm: str, hosts: int, per_host: int) -> float:
+        """What the spine divides the rate of the NICs by."""
+        share = self.spine_share(collective, algorithm, hosts)
+        if hosts == 1 or not self.spine.limits(share):
+            return 1.0
+        flows = flows_of_nic(self, collective, algorithm, hosts, per_host)
+        fabric = self.system.fabric(hosts, per_host)
+        return self.spine.divisor(share, flows, hosts, round(fabric.nics / fabric.rail))
 
 
 def estimate(
@@ -68,7 +85,7 @@ def estimate(
     model = setting.system.model(LATEST, hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
-    if setting.oversubscription > 1 and hosts > 1:
+    if setting.nic_divisor(collective, chosen.algorithm, hosts, per_host) > 1:
         timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
@@ -87,11 +104,12 @@ def by_links(
         return chosen
     row = BY_NAME[collective]
     alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
-    if alone is None or setting.oversubscription > 1:
+    if alone is None:
         return chosen
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
     factor = float(row.bus_factor(2 * per_host))
-    between = setting.system.fabric(2, per_host, payload=True).nics * factor * OF_NICS
+    narrow = narrow_links(setting, collective, NVLS_TREE, 2, per_host)
+    between = narrow.nics * factor * OF_NICS
     transfer_s = size_bytes * factor / min(inside, between)
     return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
 
@@ -102,27 +120,30 @@ def _slow_down(
     """The time with a transfer no faster than the algorithm's bound over the part of the NICs
     that the network lets through.
     """
+    narrow = narrow_links(setting, row.name, choice.algorithm, hosts, per_host)
     limits = [
         bound.busbw
-        for bound in bounds(row, _narrow(setting, hosts, per_host), setting.system.features())
+        for bound in bounds(row, narrow, setting.system.features())
         if bound.algorithm == choice.algorithm
     ]
     least_s = size_bytes * float(row.bus_factor(hosts * per_host)) / limits[0] if limits else 0.0
     return Parts(choice.parts.latency_s, max(choice.parts.transfer_s, least_s))
 
 
-def _narrow(setting: Setting, hosts: int, per_host: int) -> Fabric:
-    """The links at what they carry of data, the NICs divided by the oversubscription."""
+def narrow_links(
+    setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int
+) -> Fabric:
+    """The links at what they carry of data, the NICs divided by what the spine lets through."""
     fabric = setting.system.fabric(hosts, per_host, payload=True)
-    oversubscription = setting.oversubscription
-    return replace(fabric, nics=fabric.nics / oversubscription, rail=fabric.rail / oversubscription)
+    divisor = setting.nic_divisor(collective, algorithm, hosts, per_host)
+    return replace(fabric, nics=fabric.nics / divisor, rail=fabric.rail / divisor)
 
 
 def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
     traffic = setting.traffic_at(hosts, size_bytes)
-    narrowed = replace(_narrow(setting, hosts, per_host), traffic=traffic)
+    narrowed = replace(narrow_links(setting, row.name, P2P, hosts, per_host), traffic=traffic)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None
@@ -133,6 +154,23 @@ def _exchange(
     latency_s = p2p.latency_us(model, row.name) * US
     factor = float(row.bus_factor(hosts * per_host))
     return Choice(P2P, "Simple", Parts(latency_s, size_bytes * factor / rate))
+
+
+def flows_of_nic(
+    setting: Setting, collective: str, algorithm: str, hosts: int, per_host: int
+) -> int:
+    """The connections of one NIC that carry data at once: one queue pair for each channel to the
+    next host of a ring, and to each neighbor in both trees, each of which has half of the channels;
+    or one for each host that a rank sends to.
+    """
+    if algorithm != P2P:
+        fabric = setting.system.fabric(hosts, per_host)
+        channels = setting.system.model(LATEST, hosts, per_host).ring.channels
+        neighbors = 1 if algorithm == RING else 1 / tree_share(hosts)
+        return max(1, round(channels * neighbors * fabric.rail / fabric.nics))
+    if collective == p2p.PAIRS:
+        return channels_of_send(setting, hosts, per_host)
+    return hosts - 1
 
 
 def channels_of_send(setting: Setting, hosts: int, per_host: int) -> int:

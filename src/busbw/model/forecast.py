@@ -70,6 +70,7 @@ def forecast(
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
     busbw = size_bytes * float(row.bus_factor(hosts * per_host)) / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
+    low *= _left_by_collisions(setting, row.name, shape, size_bytes)
     at_most = _at_most(setting, row, hosts, per_host)
     return Forecast(
         hosts,
@@ -105,6 +106,18 @@ def _at_most(setting: Setting, row: Collective, hosts: int, per_host: int) -> fl
     return max((bound.busbw for bound in possible), default=inf)
 
 
+def _left_by_collisions(
+    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int
+) -> float:
+    """The share of busbw that the expected collisions of flows leave."""
+    if shape[0] == 1 or not setting.spine.uplinks:
+        return 1.0
+    colliding = replace(setting, spine=replace(setting.spine, colliding=True))
+    even = by_links(setting, collective, *shape, size_bytes)
+    collided = by_links(colliding, collective, *shape, size_bytes)
+    return even.parts.time_s / collided.parts.time_s if even and collided else 1.0
+
+
 def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, float]:
     """The factors of the expected busbw between which measured busbw lies."""
     if expected.basis is Basis.CALIBRATION:
@@ -130,7 +143,8 @@ def _expected(
     measured_s = _times(own, shape, size_bytes)
     if measured_s:
         return Expected(exp(fmean(map(log, measured_s))), scope_of(job, links), Basis.CALIBRATION)
-    known = evidence.known if _is_plain(setting, shape[0]) else Reference((), {})
+    full_rate = setting.nic_divisor(collective, chosen.algorithm, *shape) == 1
+    known = evidence.known if full_rate and _is_plain(setting) else Reference((), {})
     expected = expect(job, size_bytes, chosen, links, known)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
@@ -157,11 +171,10 @@ def links_of(setting: Setting, per_host: int) -> Links:
     return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
 
 
-def _is_plain(setting: Setting, hosts: int) -> bool:
-    """Whether published runs are of such a setting: NCCL chooses, the network has its full rate."""
-    full_rate = hosts == 1 or setting.oversubscription == 1
+def _is_plain(setting: Setting) -> bool:
+    """Whether published runs are of such a setting: NCCL chooses, and the exchange is even."""
     even = setting.traffic is None and not setting.system.part_unknown
-    return full_rate and even and setting.may == ALL_ALLOWED
+    return even and setting.may == ALL_ALLOWED
 
 
 def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:

@@ -13,14 +13,18 @@ from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, we
 from busbw.core.sizes import counted
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence, forecast
+from busbw.model.link_times import link_times
+from busbw.model.nccl.p2p import PAIRS
+from busbw.model.overlap import Ratios
+from busbw.model.overlap_notes import overlap_note, unused_notes
+from busbw.model.pattern_overlap import overlap
 from busbw.model.predict import check, describe
+from busbw.model.spine import Spine
+from busbw.model.spine_notes import spine_notes
+from busbw.model.systems import System
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
-ADDED = (
-    "calls are added up one after the other, {}: what overlaps with other calls or computation"
-    " costs less"
-)
 SENT = "its time is that of the send"
 
 
@@ -44,11 +48,13 @@ def predict_pattern(
     system_source: str,
     evidence: Evidence | None = None,
     job: Job | None = None,
+    ratios: Ratios | None = None,
 ) -> PatternPrediction:
     """The prediction of every row of the pattern.
 
     Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
-    UsageError if the pattern has another number of ranks than the job, and no rule scales it.
+    `ratios` are measured ones of functions that run together (model.overlap). UsageError if the
+    pattern has another number of ranks than the job, and no rule scales it.
     """
     job = job or Job()
     recorded_ranks = world_of(pattern)
@@ -68,6 +74,9 @@ def predict_pattern(
     fullest = per_host if job.hosts else max((row.per_host for row in rows), default=1)
     if any(not comm.members and 1 < comm.ranks != ranks for comm in predicted.comms):
         notes.append(PACKED)
+    overlapped = overlap(predicted, rows, ratios or {}, per_host, gpus_of_nic(setting.system))
+    notes += unused_notes(overlapped, ratios or {})
+    notes += spine_notes(setting, []) if any(row.hosts > 1 for row in rows) else []
     about = describe(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
     return PatternPrediction(
         source=source,
@@ -77,7 +86,9 @@ def predict_pattern(
         ranks=ranks,
         recorded_ranks=recorded_ranks,
         scale=job.scale if ranks != recorded_ranks else "",
-        notes=[ADDED.format(average(pattern)), *notes],
+        least_s=overlapped.total.least_s,
+        most_s=overlapped.total.most_s,
+        notes=[overlap_note(overlapped, average(pattern)), *notes],
     )
 
 
@@ -109,11 +120,16 @@ def _row(
     hosts, fullest = place(comm, per_host)
     point_to_point = row.function in (SEND, RECV)
     occupied = weight
+    setting = replace(setting, spine=under_leaves(setting.spine, comm, row, per_host))
     if point_to_point:
         setting = replace(setting, comm=(hosts, fullest) if hosts > 1 else None)
         hosts, fullest = (1, 2) if _on_one_host(comm, row, per_host) else (2, 1)
         occupied = 1 / ranks_read(pattern)  # the sends of a group follow each other
     expected, reason = _forecast(pattern, row, setting, (hosts, fullest), evidence)
+    busy_s = 0.0, 0.0
+    if expected:
+        name, algorithm = _collective(row.function), expected.algorithm
+        busy_s = link_times(setting, BY_NAME[name], hosts, fullest, row.bytes, algorithm)
     return PredictedRow(
         row.id,
         row.function,
@@ -125,7 +141,13 @@ def _row(
         reason,
         measured_s(row, weight),
         occupied,
+        *busy_s,
     )
+
+
+def _collective(function: str) -> str:
+    """The collective that a function's time is that of."""
+    return PAIRS if function in (SEND, RECV) else function
 
 
 def _forecast(
@@ -146,7 +168,7 @@ def _forecast(
         return None, "one rank exchanges nothing"
     if hosts > 1 and not setting.system.nics:
         return None, f"its ranks are on {hosts} hosts, and the system has no NICs"
-    name = "sendrecv" if row.function in (SEND, RECV) else row.function
+    name = _collective(row.function)
     if name not in BY_NAME:
         return None, f"{row.function[:40]} is not a collective that busbw knows"
     if row.bytes <= 0:
@@ -171,15 +193,43 @@ def place(comm: Comm, per_host: int) -> tuple[int, int]:
     return hosts, ceil(comm.ranks / hosts) if hosts else 0
 
 
+def gpus_of_nic(system: System) -> int:
+    """How many GPUs of a host use the same NIC."""
+    return max(1, ceil(system.gpus / system.nics)) if system.nics else 1
+
+
+def under_leaves(spine: Spine, comm: Comm, row: PatternRow, per_host: int) -> Spine:
+    """The spine for a row: with as many hosts under a leaf as the communicator has there, or for a
+    send, both sides. Hosts whose place is unknown follow each other.
+    """
+    if not spine.hosts_per_leaf or not comm.members:
+        return spine
+    members = _sides(comm, row) or comm.members
+    hosts = {member // per_host for member in members}
+    leaves = {host // spine.hosts_per_leaf for host in hosts}
+    if len(leaves) == 1:
+        return replace(spine, hosts_per_leaf=max(spine.hosts_per_leaf, len(hosts)))
+    return replace(spine, hosts_per_leaf=ceil(len(hosts) / len(leaves)))
+
+
+def _sides(comm: Comm, row: PatternRow) -> list[int]:
+    """Both ranks of a send or receive, as ranks of the job; empty if they are unknown, and for
+    collectives.
+    """
+    if row.rank is None or row.peer is None:
+        return []
+    return [_member(comm.members, row.rank), _member(comm.members, row.peer)]
+
+
 def _on_one_host(comm: Comm, row: PatternRow, per_host: int) -> bool:
     """Whether both sides of a send or receive are on one host; unknown sides are, if the whole
     communicator is.
     """
-    if row.rank is None or row.peer is None:
+    sides = _sides(comm, row)
+    if not sides:
         hosts, _ = place(comm, per_host)
         return hosts == 1
-    rank, peer = _member(comm.members, row.rank), _member(comm.members, row.peer)
-    return rank // per_host == peer // per_host
+    return len({side // per_host for side in sides}) == 1
 
 
 def _member(members: Sequence[int], rank: int) -> int:

@@ -16,6 +16,7 @@ from busbw.model.nccl.nvls_types import reduces
 from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
 from busbw.model.reference.bands import CHECKED_RANKS
 from busbw.model.reference.expected import Basis
+from busbw.model.spine_notes import spine_notes
 from busbw.model.systems import System
 from busbw.model.types import Crossing, Described, Forecast, Prediction
 
@@ -104,7 +105,9 @@ def predict(
         crossings=crossings,
         bounds=bounds,
         calibrated_by=[curve.run for curve in evidence.calibration],
-        oversubscription=setting.oversubscription,
+        oversubscription=setting.spine.oversubscription,
+        hosts_per_leaf=setting.spine.hosts_per_leaf,
+        uplinks=setting.spine.uplinks,
         rails_lost=rails_lost,
         notes=_notes(row, rows, setting, evidence),
     )
@@ -164,11 +167,7 @@ def _notes(
         notes += _notes_on_sends(row, rows, setting)
     if not reduces(row.name, setting.dtype, setting.op) and setting.system.nvls:
         notes.append(f"NVLS does not reduce {setting.dtype}: NCCL takes another algorithm")
-    if setting.oversubscription > 1:
-        notes.append(
-            f"oversubscription {setting.oversubscription:g}: traffic between hosts has"
-            f" 1/{setting.oversubscription:g} of the NICs' rate"
-        )
+    notes += spine_notes(setting, [(row.name, expected) for expected in rows])
     if evidence.calibration:
         notes.append(_calibration_note(rows, evidence))
     return notes

@@ -132,11 +132,13 @@ def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
 
 def _pattern_foot(answer: PatternPrediction) -> str:
     calls = sum(row.calls for row in answer.rows if row.forecast)
-    foot = f"total  {time_text(answer.total_s)} in {counted(calls, 'call')}"
+    ends = list(dict.fromkeys(map(time_text, (answer.least_s, answer.most_s))))
+    foot = f"total  {' to '.join(ends)} in {counted(calls, 'call')}"
     if answer.recorded_s:
+        shares = [f"{100 * s / answer.recorded_s:.1f}" for s in (answer.least_s, answer.most_s)]
         foot += (
             f"; the record lasts {time_text(answer.recorded_s)}, of which that is"
-            f" {100 * answer.total_s / answer.recorded_s:.1f} %"
+            f" {' to '.join(dict.fromkeys(shares))} %"
         )
     foot += "\n"
     reasons: dict[str, list[PredictedRow]] = {}

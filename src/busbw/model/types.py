@@ -104,7 +104,8 @@ class Crossing(msgspec.Struct, frozen=True):
 class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
     """The expected times of one collective, and its bounds on the largest number of hosts.
 
-    `rows` is empty where there is no model of times, as for RCCL.
+    `rows` is empty where there is no model of times, as for RCCL. `hosts_per_leaf` and `uplinks`
+    are those of a leaf switch, 0 where they were not stated.
     """
 
     collective: str
@@ -114,6 +115,8 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
     bounds: Bounds
     calibrated_by: list[str] = []
     oversubscription: float = 1.0
+    hosts_per_leaf: int = 0
+    uplinks: int = 0
     rails_lost: int = 0
     notes: list[str] = []
 
@@ -178,7 +181,8 @@ class PredictedRow(msgspec.Struct, frozen=True):
     `forecast` is None where no time can be given, and `reason` says why.
 
     `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send
-    that of its sender.
+    that of its sender. `gpu_s` and `nic_s` are what the bytes of a call take on a GPU's links to
+    its peers and on the NICs, if nothing else limits them.
     """
 
     row: int
@@ -191,6 +195,8 @@ class PredictedRow(msgspec.Struct, frozen=True):
     reason: str = ""
     measured_s: float | None = None
     weight: float = 1.0
+    gpu_s: float = 0.0
+    nic_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -204,7 +210,8 @@ class PatternPrediction(
     """What a recorded application's communication takes on another system.
 
     `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on;
-    `scale` is the rule where they differ.
+    `scale` is the rule where they differ. The calls take from `least_s`, if they overlap as they
+    may, to `most_s`; both are total_s if none overlap.
     """
 
     source: str
@@ -214,6 +221,8 @@ class PatternPrediction(
     ranks: int = 0
     recorded_ranks: int = 0
     scale: str = ""
+    least_s: float = 0.0
+    most_s: float = 0.0
     notes: list[str] = []
 
     @property

@@ -49,7 +49,7 @@ def run(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("predict --system h100x8 --algo bing", 2, "names none of them"),
         ("predict --system h100x8 --calibrate missing.json", 2, "missing.json: No such file"),
         ("predict --system h100x8 --pattern missing.jsonl", 2, "missing.jsonl: No such file"),
-        ("predict --system h100x8 --scale bytes", 2, "only a pattern is scaled"),
+        ("predict --system h100x8 --scale bytes", 2, "--scale: it is of a pattern"),
         (
             "predict all_gather --system h100x8 --pattern p",
             2,

@@ -15,6 +15,7 @@ from busbw.model.nccl.constants import of_number, release
 from busbw.model.predict import predict
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import Basis, modelled_s
+from busbw.model.spine import Spine
 from busbw.model.systems import System, parse_system
 from busbw.report import read
 
@@ -135,13 +136,7 @@ def test_lost_rails_and_oversubscription_slow_down_only_traffic_between_hosts() 
     def time_s(hosts: int, over: float = 1.0, lost: int = 0) -> float:
         return (
             predict(
-                Setting(system, oversubscription=over),
-                AR,
-                [hosts],
-                8,
-                [16 * GIB],
-                "",
-                rails_lost=lost,
+                Setting(system, spine=Spine(over)), AR, [hosts], 8, [16 * GIB], "", rails_lost=lost
             )
             .rows[0]
             .time_s

@@ -32,6 +32,8 @@ def test_log_and_trace_show_the_same_collectives(sample):
     inside = bytes_moved(log)[-len(bytes_moved(trace)) - 1 : -1]
     assert bytes_moved(trace) == inside
     assert len(inside) == 11
+    starts_us = [(call.at_us, call.gpu_at_us) for call in trace.calls]
+    assert all(at and gpu_at and at < gpu_at < at + 1e6 for at, gpu_at in starts_us[1:])
 
 
 @pytest.mark.parametrize("suffix", [".pickle", ".json"])

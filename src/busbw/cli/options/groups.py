@@ -126,8 +126,9 @@ CHECK: Groups = (
 
 PREDICT: Groups = (
     ("Most used", ("system", "nics", "nodes", "smallest", "largest", "pattern_file")),
-    ("System", ("topo", "fabric", "cpu", "gpus", "oversubscription", "rails_lost")),
-    ("What to predict", ("factor", "datatype", "counts", "scale")),
+    ("System", ("topo", "fabric", "cpu", "gpus", "rails_lost")),
+    ("The network above the leaf switches", ("oversubscription", "hosts_per_leaf", "uplinks")),
+    ("What to predict", ("factor", "datatype", "counts", "scale", "together")),
     ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
     ("Output", ("format_name",)),
 )

@@ -22,6 +22,8 @@ from busbw.model.systems import (
     with_nics,
 )
 
+AUTO, MAX_UPLINKS = "auto", 4096  # of --ecmp
+
 
 def system_options(default: str) -> Decorator:
     """The options of a system; `default` names what is taken without them."""
@@ -153,6 +155,25 @@ class Counts(click.ParamType[tuple[int, ...]]):
                 f"give 1 to {MAX_HOSTS}, like --nodes 2 or --nodes 1,2,128",
             )
         return tuple(sorted(set(numbers)))
+
+
+class Uplinks(click.ParamType[int]):
+    """Uplinks of a leaf switch: a number, or `auto`, which is 0."""
+
+    name = "uplinks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; UsageError for other text."""
+        text = str(value)
+        if text == AUTO:
+            return 0
+        number = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+        if not 1 <= number <= MAX_UPLINKS:
+            raise UsageError(
+                f"--ecmp '{text}': not a number of uplinks",
+                f"give 1 to {MAX_UPLINKS}, or {AUTO} for as many as the oversubscription leaves",
+            )
+        return number
 
 
 def sizes(smallest: str, largest: str, factor: int) -> list[int]:

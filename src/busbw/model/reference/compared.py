@@ -172,7 +172,7 @@ def _is_plain(setting: Setting) -> bool:
     """Whether runs of the table are of such a setting: NCCL chooses, the network has its full
     rate.
     """
-    full_rate = setting.oversubscription == 1 and setting.traffic is None
+    full_rate = setting.spine.oversubscription == 1 and setting.traffic is None
     return full_rate and setting.may == ALL_ALLOWED
 
 

@@ -97,7 +97,8 @@ class _Reader:
             for event in trace.traceEvents
             if event.cat.lower() == "kernel" and "nccl" in event.name
         ]
-        by_id = self._calls(events or kernels, trace.baseTimeNanoseconds / 1e3, timed=not events)
+        base_us = trace.baseTimeNanoseconds / 1e3
+        by_id = self._calls(events or kernels, base_us, timed=not events)
         if self._nameless and not self._found:
             self._collector.add_note(
                 f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and"
@@ -105,7 +106,7 @@ class _Reader:
             )
         elif events:
             launches = self._launches(trace.traceEvents) if kernels else {}
-            self._add_durations(kernels, launches, by_id)
+            self._add_times(kernels, base_us, launches, by_id)
         elif not kernels:
             self._collector.add_note(
                 f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not"
@@ -129,7 +130,7 @@ class _Reader:
                 self._found.append(call)
                 by_id[_number(arguments, "External id")] = call
                 if timed:
-                    call.gpu_us = float(event.dur or 0)
+                    call.gpu_at_us, call.gpu_us = call.at_us, float(event.dur or 0)
                     call.stream = arguments.get("stream")
             except json_recovery.UNEXPECTED as error:
                 self._collector.add_problem(
@@ -149,10 +150,14 @@ class _Reader:
                     continue
         return calls
 
-    def _add_durations(
-        self, kernels: list[_Event], launches: dict[int, int], by_id: dict[int, Observed]
+    def _add_times(
+        self,
+        kernels: list[_Event],
+        base_us: float,
+        launches: dict[int, int],
+        by_id: dict[int, Observed],
     ) -> None:
-        """Add the duration and stream of each kernel to its call."""
+        """Add the start, duration and stream of each kernel to its call."""
         unmatched = 0
         for event in kernels:
             try:
@@ -164,6 +169,8 @@ class _Reader:
                 if call is None:
                     unmatched += 1
                     continue
+                at_us = base_us + float(event.ts or 0)
+                call.gpu_at_us = at_us if call.gpu_at_us is None else min(call.gpu_at_us, at_us)
                 call.gpu_us = (call.gpu_us or 0.0) + float(event.dur or 0)
                 call.stream = arguments.get("stream")
             except json_recovery.UNEXPECTED:

@@ -1,0 +1,70 @@
+"""Which ranks of a recorded application make the same calls, and which share a NIC."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from busbw.core.pattern import RECV, SEND, Pattern
+from busbw.core.pattern_weights import world_of
+from busbw.model.types import PredictedRow
+
+
+@dataclass(frozen=True, slots=True)
+class RankKind:
+    """Ranks with the same calls: the rows that they make, and those that the other ranks on their
+    NIC make over it.
+    """
+
+    own: tuple[int, ...]
+    beside: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """All of these rows."""
+        return self.own + self.beside
+
+
+def rank_kinds(
+    pattern: Pattern, rows: Mapping[int, PredictedRow], per_host: int, gpus_of_nic: int
+) -> Counter[RankKind]:
+    """The kinds of ranks that were read, with how many there are of each; `rows` are those that
+    count.
+
+    Ranks fill hosts of `per_host` one after the other; `gpus_of_nic` of them use the same NIC.
+    """
+    rows_of = _rows_by_rank(pattern, rows)
+    over_nic: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for rank, numbers in rows_of.items():
+        nic = _nic(rank, per_host, gpus_of_nic)
+        over_nic[nic].update(number for number in numbers if rows[number].nic_s)
+    kinds: Counter[RankKind] = Counter()
+    for rank, numbers in rows_of.items():
+        beside = over_nic[_nic(rank, per_host, gpus_of_nic)] - numbers
+        kinds[RankKind(tuple(sorted(numbers)), tuple(sorted(beside)))] += 1
+    return kinds
+
+
+def _nic(rank: int, per_host: int, gpus_of_nic: int) -> tuple[int, int]:
+    """The host of a rank, and the number of its NIC there."""
+    return rank // per_host, rank % per_host // gpus_of_nic
+
+
+def _rows_by_rank(pattern: Pattern, rows: Iterable[int]) -> dict[int, set[int]]:
+    """The rows that each rank makes, of the ranks that were read. Where the members of a
+    communicator are unknown, one rank stands for all.
+    """
+    ranks = sorted(set(pattern.header.ranks)) or range(world_of(pattern))
+    if any(not pattern.comm(pattern.rows[number]).members for number in rows):
+        ranks = ranks[:1]
+    rows_of: dict[int, set[int]] = {rank: set() for rank in ranks}
+    for number in rows:
+        row = pattern.rows[number]
+        known = pattern.comm(row).members
+        callers: Iterable[int] = known or ranks
+        if row.function in (SEND, RECV):
+            caller = row.rank or 0
+            callers = known[caller : caller + 1] or ranks[:1]
+        for rank in callers:
+            if rank in rows_of:
+                rows_of[rank].add(number)
+    return rows_of
