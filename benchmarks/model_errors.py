@@ -15,9 +15,11 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.estimate import Setting, estimate
+from busbw.model.forecast import Evidence, forecast
 from busbw.model.measured_system import of_result
 from busbw.model.nccl.choice import Model, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, of_number, release
+from busbw.model.reference.curves import Curve, Reference
 from busbw.model.systems import System, parse_system
 from busbw.report import read
 
@@ -176,6 +178,44 @@ def rings() -> Iterator[str]:
         yield f"rings, {where}, latency {group}: {len(off)} figures, {spread}"
 
 
+def calibrated() -> Iterator[str]:
+    """SimAI's rings on more hosts, calibrated by those on two: the median error in time."""
+    name, ring_of = "all_gather", {}
+    with (RECORDED / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    for hosts in (2, 4, 8, 16, 32, 64, 128):
+        factor = float(BY_NAME[name].bus_factor(8 * hosts))
+        points = [(int(row["bytes"]), float(row[str(hosts)]) * 388e9) for row in rows]
+        ring_of[hosts] = Curve(
+            source="SimAI",
+            run=f"{hosts} hosts",
+            gpu="h100",
+            per_host=8,
+            hosts=hosts,
+            collective=name,
+            sizes=tuple(size for size, _ in points),
+            times_us=tuple(size * factor / busbw * 1e6 for size, busbw in points),
+        )
+    for hosts in (4, 8, 16, 32, 64, 128):
+        plain = _median_error(ring_of[hosts], ())
+        after = _median_error(ring_of[hosts], (ring_of[2],))
+        yield (
+            f"{name} in rings on {hosts} x 8, 16 MiB to 16 GiB: median error {100 * plain:.1f} %,"
+            f" calibrated on 2 x 8 {100 * after:.1f} %"
+        )
+
+
+def _median_error(curve: Curve, calibration: tuple[Curve, ...]) -> float:
+    setting = Setting(parse_system("h100x8"))
+    evidence = Evidence(Reference((), {}), calibration)
+    off = []
+    for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
+        expected = forecast(setting, BY_NAME[curve.collective], curve.hosts, 8, size, evidence)
+        assert expected is not None
+        off.append(abs(expected.time_s * 1e6 / time_us - 1))
+    return median(off)
+
+
 def main() -> None:
     """Print every case."""
     h100, h20 = parse_system("h100x8"), parse_system("h20x8")
@@ -187,6 +227,7 @@ def main() -> None:
         other_collectives(),
         published(),
         rings(),
+        calibrated(),
     ):
         for line in part:
             print(line)

@@ -47,7 +47,8 @@ FABRICS = (
     ("RoCE", "roce"),
     ("Slingshot", "slingshot"),
 )
-OWN: tuple[str, ...] = ()
+# Folders of this project's records, whose results are curves.
+OWN = ("benchmarks/reference_4xh200_202611",)
 GITHUB = "https://github.com/"
 ISSUE_DATES = {"nccl/1221": "2024-03-13", "nccl/1229": "2024-03-16", "nccl-tests/283": "2025-01-18"}
 # Where the tables of SEVERAL_HOSTS.csv are published: their source there, then its title, its
@@ -252,16 +253,17 @@ def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
 def _own(sources: dict[str, Source]) -> list[Curve]:
     """Results of this project's benchmarks."""
     curves = []
-    for name in OWN:
-        result = read.read((ROOT / name).read_bytes(), name)
-        assert isinstance(result, Result)
-        system = of_result(result)
-        assert isinstance(system, System)
-        folder = name.split("/")[1]
-        sources.setdefault(folder, Source(key=folder, title=f"busbw benchmarks/{folder}"))
-        curve = curve_of(result, system, shape(result), folder, folder)
-        assert curve is not None
-        curves.append(curve)
+    for folder in OWN:
+        name = Path(folder).name
+        sources.setdefault(name, Source(key=name, title=f"busbw {folder}"))
+        for path in sorted((ROOT / folder).glob("*.json")):
+            result = read.read(path.read_bytes(), path.name)
+            assert isinstance(result, Result)
+            system = of_result(result)
+            assert isinstance(system, System)
+            curve = curve_of(result, system, shape(result), name, name)
+            assert curve is not None
+            curves.append(curve)
     return curves
 
 

@@ -30,6 +30,7 @@ SMALLEST_BYTES = 1 << 10  # its time is taken as the latency
 # How far busbw may be off with a calibration of as many hosts, from these sizes on: two runs of
 # one system differ by less at large sizes.
 CALIBRATED = ((1 << 30, 0.05), ((64 << 20) + 1, 0.10), (1 << 20, 0.20), (0, 0.30))
+CARRIES = 8  # times as many hosts: beyond, less and less of a calibration applies
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ def _carried(
             continue
         job = job_of(setting, collective, curve.hosts, curve.per_host)
         if curve.hosts > 1:
-            offs.append(log(measured_s / modelled_s(job, chosen)))
+            near = min(1.0, CARRIES * curve.hosts / shape[0])
+            offs.append(near * log(measured_s / modelled_s(job, chosen)))
     return fmean(offs) if offs and shape[0] > 1 else 0.0
 
 

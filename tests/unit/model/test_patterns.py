@@ -43,7 +43,7 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     assert gathered.measured_s == pytest.approx(300e-6 * 100 / 2)  # of half the ranks
     assert sent.forecast is not None
     assert beside.forecast is not None
-    assert sent.forecast.time_s > 5 * beside.forecast.time_s  # 50 GB/s of a NIC, 370 of NVLink
+    assert sent.forecast.time_s > 4 * beside.forecast.time_s  # 50 GB/s of a NIC, 370 of NVLink
     weights = {all_ranks.row: 1, gathered.row: 1 / 2, sent.row: 1 / 16, beside.row: 1 / 16}
     assert predicted.total_s == pytest.approx(
         sum(

@@ -13,7 +13,7 @@ from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.predict import predict
-from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import Basis, modelled_s
 from busbw.model.systems import System, parse_system
 from busbw.report import read
@@ -29,7 +29,9 @@ def load(path: Path) -> Result:
     return result
 
 
-def off_at(result: Result, setting: Setting, least: int) -> dict[int, tuple[float, bool]]:
+def off_at(
+    result: Result, setting: Setting, least: int, evidence: Evidence | None = None
+) -> dict[int, tuple[float, bool]]:
     """Measured out-of-place busbw relative to the expected, by size, and whether it is in its
     range.
     """
@@ -37,7 +39,7 @@ def off_at(result: Result, setting: Setting, least: int) -> dict[int, tuple[floa
     off = {}
     for row in result.rows:
         if row.size_bytes >= least and row.out_of_place:
-            expected = forecast(setting, AR, hosts, per_host, row.size_bytes)
+            expected = forecast(setting, AR, hosts, per_host, row.size_bytes, evidence)
             assert expected is not None
             measured = row.out_of_place.busbw
             inside = expected.low <= measured <= expected.high
@@ -60,11 +62,13 @@ def test_two_hosts_that_the_table_does_not_have(
 
 def test_two_h200_are_expected_from_the_curves_of_two_h100() -> None:
     result, setting = two_h200("run_1.json")
-    off = off_at(result, setting, MIB)
+    others = tuple(curve for curve in built_in().published if curve.gpu != "h200")
+    evidence = Evidence(Reference(others, {}))
+    off = off_at(result, setting, MIB, evidence)
     assert len(off) == 14
     assert all(inside for _, inside in off.values())
     assert max(abs(share) for size, (share, _) in off.items() if size >= 64 * MIB) < 0.08
-    expected = forecast(setting, AR, 1, 2, 64 * MIB)
+    expected = forecast(setting, AR, 1, 2, 64 * MIB, evidence)
     assert expected is not None and expected.basis == Basis.SIMILAR
     assert expected.runs == ("aiconfigurator h100 NCCL 2.27.3",)
 
