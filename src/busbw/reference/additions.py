@@ -40,6 +40,8 @@ def refuse_unhealthy(result: Result, name: str) -> None:
         reason = f"it ended with an error: {result.errors[0]}"
     elif result.world.groups > 1:
         reason = f"{result.world.groups} groups of ranks shared the links"
+    elif result.traffic is not None:
+        reason = "each pair of its ranks has bytes of its own"
     if reason:
         raise UsageError(
             f"{name}: {reason}", "add a complete run of a healthy system: busbw run all_reduce"

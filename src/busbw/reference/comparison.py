@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from busbw.core.cells import Figure, all_figures
+from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.reference.compared import Compared, Ran, compare, why_none
@@ -50,8 +51,13 @@ COLUMNS: tuple[Column, ...] = (
 
 def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comparison:
     """Every size of a result beside its reference, out of place, or in place where only that was
-    measured.
+    measured. UsageError for an alltoallv, whose bytes are those of one job.
     """
+    if result.traffic is not None:
+        raise UsageError(
+            f"{name}: alltoallv with bytes of its own for each pair of ranks has no reference",
+            f"busbw explain {name}",
+        )
     figures: dict[tuple[int, str], Figure] = {}
     for figure in all_figures(result):
         if figure.row.size_bytes > 0 and figure.busbw > 0:
