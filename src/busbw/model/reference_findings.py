@@ -6,7 +6,15 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.model.fabric import gb
-from busbw.model.reference.compared import Compared, Ran, compare, recorded_run, same_job, why_none
+from busbw.model.reference.compared import (
+    Compared,
+    Ran,
+    compare,
+    recorded_run,
+    same_job,
+    why_no_job,
+    why_none,
+)
 from busbw.model.reference.curves import Reference, built_in
 from busbw.model.rule import Conclusion, Run
 from busbw.model.series import Series, where_text
