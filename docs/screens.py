@@ -88,7 +88,8 @@ def run(words: list[str]) -> str:
     printed = io.StringIO()
     arguments, sys.argv = sys.argv, ["busbw", *words]
     variables = dict(os.environ)
-    os.environ["BUSBW_HISTORY"] = "false"  # a user's history has no runs of the documentation
+    # A user's history and own runs are none of the documentation's.
+    os.environ.update(BUSBW_HISTORY="false", BUSBW_REFERENCE="false")
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
             guarded(words)

@@ -28,6 +28,7 @@ if shutil.which("ssh"):  # else Open MPI 4 needs it
     # some images set it to isolated: mpirun then starts no rank on emulated hosts
     os.environ.pop("OMPI_MCA_plm", None)
 os.environ.pop("COLUMNS", None)  # the output of commands does not depend on the terminal
+os.environ.pop("BUSBW_REFERENCE", None)
 os.environ["XDG_CONFIG_HOME"] = os.devnull  # not the settings of whoever runs the tests
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"

@@ -29,6 +29,7 @@ HOW_TO = {
         "watch-a-network",
         "monitor-with-prometheus",
         "how-fast-should-my-cluster-be",
+        "compare-with-published-runs",
     ],
     "Training": [
         "what-does-my-training-send",

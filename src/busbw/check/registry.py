@@ -33,6 +33,7 @@ from busbw.check.limits import cgroup, process, storage
 from busbw.check.machine import Machine
 from busbw.check.nccl import algorithms, connections, libraries, sockets, transports, variables
 from busbw.check.nccl import infiniband as nccl_infiniband
+from busbw.check.nccl import under_load as nccl_under_load
 from busbw.check.nic import (
     bonds,
     cards,
@@ -73,6 +74,7 @@ MODULES: tuple[ModuleType, ...] = (
     process, storage, cgroup,
     cpus, memory,
     nccl_infiniband, connections, algorithms, transports, sockets, libraries, variables,
+    nccl_under_load,
     open_mpi, hosts, programs,
     ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun,
     gpus, host, network, expect_storage, base,

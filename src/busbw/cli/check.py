@@ -10,7 +10,7 @@ from busbw.check import cluster, load
 from busbw.check import text as view
 from busbw.check.base import Check
 from busbw.check.expect.file import Expect, judge
-from busbw.check.load import rdma_loopback
+from busbw.check.load import all_reduce, gpu_copies, rdma_loopback
 from busbw.check.machine import Machine
 from busbw.check.types import CheckReport
 from busbw.cli.checks import command_line, config, engines, explain, job, launch, rates, trend
@@ -26,6 +26,7 @@ from busbw.cli.checks.arguments import (
 from busbw.cli.checks.brief import BriefGroup
 from busbw.cli.checks.output import FORMATS, Output, check_output
 from busbw.cli.checks.save import STDOUT, refuse_others, save_option, save_snapshot
+from busbw.cli.config.reference import reference_file
 from busbw.cli.options import groups
 from busbw.cli.options.parameters import Seconds, Span, not_empty
 from busbw.cli.streams import answer
@@ -98,8 +99,8 @@ LAYERS = [layer.value for layer in Layer]
     "load_s",
     type=Seconds(),
     help=(
-        "first load each GPU, and each RDMA port next to one, for so many seconds, and judge links"
-        " and clocks"
+        "first load each GPU, each RDMA port next to one, then all GPUs with NCCL, for so many"
+        " seconds, and judge links, clocks and busbw"
     ),
 )
 @click.option(
@@ -271,8 +272,9 @@ def _check_here(
         before = rates.read_earlier(since, source) if since else earlier
         return judge(Machine(source, before), checks, "", expected)
 
-    longest_s = [load.longest_s(load_s), rdma_loopback.longest_s(load_s)] if load_s else [0.0]
-    source = load.Loaded(load_s) if load_s else Live()
+    loads = (gpu_copies, rdma_loopback, all_reduce)
+    longest_s = [part.longest_s(load_s) for part in loads] if load_s else [0.0]
+    source = load.Loaded(load_s, reference_file()) if load_s else Live()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 

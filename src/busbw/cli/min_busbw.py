@@ -142,13 +142,12 @@ class Minimum:
 
     def _refuse_without_reference(self, result: Result) -> None:
         """NoMeasurement if no run of the same system and collective is known."""
-        from busbw.model.reference.compared import recorded_run, why_no_job
+        from busbw.model.reference_findings import why_no_reference
         from busbw.model.rule import Run
 
         reason = "only runs of GPUs over NCCL have one"
         if Run(result, result.topology).over_nccl:
-            ran = recorded_run(result)
-            reason = ran if isinstance(ran, str) else why_no_job(ran, self._known())
+            reason = why_no_reference(result, self._known())
         if reason:
             raise NoMeasurement(
                 f"{self._option} of the reference: there is none: {reason}",

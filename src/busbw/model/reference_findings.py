@@ -6,7 +6,15 @@ from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.model.fabric import gb
-from busbw.model.reference.compared import Compared, Ran, compare, recorded_run, same_job, why_none
+from busbw.model.reference.compared import (
+    Compared,
+    Ran,
+    compare,
+    recorded_run,
+    same_job,
+    why_no_job,
+    why_none,
+)
 from busbw.model.reference.curves import Reference, built_in
 from busbw.model.rule import Conclusion, Run
 from busbw.model.series import Series, where_text
@@ -36,16 +44,26 @@ def reference_of(
     """
     try:
         ran = recorded_run(result)
-    except UsageError as error:
-        return error.message
-    if isinstance(ran, str):
-        return ran
-    for figure in figures:
-        if any(curve.busbw(_size(figure)) for curve in same_job(ran, figure, known)):
+        if isinstance(ran, str):
+            return ran
+        for figure in figures:
+            if not any(curve.busbw(_size(figure)) for curve in same_job(ran, figure, known)):
+                continue
             compared = compare(ran, figure, known)
             if compared.median is not None and compared.expected is not None:
                 return figure, ran, compared
+    except UsageError as error:  # hosts that differ, and systems without a model
+        return error.message
     return why_none(ran, known, figures)
+
+
+def why_no_reference(result: Result, known: Reference) -> str:
+    """Why no run is of the system and the collective of a result; empty if one is."""
+    try:
+        ran = recorded_run(result)
+    except UsageError as error:
+        return error.message
+    return ran if isinstance(ran, str) else why_no_job(ran, known)
 
 
 def share_text(compared: Compared, ran: Ran) -> str:

@@ -14,6 +14,7 @@ from busbw.model.reference.compared import Ran
 from busbw.model.reference.curves import Curve, Source, Table
 from busbw.model.reference.results import curve_of
 from busbw.reference.checked import CONTRADICTS, check_curves
+from busbw.reference.comparison import ALLTOALLV
 from busbw.ui.number_formats import no_headline, time_text
 
 SUM = ("", "none", "sum")
@@ -40,6 +41,8 @@ def refuse_unhealthy(result: Result, name: str) -> None:
         reason = f"it ended with an error: {result.errors[0]}"
     elif result.world.groups > 1:
         reason = f"{result.world.groups} groups of ranks shared the links"
+    elif result.spec.collective == ALLTOALLV:
+        reason = "each pair of its ranks has bytes of its own"
     if reason:
         raise UsageError(
             f"{name}: {reason}", "add a complete run of a healthy system: busbw run all_reduce"

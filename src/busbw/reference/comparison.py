@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from busbw.core.cells import Figure, all_figures
+from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
 from busbw.model.reference.compared import Compared, Ran, compare, why_none
@@ -14,6 +15,7 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, percent_text, text_or_unknown
 
 DROP_ORDER = ("from", "runs")
+ALLTOALLV = "alltoallv"  # its bytes for each pair of ranks are those of one job
 PLOT_WIDTH = 50  # characters of the scale of a plot
 SCALE = 1.5  # where it ends, as a part of the reference or the expected busbw
 SMALL_SIZE = 9  # characters before a plot
@@ -50,8 +52,13 @@ COLUMNS: tuple[Column, ...] = (
 
 def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comparison:
     """Every size of a result beside its reference, out of place, or in place where only that was
-    measured.
+    measured. UsageError for an alltoallv, whose bytes are those of one job.
     """
+    if result.spec.collective == ALLTOALLV:
+        raise UsageError(
+            f"{name}: alltoallv, whose bytes are its own for each pair of ranks, has no reference",
+            f"busbw explain {name}",
+        )
     figures: dict[tuple[int, str], Figure] = {}
     for figure in all_figures(result):
         if figure.row.size_bytes > 0 and figure.busbw > 0:

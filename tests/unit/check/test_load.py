@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from loads import loaded, loading
+from loads import loaded, loading, reducing
 from looking import found
 
 from busbw.check.load import Loaded, longest_s
+from busbw.check.load.all_reduce import CALL as REDUCED
 from busbw.check.load.gpu_copies import CALL
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
@@ -129,6 +130,22 @@ def test_gpu_that_is_joined_to_its_cpu_is_skipped(name):
     } == {SKIP}
 
 
+@pytest.mark.parametrize(
+    ("change", "verdict", "text"),
+    [
+        (reducing("pass", "97 % of the published run"), PASS, "97 %"),
+        (reducing("warn", "60 % of the published run"), WARN, "60 %"),
+        (reducing("unknown", "busbw cannot be judged"), UNKNOWN, "cannot"),
+        (reducing("fail", "4 wrong elements", 0), FAIL, "4 wrong elements"),
+        (lambda tree: tree.call(REDUCED, '{"gpus": 1, "reason": "one GPU"}'), SKIP, "one GPU"),
+        (lambda tree: tree.call(REDUCED, '{"gpus": 2, "reason": "no NCCL"}'), UNKNOWN, "no NCCL"),
+    ],
+)
+def test_the_all_reduce_over_all_gpus_has_the_verdict_of_its_run(change, verdict, text):
+    finding = found("nccl-load-all-reduce", change, tree=loaded())[0]
+    assert finding.verdict is verdict and text in finding.message
+
+
 def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():
     assert (longest_s(0), longest_s(10)) == (60, 60 + 2 * 16 * 10)
 
@@ -137,6 +154,8 @@ def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():
 def test_load_of_a_machine_without_gpus_gives_the_reason():
     answer = json.loads(Loaded(0.1).call(CALL, str).text)
     assert answer["gpus"] == [] and answer["reason"]
+    answer = json.loads(Loaded(0.1).call(REDUCED, str).text)
+    assert answer["findings"] == [] and answer["reason"]
 
 
 @pytest.mark.parametrize("words", [("--hosts", "a,b"), ("--from", "node.jsonl")])

@@ -1,4 +1,4 @@
-"""The processes that put GPUs and ports under load: what they answer, how they fail, and for how
+"""The processes that put GPUs and ports under load, alone and together: what they answer, how they fail, and for how
 long they may run.
 """
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.check.load import Loaded, gpu_copies, rdma_loopback
+from busbw.check.load import Loaded, all_reduce, gpu_copies, rdma_loopback
+from busbw.check.load.all_reduce import AllReduce
 from busbw.check.load.gpu_copies import Load
 from busbw.check.load.rdma_loopback import Loopback, PortLoopback
 
@@ -33,13 +34,17 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 def test_the_answer_of_each_load(program):
     program("""[ "$*" = "-m busbw.check.load.gpu_copies_run 1.5" ] && echo '{"reason": "no GPU"}'
 [ "$*" = "-m busbw.check.load.rdma_loopback_run 1.5" ] && echo '{"loops": [{"port": "p", "gpu": 0}],' "\\"reason\\": \\"$CUDA_DEVICE_ORDER\\"}"
+[ "$*" = "-m busbw.check.load.all_reduce_run 1.5" ] && echo "{\\"gpus\\": 2, \\"reason\\": \\"$BUSBW_REFERENCE\\"}"
 exit 0""")
-    machine = Loaded(1.5)
+    machine = Loaded(1.5, Path("own.json"))
     assert msgspec.json.decode(machine.call(gpu_copies.CALL, str).data, type=Load) == Load(
         reason="no GPU"
     )
     answer = msgspec.json.decode(machine.call(rdma_loopback.CALL, str).data, type=Loopback)
     assert answer == Loopback((PortLoopback(port="p", gpu=0),), "PCI_BUS_ID")
+    reduced = msgspec.json.decode(machine.call(all_reduce.CALL, str).data, type=AllReduce)
+    assert reduced == AllReduce(2, reason="own.json")
+    assert all_reduce.run(1.5).reason == "false"
     assert machine.call("another", lambda: "asked").text == "asked"
 
 
@@ -60,11 +65,12 @@ def test_a_process_that_fails(program, text, copies, loops):
 
 
 def test_a_process_that_does_not_end(program, monkeypatch):
-    for module in (gpu_copies, rdma_loopback):
+    for module in (gpu_copies, rdma_loopback, all_reduce):
         monkeypatch.setattr(module, "longest_s", lambda seconds: 0.01)
     program("exec sleep 60")
     assert gpu_copies.run(1).reason == "the copies did not end within 0 s"
     assert rdma_loopback.run(1).reason == "perftest did not end within 0 s"
+    assert all_reduce.run(1).reason == "the all_reduce did not end within 0 s"
 
 
 def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
