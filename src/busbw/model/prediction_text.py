@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from busbw.core.sizes import counted, format_size
 from busbw.model import bounds_text, explanation_text
+from busbw.model.reference.expected import Basis
 from busbw.model.types import Crossing, Forecast, PatternPrediction, PredictedRow, Prediction
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown, time_text
@@ -61,10 +62,12 @@ def _forecasts(answer: Prediction, width: int | None) -> str:
     rows = answer.rows
     if not rows:
         return ""
-    meaning = (
-        f"busbw, low, high: GB/s; {100 * rows[0].coverage:.0f} % of the published runs that this"
-        " was compared with are between low and high\n"
-    )
+    meaning = "busbw, low, high: GB/s"
+    if any(row.basis != Basis.CALIBRATION for row in rows):
+        share = f"{100 * rows[0].coverage:.0f} %"
+        meaning += f"; {share} of the published runs were between low and high\n"
+    else:
+        meaning += "\n"
     return aligned(COLUMNS, rows, width, DROP_ORDER) + wrapped(meaning + _runs(rows), width)
 
 
@@ -75,7 +78,7 @@ def _runs(rows: Sequence[Forecast]) -> str:
         return ""
     shown = ", ".join(runs[:RUNS_NAMED])
     more = f" and {len(runs) - RUNS_NAMED} more" if len(runs) > RUNS_NAMED else ""
-    return f"runs: {shown}{more} (busbw reference show)\n"
+    return f"runs: {shown}{more} (busbw reference show RUN)\n"
 
 
 def crossing_text(crossing: Crossing) -> str:

@@ -5,6 +5,8 @@ from busbw.model.hardware import gpu_word
 from busbw.model.reference.curves import Curve
 from busbw.model.systems import GBIT, System
 
+NUMBERS_FROM_2_9 = 10000
+
 
 def curve_of(
     result: Result, system: System, placement: tuple[int, int], source: str, run: str
@@ -44,7 +46,11 @@ def nics_text(system: System) -> str:
 
 
 def nccl_text(number: int) -> str:
-    """`2.28.9` for NCCL's version number 22809; empty for 0, which is an unknown version."""
+    """`2.28.9` for NCCL's version number 22809, `2.8.4` for 2804, as releases before 2.9 had it;
+    empty for 0, which is an unknown version.
+    """
     if not number:
         return ""
+    if number < NUMBERS_FROM_2_9:
+        return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
