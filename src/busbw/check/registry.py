@@ -13,7 +13,7 @@ from types import ModuleType
 import msgspec
 
 from busbw.check.base import REGISTERED, Check, CheckOf, Subject, checked
-from busbw.check.command import nccl_tests, ranks, srun_torchrun
+from busbw.check.command import nccl_tests, program_path, ranks, srun_torchrun
 from busbw.check.command import open_mpi as open_mpi_lines
 from busbw.check.command import variables as line_variables
 from busbw.check.command.line import REGISTERED as REGISTERED_RULES
@@ -74,7 +74,7 @@ MODULES: tuple[ModuleType, ...] = (
     cpus, memory,
     nccl_infiniband, connections, algorithms, transports, sockets, libraries, variables,
     open_mpi, hosts, programs,
-    ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun,
+    ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun, program_path,
     gpus, host, network, expect_storage, base,
 )  # fmt: skip
 HOSTNAME = "/proc/sys/kernel/hostname"

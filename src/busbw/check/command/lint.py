@@ -98,6 +98,7 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
     return replace(
         line,
         launcher="hydra" if mpich else line.launcher,
+        program_path=_program_path(line, machine),
         major=installed.major if installed else 0,
         gpus=len(machine.host.gpus) if local else 0,
         root=None if user is None else user == "0",
@@ -105,6 +106,15 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
         ranks_here=local,
         environment=environment,
     )
+
+
+def _program_path(line: Line, machine: Machine) -> str:
+    """Where the line's program is on the PATH here; '' for a path, or if it is not found."""
+    program = line.program[0] if line.program else ""
+    if not program or "/" in program:
+        return ""
+    reading = machine.call(f"{program} on PATH", lambda: shutil.which(program) or "")
+    return reading.text or ""
 
 
 def named_facts(line: Line, machine: Machine) -> dict[str, str]:
