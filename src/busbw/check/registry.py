@@ -6,7 +6,6 @@ of the machine, from which checks see how its counters rise.
 
 import platform
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -50,7 +49,7 @@ from busbw.check.nic import errors as nic_errors
 from busbw.check.nvlink import fabric
 from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
-from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s
+from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
 from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
@@ -147,7 +146,7 @@ def examine(
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.
     """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
-    now = machine.call(TIME_CALL, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    now = machine.call(TIME_CALL, time_now)
     findings: list[Checked] = []
     lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
@@ -211,10 +210,15 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
 def take_reading(source: Source, checks: Iterable[Check]) -> str:
     """The machine as these checks read it now, as an archive."""
     recording = Recording(source)
-    for path in BOOT_FILES:
-        recording.read(path)
+    read_boot(recording)
     examine(recording, checks)
     return recording.archive()
+
+
+def read_boot(source: Source) -> None:
+    """Read what tells how long ago the reading was, with which `compare` begins."""
+    for path in BOOT_FILES:
+        source.read(path)
 
 
 def load_reading(file: str) -> Machine:
