@@ -327,4 +327,10 @@ ON_A_MACHINE = [
         machine(busbw="/opt/busbw/bin/busbw", SLURM_JOB_ID="7"),
         Verdict.PASS,
     ),
+    (
+        "line-program",
+        "PATH=/opt/other/bin:$PATH mpirun --host h1,h2 busbw",
+        machine(busbw="/opt/busbw/bin/busbw"),
+        Verdict.UNKNOWN,
+    ),
 ]
