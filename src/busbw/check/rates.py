@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from busbw.check.machine import Machine
 from busbw.core.counters import Counter, CounterKind, Owner
@@ -93,6 +93,11 @@ def window(machine: Machine, counters: Sequence[Count]) -> Window:
     return Window(tuple(rises), f"in {span(seconds)}", seconds)
 
 
+def time_now() -> str:
+    """The text of TIME_CALL."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 @once
 def interval_s(machine: Machine) -> float | None:
     """Seconds between the earlier reading and this one; None without one."""
@@ -103,7 +108,7 @@ def interval_s(machine: Machine) -> float | None:
     )
     if before and now > before:
         return now - before
-    times = [reading.call(TIME_CALL, str).text or "" for reading in (machine.earlier, machine)]
+    times = [reading.call(TIME_CALL, time_now).text or "" for reading in (machine.earlier, machine)]
     try:
         begin, end = map(datetime.fromisoformat, times)
         seconds = (end - begin).total_seconds()

@@ -6,14 +6,13 @@ of the machine, from which checks see how its counters rise.
 
 import platform
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
 import msgspec
 
 from busbw.check.base import REGISTERED, Check, CheckOf, Subject, checked
-from busbw.check.command import nccl_tests, ranks, srun_torchrun
+from busbw.check.command import nccl_tests, program_path, ranks, srun_torchrun
 from busbw.check.command import open_mpi as open_mpi_lines
 from busbw.check.command import variables as line_variables
 from busbw.check.command.line import REGISTERED as REGISTERED_RULES
@@ -51,7 +50,7 @@ from busbw.check.nic import errors as nic_errors
 from busbw.check.nvlink import fabric
 from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
-from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s
+from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
 from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
@@ -76,7 +75,7 @@ MODULES: tuple[ModuleType, ...] = (
     nccl_infiniband, connections, algorithms, transports, sockets, libraries, variables,
     nccl_under_load,
     open_mpi, hosts, programs,
-    ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun,
+    ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun, program_path,
     gpus, host, network, expect_storage, base,
 )  # fmt: skip
 HOSTNAME = "/proc/sys/kernel/hostname"
@@ -149,7 +148,7 @@ def examine(
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.
     """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
-    now = machine.call(TIME_CALL, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    now = machine.call(TIME_CALL, time_now)
     findings: list[Checked] = []
     lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
@@ -213,10 +212,15 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
 def take_reading(source: Source, checks: Iterable[Check]) -> str:
     """The machine as these checks read it now, as an archive."""
     recording = Recording(source)
-    for path in BOOT_FILES:
-        recording.read(path)
+    read_boot(recording)
     examine(recording, checks)
     return recording.archive()
+
+
+def read_boot(source: Source) -> None:
+    """Read what tells how long ago the reading was, with which `compare` begins."""
+    for path in BOOT_FILES:
+        source.read(path)
 
 
 def load_reading(file: str) -> Machine:

@@ -5,7 +5,7 @@ masked.
 from busbw.check.expect.learn import learn
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
-from busbw.check.registry import examine
+from busbw.check.registry import examine, read_boot
 from busbw.check.trend.growth import error_counts
 from busbw.host.snapshot import Recording
 from busbw.host.source import Source
@@ -14,6 +14,7 @@ from busbw.host.source import Source
 def snapshot(source: Source) -> str:
     """The archive of a machine, which `host.snapshot.parse_archive` reads."""
     recording = Recording(source)
+    read_boot(recording)
     examine(recording)
     facts(Machine(recording))
     learn(Machine(recording))

@@ -67,8 +67,11 @@ class Counter:
 
 
 def credit_share(ticks_per_s: float, rate: float) -> float:
-    """The least share of the time for which a port of this rate, in bytes per second, waited."""
-    return ticks_per_s * CREDIT_TICK_BYTES / rate
+    """The least share of the time for which a port of this rate, in bytes per second, waited.
+
+    It is never more than all of the time, also where ticks are shorter.
+    """
+    return min(ticks_per_s * CREDIT_TICK_BYTES / rate, 1.0)
 
 
 def _gpu(

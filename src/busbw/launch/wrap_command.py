@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -86,26 +87,19 @@ def _export(words: Sequence[str]) -> str | None:
             return word.partition("=")[2]
         if word == "--export" and at + 1 < len(words):
             return words[at + 1]
-        if word == "--" or (not word.startswith("-") and _on_path(word)):
+        # Words that are no program are values of options, as in -p gpu -D /tmp.
+        if word == "--" or (not word.startswith("-") and shutil.which(word)):
             return None
     return None
 
 
 def _is_open_mpi(program: str) -> bool:
-    path = program if "/" in program else _on_path(program)
+    path = program if "/" in program else shutil.which(program)
     try:
         mpirun.find([path] if path else [])
     except NoMeasurement:
         return False
     return True
-
-
-def _on_path(program: str) -> str:
-    for folder in os.get_exec_path():
-        path = Path(folder, program)
-        if os.access(path, os.X_OK):
-            return str(path)
-    return ""
 
 
 def run(

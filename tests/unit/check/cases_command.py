@@ -161,6 +161,17 @@ ALONE = [
     ("line-btl", f"mpirun --mca pml ucx --mca btl tcp {PERF}", Verdict.SKIP),
     ("line-dashes", "mpirun \u2014np 1 \u2014\u2014allow-run-as-root train", Verdict.FAIL),
     ("line-dashes", f"mpirun -np 1 {PERF}", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 busbw run all_reduce", Verdict.UNKNOWN),
+    ("line-program", "mpirun --host h1,h2 --prefix /opt/x python3 t.py", Verdict.UNKNOWN),
+    ("line-program", f"mpirun --host h1,h2 {PERF}", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 -x PATH=/opt/x/bin busbw", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 --path /opt/x/bin busbw", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 --mca mca_base_env_list 'A;PATH' busbw", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 bash -c busbw", Verdict.PASS),
+    ("line-program", "mpirun --host h1,h2 $BUSBW", Verdict.SKIP),
+    ("line-program", "mpirun --host h1:2 busbw", Verdict.SKIP),
+    ("line-program", "mpirun -hosts h1,h2 -ppn 1 busbw", Verdict.SKIP),
+    ("line-program", "srun -N 2 busbw", Verdict.SKIP),
 ]
 
 
@@ -292,4 +303,34 @@ ON_A_MACHINE = [
     ),
     ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", machine(), Verdict.WARN),
     ("line-srun-mpi", f"srun {PERF}", machine(SLURM_MPI_TYPE="pmix"), Verdict.PASS),
+    (
+        "line-program",
+        "mpirun --hostfile hosts busbw run all_reduce",
+        machine(busbw="/opt/my venv/bin/busbw"),
+        Verdict.WARN,
+    ),
+    (
+        "line-program",
+        "mpirun -x NCCL_DEBUG=WARN --host h1,h2 busbw",
+        machine(busbw="/opt/busbw/bin/busbw", OMPI_MCA_mca_base_env_list="PATH=/opt/busbw/bin"),
+        Verdict.PASS,
+    ),
+    (
+        "line-program",
+        "mpirun --host h1,h2 busbw",
+        machine(busbw="/usr/local/bin/busbw"),
+        Verdict.PASS,
+    ),
+    (
+        "line-program",
+        "mpirun --host h1,h2 busbw",
+        machine(busbw="/opt/busbw/bin/busbw", SLURM_JOB_ID="7"),
+        Verdict.PASS,
+    ),
+    (
+        "line-program",
+        "PATH=/opt/other/bin:$PATH mpirun --host h1,h2 busbw",
+        machine(busbw="/opt/busbw/bin/busbw"),
+        Verdict.UNKNOWN,
+    ),
 ]

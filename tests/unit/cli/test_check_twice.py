@@ -1,11 +1,14 @@
 """`busbw check --watch-for` and `--since`: two readings of one machine."""
 
 import json
+from pathlib import Path
 
 import pytest
 from healthy import healthy
 
+from busbw.check.snapshot import snapshot
 from busbw.cli.main import main
+from busbw.host.snapshot import recorded
 
 PORT = "/sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error"
 
@@ -54,6 +57,13 @@ def test_an_older_snapshot_gives_the_rate(tmp_path, capsys, errors, code):
     assert (port["verdict"] == "warn") == bool(
         code
     ) and f"{errors - 60_000} of them in 1 h" in port["message"]
+
+
+def test_a_saved_snapshot_is_an_older_one(tmp_path, capsys):
+    saved = tmp_path / "saved.jsonl"
+    saved.write_text(snapshot(recorded(Path(archive(tmp_path / "old.jsonl")))))
+    new = archive(tmp_path / "new.jsonl", uptime=4600)
+    assert main(["busbw", "check", "--from", new, "--since", str(saved)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,10 @@ def test_errors_name_the_value_and_the_correct_form(
 def test_a_host_without_gpus_cannot_be_measured(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.cli.options import system as system_options
+    from busbw.host import host_facts
     from busbw.core.topology import Host
 
-    monkeypatch.setattr(system_options, "read_host", lambda: Host("h0", gpu_reason="no driver"))
+    monkeypatch.setattr(host_facts, "read_host", lambda: Host("h0", gpu_reason="no driver"))
     code, _, err = run("predict", capsys)
     assert code == 3
     assert "no GPU of host h0 could be read: no driver" in err
@@ -95,7 +95,7 @@ def test_a_host_without_gpus_cannot_be_measured(
 def test_this_host_is_used_where_it_has_gpus(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.cli.options import system as system_options
+    from busbw.host import host_facts
     from busbw.core.topology import Gpu, Host, Nic
 
     gpus = [
@@ -114,7 +114,7 @@ def test_this_host_is_used_where_it_has_gpus(
         for i in range(8)
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
-    monkeypatch.setattr(system_options, "read_host", lambda: host)
+    monkeypatch.setattr(host_facts, "read_host", lambda: host)
     _, this_host, _ = run("predict --nodes 2 --format json", capsys)
     _, described, _ = run("predict --nodes 2 --format json --system h100x8", capsys)
     levels = [json.loads(text)["bounds"]["levels"] for text in (this_host, described)]

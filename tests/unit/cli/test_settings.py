@@ -298,8 +298,9 @@ def test_a_link_of_another_user_is_refused() -> None:
         settings.read("", {})
 
 
-def test_a_folder_or_pipe_of_that_name_is_an_error() -> None:
-    os.mkfifo("busbw.toml")
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_folder_or_pipe_of_that_name_is_an_error(make: Callable[[str], None]) -> None:
+    make("busbw.toml")
     with pytest.raises(UsageError, match="not a file"):
         files.find(Path("busbw.toml"))
 

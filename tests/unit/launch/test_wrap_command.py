@@ -74,7 +74,9 @@ def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None
         assert wrap_command.command_line(line, VARIABLES) == line
 
 
-@pytest.mark.parametrize("export", [["--export=NONE"], ["--export", "NONE"]])
+@pytest.mark.parametrize(
+    "export", [["--export=NONE"], ["--export", "NONE"], ["-D", "/tmp", "--export=NONE"]]
+)
 def test_srun_that_passes_nothing_on_is_refused(export: list[str]) -> None:
     with pytest.raises(UsageError, match="srun --export=NONE passes no variables"):
         wrap_command.command_line(["srun", "-n", "2", *export, "app"], VARIABLES)
@@ -93,9 +95,15 @@ def test_srun_in_a_job_of_sbatch_that_exports_nothing_is_refused(
     assert wrap_command.command_line(["srun", "app"], VARIABLES) == ["srun", "app"]
 
 
-def test_options_of_the_program_are_not_those_of_srun() -> None:
-    line = ["srun", "-n", "2", "python3", "export.py", "--export=onnx"]
-    assert wrap_command.command_line(line, VARIABLES) == line
+def test_options_of_the_program_are_not_those_of_srun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.sh").write_text("#!/bin/sh\n")
+    Path("train.sh").chmod(0o755)
+    for program in (["python3", "export.py"], ["./train.sh"]):
+        line = ["srun", "-n", "2", *program, "--export=onnx"]
+        assert wrap_command.command_line(line, VARIABLES) == line
 
 
 def test_real_mpirun_gives_every_rank_the_variables() -> None:

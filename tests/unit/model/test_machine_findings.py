@@ -272,7 +272,13 @@ def test_congestion_and_loss_of_rdma_ports_name_the_port() -> None:
         (
             "ib",
             10**9,
-            "h2 mlx5_0: port_xmit_wait +1,000,000,000 (data waited for credits, at least",
+            "h2 mlx5_0: port_xmit_wait +1,000,000,000 (data waited for credits, at least 16 %",
+        ),
+        # ticks shorter than the shortest that is documented
+        (
+            "ib",
+            10**10,
+            "h2 mlx5_0: port_xmit_wait +10,000,000,000 (data waited for credits, at least 100 %",
         ),
         ("roce", 10**9, ""),  # Ethernet has no credits
     ],
@@ -287,9 +293,7 @@ def test_waits_for_credits_are_judged_as_a_share_of_the_time(
     for host in result.topology.hosts:
         host.nics[:] = [Nic("mlx5_0", kind, rate=50e9)]
     finding = judged(result).get("machine")
-    assert (
-        finding is None if not sign else finding and f"{sign} 16 % of the time)" in finding.message
-    )
+    assert finding is None if not sign else finding and f"{sign} of the time)" in finding.message
 
 
 def test_xids_and_faults_are_reported_without_a_slow_row() -> None:

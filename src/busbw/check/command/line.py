@@ -73,6 +73,7 @@ class Line:
     `passed` those that its options give to the ranks: None for `-x NAME`, which takes the value of
     the environment. `major` is Open MPI's version. `interfaces` and `environment` are those of the
     machine that starts the line. `gpus` is the number of GPUs of a machine that runs ranks.
+    `program_path` is where the machine that starts the line has the program on its PATH.
     """
 
     argv: tuple[str, ...]
@@ -81,6 +82,7 @@ class Line:
     before: tuple[tuple[str, str], ...] = ()
     passed: tuple[tuple[str, str | None], ...] = ()
     program: tuple[str, ...] = ()
+    program_path: str = ""
     major: int = 0
     gpus: int = 0
     root: bool | None = None

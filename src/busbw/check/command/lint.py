@@ -35,7 +35,7 @@ from busbw.host.source import Reading
 _WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
 _EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
 NCCL_CHECKS = [check for check in CHECKS if check.row.layer is Layer.NCCL]
-STDIN = "-"
+STDIN, PATH = "-", "PATH"
 
 
 def launcher_word(argv: Sequence[str]) -> str:
@@ -95,9 +95,11 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
     if machine.environment is not None or exported:
         environment = {**(machine.environment or {}), **exported}
     local = ranks_here(line, machine)
+    sets_path = PATH in exported or PATH in dict(line.before)
     return replace(
         line,
         launcher="hydra" if mpich else line.launcher,
+        program_path="" if sets_path else _program_path(line, machine),
         major=installed.major if installed else 0,
         gpus=len(machine.host.gpus) if local else 0,
         root=None if user is None else user == "0",
@@ -105,6 +107,15 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
         ranks_here=local,
         environment=environment,
     )
+
+
+def _program_path(line: Line, machine: Machine) -> str:
+    """Where the line's program is on the PATH here; '' for a path, or if it is not found."""
+    program = line.program[0] if line.program else ""
+    if not program or "/" in program:
+        return ""
+    reading = machine.call(f"{program} on PATH", lambda: shutil.which(program) or "")
+    return reading.text or ""
 
 
 def named_facts(line: Line, machine: Machine) -> dict[str, str]:

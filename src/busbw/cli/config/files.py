@@ -63,18 +63,23 @@ def find(path: Path) -> ConfigFile | None:
         raise _unreadable(name, error.strerror or str(error)) from error
     _refuse_foreign(path, link)
     try:
-        # without O_NONBLOCK a pipe would wait for its writer
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(path, "rb", opener=_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise _unreadable(name, "not a file")
+            _refuse_foreign(path, status)
+            return _parse(path, name, lambda: read_stream(file, MAX_BYTES))
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise _unreadable(name, "not a file") from None
     except OSError as error:
         raise _unreadable(name, error.strerror or str(error)) from error
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise _unreadable(name, "not a file")
-        _refuse_foreign(path, status)
-        return _parse(path, name, lambda: read_stream(file, MAX_BYTES))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; without O_NONBLOCK a pipe would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def load(path: Path, name: str) -> ConfigFile:
