@@ -82,8 +82,8 @@ def test_errors_name_the_value_and_the_correct_form(
 def test_a_host_without_gpus_cannot_be_measured(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.host import host_facts
     from busbw.core.topology import Host
+    from busbw.host import host_facts
 
     monkeypatch.setattr(host_facts, "read_host", lambda: Host("h0", gpu_reason="no driver"))
     code, _, err = run("predict", capsys)
@@ -95,8 +95,8 @@ def test_a_host_without_gpus_cannot_be_measured(
 def test_this_host_is_used_where_it_has_gpus(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from busbw.host import host_facts
     from busbw.core.topology import Gpu, Host, Nic
+    from busbw.host import host_facts
 
     gpus = [
         Gpu(
