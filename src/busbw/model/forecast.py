@@ -8,7 +8,7 @@ from statistics import fmean
 
 from busbw.core.collectives import Collective
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting, by_links
+from busbw.model.estimate import Setting, by_links, estimate
 from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
@@ -59,6 +59,7 @@ def forecast(
 ) -> Forecast | None:
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
+    setting = unlimited(setting, row.name, hosts, per_host, size_bytes)
     shape = hosts, per_host
     chosen = by_links(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
@@ -88,6 +89,23 @@ def forecast(
         tuple(dict.fromkeys(curve.run for curve in expected.curves)),
         is_extrapolated(expected.scope, hosts * per_host),
     )
+
+
+def unlimited(
+    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
+) -> Setting:
+    """The setting without limits of NCCL's choice that do not change it, as published runs are
+    without them.
+    """
+    if setting.may == ALL_ALLOWED:
+        return setting
+    free = replace(setting, may=ALL_ALLOWED)
+    limited_choice = estimate(setting, collective, hosts, per_host, size_bytes)
+    free_choice = estimate(free, collective, hosts, per_host, size_bytes)
+    if limited_choice is None or free_choice is None:
+        return setting
+    names = (limited_choice.algorithm, limited_choice.protocol)
+    return free if names == (free_choice.algorithm, free_choice.protocol) else setting
 
 
 def _latency(

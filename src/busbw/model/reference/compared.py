@@ -15,8 +15,8 @@ from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.model.estimate import Setting, estimate
-from busbw.model.forecast import Evidence, forecast, job_of
+from busbw.model.estimate import Setting
+from busbw.model.forecast import Evidence, forecast, job_of, unlimited
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import ALL_ALLOWED, allowed
 from busbw.model.nccl.constants import of_number
@@ -95,7 +95,7 @@ def recorded_run(result: Result) -> Ran | str:
 def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
     """One measured cell beside the runs of the same job and what is expected."""
     size_bytes, dtype = figure.row.size_bytes, figure.row.dtype or "float"
-    setting = unlimited(ran, figure)
+    setting = setting_of(ran, figure)
     expected = forecast(
         setting, ran.row, ran.hosts, ran.per_host, size_bytes, evidence(setting, known)
     )
@@ -113,29 +113,16 @@ def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
     )
 
 
-def unlimited(ran: Ran, figure: Figure) -> Setting:
-    """The setting of a cell. Limits of NCCL's choice that do not change it are left out, as
-    published runs are without them.
-    """
+def setting_of(ran: Ran, figure: Figure) -> Setting:
+    """The setting of a cell."""
     row = figure.row
     setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
-    if setting.may == ALL_ALLOWED:
-        return setting
-    free = replace(setting, may=ALL_ALLOWED)
-    job = ran.row.name, ran.hosts, ran.per_host, row.size_bytes
-    limited_choice, free_choice = estimate(setting, *job), estimate(free, *job)
-    if limited_choice is None or free_choice is None:
-        return setting
-    same = (limited_choice.algorithm, limited_choice.protocol) == (
-        free_choice.algorithm,
-        free_choice.protocol,
-    )
-    return free if same else setting
+    return unlimited(setting, ran.row.name, ran.hosts, ran.per_host, row.size_bytes)
 
 
 def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") -> list[Curve]:
     """The curves of the same system and job as a cell: a user's own, else published ones."""
-    if not _is_plain(unlimited(ran, figure)):
+    if not _is_plain(setting_of(ran, figure)):
         return []
     return _of_job(known, ran.job(figure.row.dtype or "float", figure.row.op or "sum"), algorithm)
 
