@@ -67,6 +67,10 @@ USUAL: tuple[Usual, ...] = (
         racks=True,
     ),
     Usual("l40s", 0, "intel", "servers of up to 10 L40S on PCIe; their NICs vary", most=10),
+    Usual("l40", 0, "intel", "servers of up to 10 L40 on PCIe; their NICs vary", most=10),
+    Usual("l4", 0, "intel", "servers of up to 8 L4 on PCIe; their NICs vary"),
+    Usual("a10", 0, "intel", "servers of up to 8 A10 on PCIe; their NICs vary"),
+    Usual("t4", 0, "intel", "servers of up to 8 T4 on PCIe; their NICs vary"),
     Usual(
         "rtxpro6000", 0, "intel", "NVIDIA RTX PRO Server: up to 8 RTX PRO 6000 Blackwell; NICs vary"
     ),
