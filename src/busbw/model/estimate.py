@@ -150,6 +150,8 @@ def _exchange(
     rate = bound.busbw
     if row.name == p2p.PAIRS and hosts > 1:
         rate = min(rate, channels_of_send(setting, hosts, per_host) * p2p.CHANNEL_RATE)
+    if row.name == p2p.TO_ROOT and hosts > 1:
+        rate = min(rate, p2p.into_root(narrowed))
     model = setting.system.model(setting.release, hosts, per_host)
     latency_s = p2p.latency_us(model, row.name) * US
     factor = float(row.bus_factor(hosts * per_host))
