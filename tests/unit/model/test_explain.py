@@ -47,7 +47,7 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
     assert explanation_text.summary(explanation).startswith(
         "not Ring: at most 400.00; not Tree: at most 421.88;"
     )
-    assert "nearest to NVLSTree, whose model says 473.31" in explanation_text.summary(explanation)
+    assert "nearest to NVLSTree, whose model says 473.23" in explanation_text.summary(explanation)
     nvlink, nics = explanation.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
