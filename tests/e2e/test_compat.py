@@ -114,10 +114,17 @@ def test_wrong_data_ends_with_7(tmp_path):
     assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.stdout, re.MULTILINE)
 
 
-def test_device_api_is_refused_with_the_reason(run):
-    done = run("all_reduce_perf", "-D", "1", "-R", "2", *ONE)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("-D", "1", "-R", "2"), "device API"),
+        (("--tuning=1",), "-U 1: busbw does not report which algorithm and protocol NCCL chose"),
+    ],
+)
+def test_what_busbw_lacks_is_refused_with_the_reason(run, words, reason):
+    done = run("all_reduce_perf", *words, *ONE)
     assert done.code == 5
-    assert "device API" in done.err
+    assert reason in done.err
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,7 @@ def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
         assert run("all_gather_perf_mpi", *ONE, "-J", "out.json", BUSBW_ENGINE=engine).code == 0
     document = json.loads((tmp_path / "out.json").read_text())
     assert (tmp_path / "out.json.0").exists()
-    assert document["version"] == 3
+    assert document["version"] == 4
     assert [device["rank"] for device in document["config"]["devices"]] == [0, 1]
     assert document["config"]["ngpus"] == 2
     assert all(value.endswith("=***") for value in document["env"] if value.startswith("HOME="))

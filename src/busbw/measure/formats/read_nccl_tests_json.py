@@ -1,4 +1,4 @@
-"""Reads the JSON of nccl-tests (-J; format versions 1 to 3) back into a Result.
+"""Reads the JSON of nccl-tests (-J; format versions 1 to 4) back into a Result.
 
 Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages
 are computed again from the rows, so the misspelt key `bandwidith` of older releases does no harm.
@@ -37,6 +37,7 @@ FROM_ARGS = (
     "report_timestamps",
     "device_implementation",
     "device_cta_count",
+    "tuning",
 )
 HINT = "give the file that nccl-tests wrote with -J"
 
