@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -239,18 +240,24 @@ def test_a_command_works_under_every_path_that_leads_to_it(run, tmp_path):
     (tmp_path / "linked").symlink_to("commands/all_reduce_perf")
     resolved = (tmp_path / "linked").resolve()
     assert resolved == tmp_path / "commands" / "all_reduce_perf"
-    for path in (resolved, tmp_path / "linked"):
-        done = subprocess.run(
-            [path, "--nope"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=compat_environment(),
-        )
+    resolving = ["sh", "-c", 'exec "$(readlink -f "$0")" "$@"', tmp_path / "linked"]
+    for words in ([resolved], [tmp_path / "linked"], resolving):
+        done = run_words([*words, "--nope"])
         assert (done.returncode, done.stdout.splitlines()[1]) == (0, "USAGE: all_reduce_perf "), (
             done.stderr
         )
+
+
+def test_a_link_to_busbw_that_is_resolved_names_the_way_out():
+    done = run_words([sys.executable, "-m", "busbw", "-b", "8"])
+    assert done.returncode == 2
+    assert "of `busbw compat DIR`, not a link to busbw\n" in done.stderr
+
+
+def run_words(words: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=60, check=False, env=compat_environment()
+    )
 
 
 def compat_environment() -> dict[str, str]:
