@@ -59,6 +59,7 @@ def compare(
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
     notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
+    notes += _ran_note(a[0][1], b[0][1])
     if single:
         notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
         notes += _spread_note(len(earlier), known_spreads)
@@ -181,6 +182,18 @@ def _timing_note(a: Result, b: Result) -> list[str]:
     if timing(a) == timing(b):
         return []
     return [f"timing: {timing(a)} in A, {timing(b)} in B"]
+
+
+def _ran_note(a: Result, b: Result) -> list[str]:
+    """The transports that connect the ranks, where both sides state them and they differ. Their
+    numbers say little: a sweep of more sizes uses more algorithms, which make more connections.
+    """
+    if a.ran is None or b.ran is None:
+        return []
+    of_a, of_b = sorted(a.ran.transports()), sorted(b.ran.transports())
+    if of_a == of_b:
+        return []
+    return [f"ranks are connected by {' and '.join(of_a)} in A, {' and '.join(of_b)} in B"]
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:
