@@ -1,10 +1,25 @@
-"""What really ran: how ranks were connected, and over which network devices."""
+"""What really ran: with which algorithm and protocol, over which connections and devices."""
 
 from collections import Counter
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+
+from busbw.core.sizes import counted
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """What NCCL ran the operations of a row with; 0 channels are an unknown number."""
+
+    algorithm: Annotated[str, Meta(description="Ring, Tree, NVLS ...")]
+    protocol: Annotated[str, Meta(description="LL, LL128 or Simple")]
+    channels: int = 0
+
+    def __str__(self) -> str:
+        """`Ring LL128, 4 channels`."""
+        text = f"{self.algorithm} {self.protocol}"
+        return f"{text}, {counted(self.channels, 'channel')}" if self.channels else text
 
 
 class Connection(msgspec.Struct, frozen=True):

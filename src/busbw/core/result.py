@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.finding import Finding
-from busbw.core.ran import Ran
+from busbw.core.ran import Kernel, Ran
 from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
@@ -134,6 +134,10 @@ class ResultRow(msgspec.Struct):
     machine: list[HostChange] | None = None
     repeat: int = 0
     operations: int = 0
+    ran: Annotated[
+        Kernel | None,
+        Meta(description="what NCCL ran the operations with; null if no log of NCCL was read"),
+    ] = None
 
 
 class Device(msgspec.Struct):

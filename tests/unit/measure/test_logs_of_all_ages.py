@@ -10,6 +10,7 @@ from printed_tables import MODERN, UNITS, modern, old
 
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.core.ran import Kernel
 from busbw.core.result import Cell, Result
 from busbw.measure.formats import log_lines, nccl_tests_text, read_nccl_tests_text
 from busbw.report.registry import VIEWS
@@ -313,11 +314,19 @@ def test_the_column_of_iterations() -> None:
     assert cells(result) == cells(read(f"{MODERN}\n{row}\n"))
 
 
-@pytest.mark.parametrize("values", ["Coll  RING  LL  2", "Coll  NVLS_TREE  SIMPLE  16", "N/A " * 4])
-def test_the_columns_of_tuning(values: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "kernel"),
+    [
+        ("Coll  RING  LL  2", Kernel("Ring", "LL", 2)),
+        ("Coll  NVLS_TREE  SIMPLE  N/A", Kernel("NVLSTree", "Simple")),
+        ("N/A " * 4, None),
+    ],
+)
+def test_the_columns_of_tuning(values: str, kernel: Kernel | None) -> None:
     titles = f"{MODERN}  implementation  algo  proto  #channels"
     row = modern("all_reduce", 8).rows[3]
     result = read(f"{titles}\n{UNITS}\n{row}  {values}\n")
+    assert [row.ran for row in result.rows] == [kernel]
     assert cells(result) == cells(read(f"{MODERN}\n{row}\n"))
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.ran import Connection, Ran
 from busbw.core.result import Result
+from busbw.measure.formats import nccl_kernels
 from busbw.model import transport_findings
 
 MAX_LINE = 4096
@@ -70,8 +71,9 @@ def read(text: str) -> Ran | None:
 
 
 def add(result: Result, text: str) -> None:
-    """Complete the result of a log by the connections in it, and what follows from them."""
+    """Complete the result of a log by the connections and kernels in it, and what follows."""
     result.ran = read(text)
+    nccl_kernels.add(result, text)
     result.findings += transport_findings.findings(result)
 
 

@@ -85,6 +85,14 @@ class Spread(msgspec.Struct):
     per_process_max_times_us: list[list[Number]] | None = None
 
 
+class Tuning(msgspec.Struct, rename={"channels": "#channels"}):
+    """What -U adds to a row. What NCCL did not report is N/A."""
+
+    algo: str = ""
+    proto: str = ""
+    channels: int | str = 0
+
+
 class Line(msgspec.Struct):
     """A row in the list `results`."""
 
@@ -98,6 +106,7 @@ class Line(msgspec.Struct):
     out_of_place_per_iter: Spread | None = None
     in_place_per_iter: Spread | None = None
     actual_iterations: int | None = None
+    tuning: Tuning | None = None
 
 
 class OutOfBounds(msgspec.Struct):

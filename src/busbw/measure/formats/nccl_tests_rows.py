@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Cell, ResultRow
-from busbw.measure.formats import reading
+from busbw.measure.formats import nccl_kernels, reading
 from busbw.ui.number_formats import op_of_column
 
 TIMES = ("time", "cputime")
@@ -240,6 +240,9 @@ def _row(
         in_place,
         _integer(facts.get("#iters", "0")),
         _timestamp(line, titles),
+        ran=nccl_kernels.kernel(
+            facts.get("algo", ""), facts.get("proto", ""), facts.get("#channels", "")
+        ),
     )
     wrongs = [side.get("#wrong", side.get("error", "N/A")) for side in figures]
     deviates = any(
