@@ -232,7 +232,8 @@ def text(made: Bands) -> str:
 
 def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
     """The coefficients of several hosts with the smallest absolute errors, without one run. Rings
-    of all_reduce and reduction in the network's switches have others.
+    of all_reduce, which have others with Simple, and reduction in the network's switches are left
+    out.
     """
     points: dict[str, list[tuple[Parts, float]]] = defaultdict(list)
     for (curve, size), choice in chosen.items():

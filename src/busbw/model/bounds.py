@@ -142,8 +142,9 @@ def _root(fab: Fabric) -> list[Term]:
     share = (n - 1) / (n - p)
     terms = _nic(fab, share, "I (N-1)/(N-P)")
     if not fab.over_nvlink:
-        if fab.pcie:
-            terms.append(Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU"))
+        slot = fab.gpu or fab.pcie
+        if slot:
+            terms.append(Term(slot, "root's PCIe", gb(slot), "PCIe of the root's GPU"))
     elif fab.gpu and fab.pcie:
         both = f"{fab.gpu_link}, and PCIe, {gb(fab.pcie)} GB/s"
         numbers = f"{gb(fab.gpu)} + {gb(fab.pcie)}"

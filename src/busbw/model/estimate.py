@@ -13,7 +13,7 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds, tree_share
 from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
-from busbw.model.nccl.choice import US, Allowed, Choice, Parts, choices, parts
+from busbw.model.nccl.choice import COLLECTIVES, ROOTED, US, Allowed, Choice, Parts, choices, parts
 from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, Release
 from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.spine import Spine
@@ -70,7 +70,8 @@ class Setting:
 def estimate(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
-    """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank.
+    """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank,
+    or with NVLS alone on several hosts.
 
     A collective that NCCL builds of sends and receives has its point-to-point bound as its rate,
     which the channels of a send between hosts may limit, and the latency of its messages.
@@ -80,6 +81,8 @@ def estimate(
     row = BY_NAME[collective]
     model = setting.system.model(setting.release, hosts, per_host)
     possible = choices(model, collective, size_bytes, setting.allowed(collective))
+    if not possible and collective in COLLECTIVES:
+        return None
     if not possible:
         return _exchange(setting, row, hosts, per_host, size_bytes)
     chosen = possible[0]
@@ -95,15 +98,39 @@ def by_links(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
     """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
-    NVLSTree on two hosts of a board of GPUs each.
-
-    Each byte crosses the network once there. NCCL's search gives a channel one speed inside and
-    between hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
+    NVLSTree on two hosts of up to 8 GPUs, and the latency of broadcast and reduce over several.
     """
     chosen = estimate(setting, collective, hosts, per_host, size_bytes)
-    racks = per_host > BOARD
-    if chosen is None or chosen.algorithm != NVLS_TREE or hosts != 2 or racks:
+    if chosen is None or hosts == 1:
         return chosen
+    if chosen.algorithm == RING and collective in ROOTED:
+        return _through_all_ranks(setting, hosts, per_host, size_bytes, chosen)
+    if chosen.algorithm == NVLS_TREE and hosts == 2 and per_host <= BOARD and size_bytes:
+        return _once_over_nics(setting, collective, per_host, size_bytes, chosen)
+    return chosen
+
+
+def _through_all_ranks(
+    setting: Setting, hosts: int, per_host: int, size_bytes: int, chosen: Choice
+) -> Choice:
+    """A ring from or to a root with the latency of all its hops, as that of an all_gather. NCCL
+    counts one hop where a host has one NIC, and with several every hop as one between hosts.
+    """
+    model = setting.system.model(LATEST, hosts, per_host)
+    through = parts(model, "all_gather", size_bytes, RING, chosen.protocol)
+    if through is None:
+        return chosen
+    return replace(chosen, parts=replace(chosen.parts, latency_s=through.latency_s))
+
+
+def _once_over_nics(
+    setting: Setting, collective: str, per_host: int, size_bytes: int, chosen: Choice
+) -> Choice:
+    """NVLSTree on two hosts, where each byte crosses the network once.
+
+    NCCL's search gives a channel one speed inside and between hosts, so its model has 497 GB/s for
+    2 x 8 B200, which reach 684 and 718.
+    """
     row = BY_NAME[collective]
     alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
     if alone is None:

@@ -8,6 +8,7 @@ from math import log
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
+from busbw.core.sizes import counted
 from busbw.model.bounds import ALGORITHMS, bounds
 from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
@@ -185,9 +186,10 @@ def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     if not fitting or graph is None:
         return []
     rate = LARGE_BYTES * float(measured.row.bus_factor(model.ranks)) / fitting[0].parts.transfer_s
+    together = f", {gb(rate)} together" if graph.channels > 1 else ""
     return [
-        f"in NCCL's model {fits} has {graph.channels} channels of {gb(rate / graph.channels)} GB/s,"
-        f" {gb(rate)} together"
+        f"in NCCL's model {fits} has {counted(graph.channels, 'channel')} of"
+        f" {gb(rate / graph.channels)} GB/s{together}"
     ]
 
 

@@ -23,6 +23,7 @@ from busbw.model.reference.expected import (
     scope_of,
 )
 from busbw.model.reference.similar import Job
+from busbw.model.spine import Spine
 from busbw.model.types import Crossing, Forecast
 
 MAX_SIZE_BYTES = 1 << 42
@@ -30,6 +31,7 @@ SMALLEST_BYTES = 1 << 10  # its time is taken as the latency
 # How far busbw may be off with a calibration of as many hosts, from these sizes on: two runs of
 # one system differ by less at large sizes.
 CALIBRATED = ((1 << 30, 0.05), ((64 << 20) + 1, 0.10), (1 << 20, 0.20), (0, 0.30))
+NO_RUNS = Reference((), {})
 CARRIES = 8  # times as many hosts: beyond, less and less of a calibration applies
 
 
@@ -165,11 +167,34 @@ def _expected(
             scope_of(job, links, chosen.algorithm),
             Basis.CALIBRATION,
         )
-    full_rate = setting.nic_divisor(collective, chosen.algorithm, *shape) == 1
-    known = evidence.known if full_rate and _is_plain(setting) else Reference((), {})
-    expected = expect(job, size_bytes, chosen, links, known)
+    expected = _from_published(setting, collective, shape, size_bytes, chosen, evidence.known)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
+
+
+def _from_published(
+    setting: Setting,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    chosen: Choice,
+    known: Reference,
+) -> Expected:
+    """The expected time by published runs, which are at the full rate of the network. A spine that
+    slows the NICs down makes the model's time longer, and none shorter.
+    """
+    job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
+    if not _is_plain(setting):
+        return expect(job, size_bytes, chosen, links, NO_RUNS)
+    if setting.nic_divisor(collective, chosen.algorithm, *shape) == 1:
+        return expect(job, size_bytes, chosen, links, known)
+    slowed = expect(job, size_bytes, chosen, links, NO_RUNS)
+    full = replace(setting, spine=Spine())
+    even = by_links(full, collective, *shape, size_bytes)
+    if even is None:
+        return slowed
+    at_full_rate = expect(job, size_bytes, even, links, known)
+    return replace(slowed, time_s=max(slowed.time_s, at_full_rate.time_s))
 
 
 def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:

@@ -11,6 +11,7 @@ from busbw.model.bounds import P2P
 from busbw.model.estimate import Setting, channels_of_send
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, crossing, forecast, published
+from busbw.model.nccl.choice import ALL_ALLOWED
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.nccl.p2p import CHANNEL_RATE, PAIRS
@@ -93,6 +94,7 @@ def predict(
             for size in sizes
         ]
         rows = [expected for expected in forecasts if expected is not None]
+        _check_rows(rows, row, setting, hosts, per_host)
         several = [count for count in hosts if count * per_host > 1 and not setting.traffic]
         crossings = [crossing(setting, row, count, per_host, evidence) for count in several]
     bounds = algorithm_bounds(setting, row, largest, per_host, max(sizes))
@@ -132,6 +134,25 @@ def check(system: System, hosts: int, per_host: int) -> None:
         raise UsageError(
             f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs",
             f"--gpus {system.gpus}",
+        )
+
+
+def _check_rows(
+    rows: Sequence[Forecast], row: Collective, setting: Setting, hosts: Sequence[int], per_host: int
+) -> None:
+    """UsageError for a number of hosts on which nothing can run."""
+    for count in hosts:
+        if count * per_host < 2 or any(expected.hosts == count for expected in rows):
+            continue
+        where = f"{row.name} on {counted(count, 'host')} x {per_host} ranks"
+        if setting.may != ALL_ALLOWED:
+            raise UsageError(
+                f"{where}: NCCL has no algorithm and protocol that --algo and --proto allow",
+                "leave out --algo and --proto",
+            )
+        raise UsageError(
+            f"{where}: the number of ranks is not a power of two",
+            "give --nodes and --gpus whose product is one",
         )
 
 

@@ -9,7 +9,7 @@ from busbw.model.types import Crossing, Forecast, PatternPrediction, PredictedRo
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown, time_text
 
-DROP_ORDER = ("bound by", "protocol", "ranks")
+DROP_ORDER = ("bound by", "protocol", "ranks", "algorithm")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
 MAX_ROWS, RUNS_NAMED = 20, 3
 

@@ -120,7 +120,7 @@ class System:
             per_host,
             gpu,
             text if gpu else "",
-            self.pcie,
+            self.pcie * PCIE_PAYLOAD if payload else self.pcie,
             self.over_nvlink and gpu is not None,
             nics * nic,
             nic if nics else 0.0,
@@ -177,11 +177,13 @@ class System:
 
     def _rails(self, per_host: int) -> tuple[int, float]:
         """NICs as NCCL plans with them: it joins the ports next to one GPU (NCCL_IB_MERGE_NICS),
-        and none is faster than its slot.
+        and none is faster than its slot. All together are not faster than the slots of the GPUs.
         """
         nics = self._nics(per_host)
         joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
-        return nics // joined, min(self.nic * joined, self.pcie_planned)
+        rails = nics // joined
+        most = self.pcie_planned * min(1.0, per_host / rails) if rails else self.pcie_planned
+        return rails, min(self.nic * joined, most)
 
 
 @dataclass(frozen=True, slots=True)

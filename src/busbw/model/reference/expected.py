@@ -12,22 +12,24 @@ is over sooner pays a part. Curves of the same shape of job then correct the tim
 m / (m + 1), so that a single one moves it half of the way.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from math import exp, log
+from math import exp, inf, log
 from statistics import median
 
 from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
 from busbw.model.nccl.choice import Choice, Parts
-from busbw.model.nccl.constants import NVLS, RING
+from busbw.model.nccl.constants import NVLS, RING, SIMPLE
 from busbw.model.reference.curves import Curve, Reference
 from busbw.model.reference.similar import (
     Job,
     Kinship,
     fabric_kind,
+    kinship,
     nearest,
     of_shape,
     over_nvlink,
@@ -86,8 +88,8 @@ class Coefficients:
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
 HOSTS_FIT = Coefficients(1.45, 300e-6, 200e-6)
-# NCCL's own latency of an all_reduce ring over several hosts counts its pipeline (RING_PLATEAU);
-# of sends and receives no measurement says more than the model.
+# NCCL's own latency of an all_reduce ring over several hosts with Simple counts its pipeline
+# (RING_PLATEAU); of sends and receives no measurement says more than the model.
 AS_MODELLED = Coefficients(1.0, 0.0, 1.0)
 
 
@@ -137,20 +139,30 @@ def expect(
     scope = scope_of(job, links, choice.algorithm)
     curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
     time_s = modelled_s(job, choice, hosts_fit)
+    board = None
+    if scope in (Scope.HOST, Scope.PCIE) or not links.nvlink:
+        board = _from_board(job, size_bytes, links, _of_boards(curves, job, size_bytes, links))
     if scope in (Scope.HOST, Scope.PCIE):
-        on_board = [
-            curve
-            for curve in curves
-            if curve.hosts == 1
-            and curve.per_host <= BOARD
-            and _reaches(curve, _busy_alike(curve, size_bytes, links))
-        ]
-        if scope is Scope.PCIE:  # what its slots and CPUs do differs from host to host
-            on_board = [curve for curve in on_board if curve.gpu == job.gpu]
-        expected = _from_board(job, size_bytes, links, scope, on_board)
-        return replace(expected or Expected(time_s, scope, Basis.MODEL), model_s=time_s)
+        expected = replace(board, scope=scope) if board else Expected(time_s, scope, Basis.MODEL)
+        return replace(expected, model_s=time_s)
+    if board is not None:  # over PCIe, slots limit several hosts as they do one
+        time_s = max(time_s, board.time_s * _factor(job, job.ranks) / _factor(job, job.per_host))
     ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
     return _corrected(job, size_bytes, time_s, scope, ran_alike)
+
+
+def _of_boards(curves: Sequence[Curve], job: Job, size_bytes: int, links: Links) -> list[Curve]:
+    """The curves of one host that say something about a size. Over PCIe only those of the same
+    GPU: what slots and CPUs do differs from host to host.
+    """
+    return [
+        curve
+        for curve in curves
+        if curve.hosts == 1
+        and curve.per_host <= BOARD
+        and (links.nvlink or curve.gpu == job.gpu)
+        and _reaches(curve, _busy_alike(curve, size_bytes, links))
+    ]
 
 
 def modelled_s(job: Job, choice: Choice, hosts_fit: Coefficients = HOSTS_FIT) -> float:
@@ -159,7 +171,8 @@ def modelled_s(job: Job, choice: Choice, hosts_fit: Coefficients = HOSTS_FIT) ->
 
 
 def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coefficients:
-    ring_of_hosts = job.hosts > 1 and choice.algorithm == RING and job.collective == "all_reduce"
+    simple_ring = (choice.algorithm, choice.protocol) == (RING, SIMPLE)
+    ring_of_hosts = job.hosts > 1 and simple_ring and job.collective == "all_reduce"
     if choice.algorithm == P2P or ring_of_hosts:
         return AS_MODELLED
     if job.hosts > 1:
@@ -196,27 +209,43 @@ def _reaches(curve: Curve, size_bytes: float) -> bool:
 
 
 def _from_board(
-    job: Job, size_bytes: int, links: Links, scope: Scope, curves: Sequence[Curve]
+    job: Job, size_bytes: int, links: Links, curves: Sequence[Curve]
 ) -> Expected | None:
-    """The time by curves of one host; None without any for this number of GPUs or around it."""
-    counts = {curve.per_host for curve in curves}
-    if job.per_host in counts:
-        alike, closest = _alike([c for c in curves if c.per_host == job.per_host], job)
-        basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
-        return Expected(_typical_time(alike, size_bytes, links), scope, basis, tuple(alike))
-    fewer = max((count for count in counts if count < job.per_host), default=0)
-    more = min((count for count in counts if count > job.per_host), default=0)
-    if not fewer or not more:
+    """The time by curves of one host; None without any for this number of GPUs or fewer."""
+    counts = _counts_to_read(job, curves)
+    if not counts:
         return None
     used: list[Curve] = []
-    byte_s = []
-    for count in (fewer, more):
-        alike, _ = _alike([curve for curve in curves if curve.per_host == count], job)
+    byte_s, closest = [], Kinship.SAME
+    for count in counts:
+        alike, closest = _alike([curve for curve in curves if curve.per_host == count], job)
         byte_s.append(_typical_time(alike, size_bytes, links) / _factor(job, count))
         used += alike
-    left, at, right = (1 / (count - 1) for count in (fewer, job.per_host, more))
-    between_s = byte_s[0] + (at - left) / (right - left) * (byte_s[1] - byte_s[0])
-    return Expected(between_s * _factor(job, job.per_host), scope, Basis.SIMILAR, tuple(used))
+    same = closest is Kinship.SAME and counts == [job.per_host]
+    if len(counts) > 1:
+        left, at, right = (1 / (count - 1) for count in (counts[0], job.per_host, counts[1]))
+        byte_s[0] += (at - left) / (right - left) * (byte_s[1] - byte_s[0])
+    time_s = byte_s[0] * _factor(job, job.per_host)
+    return Expected(time_s, Scope.HOST, Basis.SAME if same else Basis.SIMILAR, tuple(used))
+
+
+def _counts_to_read(job: Job, curves: Sequence[Curve]) -> list[int]:
+    """The numbers of GPUs whose curves say most about a job: its own, or one on each side of it
+    where these are of GPUs that are more alike; else the largest below it, whose busbw stays.
+    """
+    kin: dict[int, Kinship] = {}
+    for curve in curves:
+        alike = kinship(job.gpu, curve.gpu)
+        kin[curve.per_host] = min(alike, kin.get(curve.per_host, Kinship.OTHER))
+    for closest in Kinship:
+        if kin.get(job.per_host) is closest:
+            return [job.per_host]
+        counts = [count for count, alike in kin.items() if alike <= closest]
+        fewer = max((count for count in counts if count < job.per_host), default=0)
+        more = min((count for count in counts if count > job.per_host), default=0)
+        if fewer and more:
+            return [fewer, more]
+    return sorted(count for count in kin if count < job.per_host)[-1:]
 
 
 def _factor(job: Job, ranks: int) -> float:
@@ -255,13 +284,15 @@ def _planned(gpu: str, per_host: int) -> float:
 
 def _extended_s(curve: Curve, size_bytes: float) -> float:
     """The time of a size in seconds: beyond the largest measured size by the rate between the last
-    two, below the smallest that of the smallest.
+    two, below the smallest that of the smallest. A time that is longer than that of a larger size
+    is an outlier, and the shorter one counts.
     """
     inside_s = curve.time_s(size_bytes)
+    larger_us = curve.times_us[bisect_right(curve.sizes, size_bytes) :]
     if inside_s is not None:
-        return inside_s
+        return min(inside_s, MICRO * min(larger_us, default=inf))
     if size_bytes < curve.sizes[0]:
-        return curve.times_us[0] * MICRO
+        return min(curve.times_us) * MICRO
     last, last_us = curve.sizes[-1], curve.times_us[-1]
     if len(curve.sizes) < 2:
         return last_us * MICRO * size_bytes / last

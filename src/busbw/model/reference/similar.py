@@ -40,6 +40,11 @@ class Job:
     dtype: str = "float"
     op: str = "sum"
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.hosts * self.per_host
+
 
 def kinship(gpu: str, other: str) -> Kinship:
     """How alike two GPUs are, by their words."""

@@ -1,0 +1,131 @@
+"""What every prediction must hold, whatever the system: ranges, bounds, and no contradiction between
+two of them.
+"""
+
+import pytest
+
+from busbw.core.collectives import BY_NAME
+from busbw.core.errors import UsageError
+from busbw.model.bounds import bounds
+from busbw.model.estimate import Setting
+from busbw.model.forecast import forecast
+from busbw.model.nccl.choice import Allowed
+from busbw.model.predict import predict
+from busbw.model.spine import Spine
+from busbw.model.systems import System, parse_system, with_nics
+from busbw.model.types import Forecast
+
+MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
+SIZES = (0, 1, 4 << 10, 64 << 10, MIB, 64 * MIB, GIB, TIB)
+# NCCL changes its protocol where its model expects a gain, which is not always one.
+DIP, SMALL_DIP, SMALL = 0.98, 0.7, 2 * MIB
+
+
+def system(text: str) -> System:
+    described = parse_system(text)
+    return described if described.nics else with_nics(described, "2x100G")
+
+
+def expected(
+    described: System, collective: str, shape: tuple[int, int], size: int, dtype: str = "float"
+) -> Forecast:
+    answer = forecast(Setting(described, dtype=dtype), BY_NAME[collective], *shape, size)
+    assert answer is not None
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("h100x8", ((1, 2), (1, 5), (1, 8), (2, 8), (16, 8))),
+        ("a100x16", ((1, 6), (1, 16), (3, 1))),
+        ("b200x8", ((1, 7), (2, 4))),
+        ("gb200nvl72", ((1, 72), (2, 72))),
+        ("l40sx8", ((1, 8), (2, 8))),
+        ("a2-ultragpu-8g", ((4, 8),)),
+        ("gb10x1", ((5, 1),)),
+    ],
+)
+def test_a_prediction_is_in_its_range_and_larger_sizes_take_no_less(
+    text: str, shapes: tuple[tuple[int, int], ...]
+) -> None:
+    described = system(text)
+    types = {"all_reduce": ("bfloat16", "int8", "f8e4m3")}
+    for shape in shapes:
+        for name, row in BY_NAME.items():
+            if name == "hypercube" and shape[0] * shape[1] & (shape[0] * shape[1] - 1):
+                continue
+            most = max(
+                bound.busbw for bound in bounds(row, described.fabric(*shape), described.features())
+            )
+            for dtype in types.get(name, ("float",)):
+                before = 0.0
+                for size in SIZES:
+                    answer = expected(described, name, shape, size, dtype)
+                    what = (text, shape, name, dtype, size)
+                    assert answer.low <= answer.busbw <= answer.high, what
+                    assert answer.busbw <= most * 1.001, what
+                    least = DIP if size >= SMALL else SMALL_DIP
+                    assert answer.time_s >= least * before, what
+                    before = answer.time_s
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "alltoall"])
+def test_two_hosts_whose_slots_limit_one_are_not_faster_than_one(collective: str) -> None:
+    described = system("l40sx8")
+    for size in (MIB, GIB, 16 * GIB):
+        alone = expected(described, collective, (1, 8), size)
+        both = expected(described, collective, (2, 8), size)
+        assert both.time_s >= alone.time_s
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+def test_more_nics_do_not_slow_a_ring_from_a_root(collective: str) -> None:
+    times = [
+        expected(with_nics(parse_system("h100x8"), nics), collective, (16, 8), 8 << 10).time_s
+        for nics in ("1x200G", "2x200G", "8x200G")
+    ]
+    assert max(times) < 1.1 * min(times)
+
+
+def test_gpus_between_measured_numbers_are_read_from_the_same_gpus() -> None:
+    """Three A100 have no curve: those of 2 and 4 say more than those of 3 H200."""
+    three = expected(parse_system("a100x8"), "all_gather", (1, 3), GIB)
+    assert all(" a100 " in run for run in three.runs)
+    assert three.runs
+
+
+@pytest.mark.parametrize(
+    ("collective", "share"), [("sendrecv", 0.2), ("broadcast", 0.05), ("gather", 0.01)]
+)
+def test_busbw_stays_beyond_the_largest_measured_number_of_gpus(
+    collective: str, share: float
+) -> None:
+    h200 = parse_system("h200x8")
+    four, six = (expected(h200, collective, (1, gpus), GIB) for gpus in (4, 6))
+    assert six.busbw == pytest.approx(four.busbw, rel=share)
+
+
+def test_an_oversubscribed_spine_never_makes_a_job_faster() -> None:
+    described = parse_system("h100x8")
+    times = [
+        forecast(
+            Setting(described, spine=Spine(oversubscription)), BY_NAME["all_reduce"], 4, 8, 16 * GIB
+        )
+        for oversubscription in (1.0, 1.1, 2.0, 4.0)
+    ]
+    took_s = [answer.time_s for answer in times if answer is not None]
+    assert took_s == sorted(took_s) and len(took_s) == 4
+
+
+@pytest.mark.parametrize(
+    ("collective", "may", "gpus", "message"),
+    [
+        ("all_reduce", Allowed(algorithms=("NVLS",)), 8, "--algo and --proto allow"),
+        ("hypercube", Allowed(), 6, "not a power of two"),
+    ],
+)
+def test_what_cannot_run_is_refused(collective: str, may: Allowed, gpus: int, message: str) -> None:
+    setting = Setting(parse_system("h100x8"), may=may)
+    with pytest.raises(UsageError, match=message):
+        predict(setting, BY_NAME[collective], [1, 2], gpus, [GIB], "--system")
