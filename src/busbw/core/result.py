@@ -19,6 +19,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
 
+# Values of Result.loop.
+NATIVE_LOOP, PYTHON_LOOP = "native", "python"
 SHARED_PROCESSORS = "shared_processors"  # a finding that comparisons repeat
 
 
@@ -254,6 +256,13 @@ class Result(Outcome, tag="busbw.result/1"):
         Traffic | None, Meta(description="of alltoallv: what moves between its ranks")
     ] = None
     out_of_bounds: int = 0
+    loop: Annotated[
+        str,
+        Meta(
+            description="what called NCCL for timed operations: native (busbw-native), or python,"
+            " which adds to small sizes; empty for an engine without a choice, and in older files"
+        ),
+    ] = ""
 
     @property
     def measured(self) -> int:

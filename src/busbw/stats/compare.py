@@ -58,7 +58,12 @@ def compare(
     else:
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
-    notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
+    notes = [
+        *_defects("A", a),
+        *_defects("B", b),
+        *_timing_note(a[0][1], b[0][1]),
+        *_loop_note(a, b),
+    ]
     if single:
         notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
         notes += _spread_note(len(earlier), known_spreads)
@@ -181,6 +186,15 @@ def _timing_note(a: Result, b: Result) -> list[str]:
     if timing(a) == timing(b):
         return []
     return [f"timing: {timing(a)} in A, {timing(b)} in B"]
+
+
+def _loop_note(a: Sequence[Named], b: Sequence[Named]) -> list[str]:
+    """That the sides called NCCL by different loops; older files do not say by which."""
+    a_loops, b_loops = ({result.loop for _, result in side if result.loop} for side in (a, b))
+    if len(a_loops | b_loops) < 2:
+        return []
+    texts = [" and ".join(sorted(loops)) or "unknown" for loops in (a_loops, b_loops)]
+    return [f"loop: {texts[0]} in A, {texts[1]} in B; Python's adds up to 1 us to small sizes"]
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:
