@@ -5,7 +5,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from busbw.core import native
@@ -168,38 +168,46 @@ class NcclProgram:
         wait: Callable[[], None] | None,
     ) -> None:
         self.left = _Left()
-        self._library, self._nccl, self._parts, self._wait = loaded, nccl, tuple(parts), wait
+        self._nccl, self._parts, self._wait = nccl, tuple(parts), wait
         self._text = ErrorText()
         self._times = (ctypes.c_double * clocks)()
         count = len(steps) // LAYOUT.size
-        self._program = loaded.busbw_loop_open(steps, count, self._text.room())
-        if self._program is None:
+        program = loaded.busbw_loop_open(steps, count, self._text.room())
+        if program is None:
             raise BusbwError(f"busbw-native: {self._text.message()}", "report it with the command")
-        weakref.finalize(self, loaded.busbw_loop_close, self._program)
+        weakref.finalize(self, loaded.busbw_loop_close, program)
+        self._limits, self._outcome = _Limits(0, RUN_S, WAIT_S), _Outcome()
+        # The arguments are made here: a run follows a barrier, and ranks that take unequally long
+        # to start would wait for each other.
+        self._call = partial(
+            loaded.busbw_loop_run,
+            program,
+            self._limits,
+            ctypes.byref(self.left.done),
+            self._times,
+            clocks,
+            ctypes.byref(self._outcome),
+            self._text.room(),
+        )
 
     def run(self, iterations: int) -> Ran:
         """See program.Program."""
-        self.left.done.value, self.left.asked = 0, iterations
-        first = outcome = self._run(iterations)
-        while self.left.done.value < iterations:
-            outcome = self._run(iterations - self.left.done.value)
+        done, outcome = self.left.done, self._outcome
+        done.value, self.left.asked = 0, iterations
+        self._run(iterations)
+        start_s = outcome.start_s
+        while done.value < iterations:
+            self._run(iterations - done.value)
         end_s = outcome.end_s
         if self._wait is not None and not outcome.idle:
             self._wait()
             end_s = time.perf_counter()
-        return Ran(first.start_s, outcome.enqueued_s, end_s, list(self._times))
+        return Ran(start_s, outcome.enqueued_s, end_s, list(self._times))
 
-    def _run(self, iterations: int) -> _Outcome:
-        outcome = _Outcome()
-        failed = self._library.busbw_loop_run(
-            self._program,
-            _Limits(iterations, RUN_S, WAIT_S),
-            ctypes.addressof(self.left.done),
-            ctypes.addressof(self._times),
-            len(self._times),
-            ctypes.addressof(outcome),
-            self._text.room(),
-        )
+    def _run(self, iterations: int) -> None:
+        self._limits.iterations = iterations
+        failed = self._call()
+        outcome = self._outcome
         if failed:
             raise BusbwError(f"busbw-native: {self._text.message()}", "report it with the command")
         if outcome.code and outcome.kind in OF_NCCL:
@@ -207,4 +215,3 @@ class NcclProgram:
         # A wait that fails is repeated by `self._wait`, which says what failed on which GPU.
         if outcome.code and outcome.kind != nccl_steps.IDLE:
             refuse(nccl_steps.OF_DRIVER[outcome.kind], driver().CUresult(outcome.code))
-        return outcome
