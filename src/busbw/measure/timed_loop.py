@@ -1,5 +1,5 @@
-"""Which loop enqueues the timed operations: busbw-native's, or Python's, which adds up to 1 us to
-each.
+"""Which loop enqueues the timed operations: busbw-native's, or Python's, which adds to the time
+of small ones.
 
 All processes use the same, so that none is slower than the others.
 """
@@ -80,6 +80,4 @@ def _note(problem: tuple[str, str], spec: SweepSpec) -> str:
     if spec.sampling and not is_installed:
         return ""
     message, hint = problem
-    return (
-        f"note: NCCL is called from Python, which adds up to 1 us to small sizes: {message}; {hint}"
-    )
+    return f"note: NCCL is called from Python, which adds to small sizes: {message}; {hint}"

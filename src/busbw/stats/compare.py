@@ -194,7 +194,7 @@ def _loop_note(a: Sequence[Named], b: Sequence[Named]) -> list[str]:
     if len(a_loops | b_loops) < 2:
         return []
     texts = [" and ".join(sorted(loops)) or "unknown" for loops in (a_loops, b_loops)]
-    return [f"loop: {texts[0]} in A, {texts[1]} in B; Python's adds up to 1 us to small sizes"]
+    return [f"loop: {texts[0]} in A, {texts[1]} in B; Python's adds to small sizes"]
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:
