@@ -1,19 +1,21 @@
 """Small sizes on GPUs: busbw's loops in Python and in busbw-native, and nccl_loop.c, interleaved.
 
     small_sizes.py [--ranks 1,2,4] [--rounds 20] [--tools 0] [--reference TEMPLATE] [--json FILE]
+        [--collectives all_reduce,...] [--loops native,python]
 
 First in one process per GPU: the three loops alternate on the same communicator and buffers, for
 every collective from 8 B to 64 KiB, in and out of place. Then, in `--tools` rounds, whole commands:
-`busbw run --timing classic` with either loop, the C program, and, if given, the command TEMPLATE
-that prints nccl-tests' table, with {collective} and {ranks}:
+`busbw run --timing classic` of these collectives and loops, the C program, and, if given, the
+command TEMPLATE that prints nccl-tests' table, with {collective} and {ranks}:
 
     small_sizes.py --tools 5 --reference 'mpirun -np {ranks} {collective}_perf -b8 -e64K -f2 -c0'
 
 Prints a line for each collective and number of ranks: how many sizes are within 3 % or 0.3 us of
-the reference (TEMPLATE, or else the C loop), the worst of them, and the times at the smallest size.
-Medians over the rounds of means over the ranks. Needs GPUs, busbw with its packages for them, an
-mpirun, gcc, CUDA's headers, and NCCL 2.28 or newer. BUSBW_PLUGIN names busbw-native's library if it
-is not installed.
+the reference (TEMPLATE, or else the C loop), the worst of them, and the times at the smallest size,
+with those of enqueueing in parentheses. All are medians over the rounds of means over the ranks.
+
+Needs GPUs, busbw with its packages for them, an mpirun, gcc, CUDA's headers, and NCCL 2.28 or
+newer. BUSBW_PLUGIN names busbw-native's library if it is not installed.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from busbw.core.collectives import COLLECTIVES  # noqa: E402 - found by the path above
+from busbw.core.collectives import BY_NAME, COLLECTIVES  # noqa: E402 - found by the path above
 from busbw.core.result import Result  # noqa: E402
 from busbw.report.read import read  # noqa: E402
 
@@ -41,7 +43,7 @@ LARGEST = 65536
 LOOPS = ("native", "python")
 WITHIN, WITHIN_US = 0.03, 0.3
 LIMIT_S = 300.0  # of one command
-MPIRUN = ("mpirun", "--allow-run-as-root", "--bind-to", "none", "-np")
+MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np")
 # ranks, collective, size, in place -> loop -> microseconds of each round
 Times = dict[tuple[int, str, int, bool], dict[str, list[float]]]
 
@@ -117,26 +119,30 @@ def of_result(result: Result, ranks: int, loop: str, times: Times) -> None:
 
 
 def measure_tools(
-    ranks: int, number: int, program: Path, template: str, folder: Path, times: Times
+    ranks: int, number: int, program: Path, options: argparse.Namespace, folder: Path, times: Times
 ) -> None:
     """One round of whole commands, in another order each time."""
-    names = [row.name for row in COLLECTIVES if not (row.ranks_power_of_two and ranks & ranks - 1)]
+    names, loops = options.collectives.split(","), options.loops.split(",")
+    if ranks & ranks - 1:
+        names = [name for name in names if not BY_NAME[name].ranks_power_of_two]
     for line in run([program, LARGEST, ranks, "all"]).splitlines():
         name, size, *micros = line.split()
+        if name not in names:
+            continue
         for in_place, micro in zip((False, True), micros, strict=True):
             times[ranks, name, int(size), in_place].setdefault("C", []).append(float(micro))
     for name in names[number % len(names) :] + names[: number % len(names)]:
-        for loop in LOOPS if number % 2 else LOOPS[::-1]:
+        for loop in loops if number % 2 else loops[::-1]:
             file = folder / "run.json"
             file.unlink(missing_ok=True)
-            options = ["--timing", "classic", "--check", "0", "-b", "8", "-e", str(LARGEST)]
-            options += ["-n", str(ranks), "--engine", "nccl", "--json", str(file)]
-            run([sys.executable, "-m", "busbw", "run", name, *options], BUSBW_LOOP=loop)
+            words = ["--timing", "classic", "--check", "0", "-b", "8", "-e", str(LARGEST)]
+            words += ["-n", str(ranks), "--engine", "nccl", "--json", str(file)]
+            run([sys.executable, "-m", "busbw", "run", name, *words], BUSBW_LOOP=loop)
             result = read(file.read_bytes(), str(file))
             assert isinstance(result, Result) and result.loop == loop
             of_result(result, ranks, loop, times)
-        if template:
-            text = run(shlex.split(template.format(collective=name, ranks=ranks)))
+        if options.reference:
+            text = run(shlex.split(options.reference.format(collective=name, ranks=ranks)))
             result = read(text.encode(), f"{name} of the reference")
             assert isinstance(result, Result)
             of_result(result, ranks, "reference", times)
@@ -145,6 +151,12 @@ def measure_tools(
 def excess(micro: float, reference: float) -> float:
     """How far a time is above the reference, in units of what is allowed."""
     return (micro - reference) / max(WITHIN * reference, WITHIN_US)
+
+
+def smallest(loop: str, micros: dict[str, float]) -> str:
+    """The time of a loop, and in parentheses that of enqueueing."""
+    enqueue = micros.get(f"{loop} enqueue")
+    return f"{loop} {micros[loop]:.2f}" + ("" if enqueue is None else f" ({enqueue:.2f})")
 
 
 def line(name: str, ranks: int, times: Times) -> str:
@@ -162,7 +174,7 @@ def line(name: str, ranks: int, times: Times) -> str:
             if reference and loop in micros:
                 cells[cell] = (micros[loop], reference)
         if not cells:
-            words.append(f"{loop}: no reference")
+            words.append(f"{loop} -")
             continue
         within = sum(excess(*pair) <= 1 for pair in cells.values())
         (size, in_place), (micro, reference) = max(cells.items(), key=lambda row: excess(*row[1]))
@@ -171,8 +183,8 @@ def line(name: str, ranks: int, times: Times) -> str:
         words.append(f"{loop} {within:2}/{len(cells)} worst {worst:24}")
     if medians:
         size, loops = next(iter(medians.items()))
-        smallest = " ".join(f"{loop} {micro:.2f}" for loop, micro in sorted(loops.items()))
-        words.append(f"{size[0]} B: {smallest}")
+        shown = [smallest(loop, loops) for loop in ("C", *LOOPS, "reference") if loop in loops]
+        words.append(f"{size[0]} B: {', '.join(shown)}")
     return " | ".join(words)
 
 
@@ -194,6 +206,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--tools", type=int, default=0)
     parser.add_argument("--reference", default="")
+    parser.add_argument("--collectives", default=",".join(BY_NAME))
+    parser.add_argument("--loops", default=",".join(LOOPS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     counts = [int(word) for word in options.ranks.split(",")]
@@ -208,7 +222,7 @@ def main() -> None:
             show("loops that alternate in one process per GPU", loops)
         for number in range(options.tools):
             for ranks in counts:
-                measure_tools(ranks, number, program, options.reference, folder, tools)
+                measure_tools(ranks, number, program, options, folder, tools)
             show(f"whole commands, {number + 1} rounds", tools)
     if options.json:
         parts = {"loops": list(loops.items()), "tools": list(tools.items())}
