@@ -73,6 +73,7 @@ class Tuner:
 TUNER = Tuner()
 
 LAB_RATE = "BUSBW_LAB_RATE"
+LOOP = "BUSBW_LOOP"
 
 VARIABLES: tuple[Variable, ...] = (
     Variable("NCCL_TESTS_DEVICE", "index of the first GPU of each process", "nccl-tests"),
@@ -135,6 +136,12 @@ VARIABLES: tuple[Variable, ...] = (
         "BUSBW_LOG",
         "info: what busbw decides and why, on stderr; debug: also what it reads and tries; set"
         " by -v",
+        "busbw",
+    ),
+    Variable(
+        LOOP,
+        "native: busbw-native calls NCCL for timed operations, or the run fails; python: busbw"
+        " itself does, even if busbw-native is there",
         "busbw",
     ),
     Variable(

@@ -20,6 +20,8 @@ from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
 
+# Values of Result.loop.
+NATIVE_LOOP, PYTHON_LOOP = "native", "python"
 SHARED_PROCESSORS = "shared_processors"  # a finding that comparisons repeat
 
 
@@ -263,6 +265,13 @@ class Result(Outcome, tag="busbw.result/1"):
         Ran | None,
         Meta(description="how NCCL connected the ranks; null if no log of NCCL was read"),
     ] = None
+    loop: Annotated[
+        str,
+        Meta(
+            description="what called NCCL for timed operations: native (busbw-native), or python,"
+            " which adds to small sizes; empty for an engine without a choice, and in older files"
+        ),
+    ] = ""
 
     @property
     def measured(self) -> int:

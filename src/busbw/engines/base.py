@@ -25,6 +25,7 @@ from busbw.core.layouts import InPlace, Layout
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.tuning import Choice
+from busbw.engines.program import Loop
 
 SENTINEL_BYTE = 0xA5
 LARGEST_TOTAL_BITS = 31  # so that any total can be drawn from 32 bits, and total * seats fits 64
@@ -111,11 +112,11 @@ class Steps:
     """A thunk that runs launches one after the other."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
-        self._launches = tuple(launches)
+        self.launches = tuple(launches)
 
     def __call__(self) -> None:
         """Run the launches in order."""
-        for launch in self._launches:
+        for launch in self.launches:
             launch()
 
 
@@ -323,6 +324,13 @@ class Engine(Protocol):
         process, has enqueued.
         """
         return
+
+    def loop(self) -> Loop | None:
+        """What runs launches without Python between them; None if this engine has no such loop.
+
+        NoMeasurement if it has one and busbw-native is not on this host, or does not fit.
+        """
+        return None
 
     def mark(self, index: int) -> None:
         """Note a point in time on every local rank's stream (CPU: the clock)."""

@@ -5,7 +5,7 @@ that work is enqueued before any of it runs.
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
@@ -53,9 +53,14 @@ def call(name: str, *arguments: Any) -> Any:
     """
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
+    refuse(name, status)
+    return answer[0] if len(answer) == 1 else tuple(answer)
+
+
+def refuse(name: str, status: Any) -> None:
+    """CudaFailed with the driver's message if the function called `name` failed."""
     if int(status):
         raise CudaFailed(f"{name}: {_message(status)}", _hint(status))
-    return answer[0] if len(answer) == 1 else tuple(answer)
 
 
 def _message(status: Any) -> str:
@@ -98,6 +103,11 @@ class Gpu:
     def _attribute(self, name: str) -> int:
         attribute = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(call("cuDeviceGetAttribute", attribute, self._device))
+
+    @property
+    def context(self) -> int:
+        """Its context as the driver's functions take it."""
+        return int(self._context)
 
     def activate(self) -> None:
         """Make this thread's driver, runtime and NCCL calls act on this GPU."""
@@ -173,24 +183,9 @@ class Stream:
         self.gpu.activate()
         call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
 
-    def copying(self, target: int, source: int, size: int) -> Callable[[], None]:
-        """A thunk that enqueues a copy within the GPU.
-
-        It is one call of the driver, because its cost is part of a timed operation. The stream
-        decides where a copy runs, whichever GPU is current (CUDA programming guide, Stream and
-        Event Behavior).
-        """
-        api = driver()
-        copy = partial(
-            api.cuMemcpyDtoDAsync, api.CUdeviceptr(target), api.CUdeviceptr(source), size, self.raw
-        )
-
-        def run() -> None:
-            status = copy()[0]
-            if int(status):
-                raise CudaFailed(f"cuMemcpyDtoDAsync: {_message(status)}", _hint(status))
-
-        return run
+    def copying(self, target: int, source: int, size: int) -> "Copying":
+        """A thunk that enqueues a copy within the GPU."""
+        return Copying(self, target, source, size)
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes of GPU memory, read after all work enqueued before."""
@@ -276,6 +271,29 @@ class Stream:
             self._owned = False
 
 
+class Copying:
+    """A thunk that enqueues a copy of `size` bytes within a GPU.
+
+    It is one call of the driver, because its cost is part of a timed operation. The stream decides
+    where a copy runs, whichever GPU is current (CUDA programming guide, Stream and Event Behavior).
+    """
+
+    def __init__(self, stream: Stream, target: int, source: int, size: int) -> None:
+        self.stream, self.target, self.source, self.size = stream.handle, target, source, size
+        api = driver()
+        self._copy = partial(
+            api.cuMemcpyDtoDAsync,
+            api.CUdeviceptr(target),
+            api.CUdeviceptr(source),
+            size,
+            stream.raw,
+        )
+
+    def __call__(self) -> None:
+        """Enqueue the copy."""
+        refuse("cuMemcpyDtoDAsync", self._copy()[0])
+
+
 class Graph:
     """A recorded sequence of work of one stream."""
 
@@ -305,14 +323,22 @@ class Events:
 
     def record(self, index: int) -> None:
         """Record event `index` behind all work enqueued before."""
-        events = self._events
-        if index >= len(events):
-            self._stream.gpu.activate()
-            missing = max(index + 1, 2 * len(events)) - len(events)
-            events.extend(call("cuEventCreate", 0) for _ in range(missing))
-        status = self._record(events[index], self._stream.raw)[0]
-        if int(status):
-            raise NoMeasurement(f"cuEventRecord: {_message(status)}", _hint(status))
+        if index >= len(self._events):
+            self._create(index + 1)
+        status = self._record(self._events[index], self._stream.raw)[0]
+        refuse("cuEventRecord", status)
+
+    def handle(self, index: int) -> int:
+        """Event `index` as the driver's functions take it."""
+        if index >= len(self._events):
+            self._create(index + 1)
+        return int(self._events[index])
+
+    def _create(self, count: int) -> None:
+        """Have at least `count` events."""
+        self._stream.gpu.activate()
+        missing = max(count, 2 * len(self._events)) - len(self._events)
+        self._events.extend(call("cuEventCreate", 0) for _ in range(missing))
 
     def seconds(self, first: int, last: int) -> float:
         """Seconds from one event to another."""

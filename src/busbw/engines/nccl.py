@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from weakref import WeakSet
 
 from busbw.core.collectives import Collective
@@ -18,20 +17,20 @@ from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
 from busbw.engines.base import Call, Engine, Launch, Steps
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
-from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call, device_count
-from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, in_one_group
+from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call
+from busbw.engines.nccl_calls import CALLS, Groups, Message, OneGroup, Rank, Replay
 from busbw.engines.nccl_comms import Buffers
+from busbw.engines.nccl_devices import checked, package_version, requested
+from busbw.engines.nccl_loop import NcclLoop, Queues
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.host.cpu import usable_by_gpu
 from busbw.launch.control import Control
 
-DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256
 POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
 # Shorter waits than SPIN_S spin. Longer ones leave the core to NCCL's network threads, at a cost of
@@ -63,7 +62,7 @@ class NcclEngine(Engine):
         self._nccl = nccl_comms.library()
         self._spec, self._group = spec, group
         self._process = control.process if process is None else process
-        self._gpus = [Gpu(index) for index in _checked_devices(_requested_devices(local_devices))]
+        self._gpus = [Gpu(index) for index in checked(requested(local_devices))]
         self._free = [self._gpus[0].free_bytes()]  # before NCCL, after it, and after the buffers
         self._compile_first()
         self._version = int(self._nccl.get_version())
@@ -110,7 +109,7 @@ class NcclEngine(Engine):
 
     def library(self) -> Library:
         """The versions of NCCL and of the packages that call it, and the buffers' allocator."""
-        packages = {name: _package_version(name) for name in ("nccl4py", "cuda-bindings")}
+        packages = {name: package_version(name) for name in ("nccl4py", "cuda-bindings")}
         versions = {name: number for name, number in packages.items() if number}
         driver = int(call("cuDriverGetVersion"))
         versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
@@ -179,7 +178,7 @@ class NcclEngine(Engine):
         launches_of = CALLS[call.collective.name]
         by_rank = [launches_of(self._message(call, number)) for number in local_ranks]
         # A single call is a group of its own in NCCL; send and receive need theirs.
-        launches = [step[0] if len(step) == 1 else in_one_group(step) for step in _steps(by_rank)]
+        launches = [step[0] if len(step) == 1 else OneGroup(step) for step in _steps(by_rank)]
         return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
@@ -203,7 +202,7 @@ class NcclEngine(Engine):
             return launches[0]
         if any(isinstance(launch, Steps) for launch in launches):
             return Steps(launches)
-        return in_one_group(launches)
+        return OneGroup(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
         """Record the launches on every local stream.
@@ -286,11 +285,18 @@ class NcclEngine(Engine):
                 self._fences, self._comms, self._streams, strict=True
             )
         ]
-        return launches[0] if len(launches) == 1 else in_one_group(launches)
+        return launches[0] if len(launches) == 1 else OneGroup(launches)
 
     def tuner(self) -> NcclTuner:
         """The tuner plugin of busbw-native."""
         return NcclTuner()
+
+    def loop(self) -> NcclLoop:
+        """The loop of busbw-native."""
+        queues = Queues(self._gpus, self._streams, self._events)
+        return NcclLoop(
+            self._nccl, self._version, queues, partial(self.synchronize, self._spec.timeout)
+        )
 
     def follow(self, other: Engine) -> None:
         """Every local stream waits for the other engine's stream on the same GPU."""
@@ -356,30 +362,3 @@ def _steps(by_rank: Sequence[Groups]) -> list[list[Launch]]:
         for number, group in enumerate(groups, count - len(groups)):
             steps[number] += group
     return [step for step in steps if step]
-
-
-def _requested_devices(devices: Sequence[int]) -> list[int]:
-    """The devices, or as many from NCCL_TESTS_DEVICE on, which is the same on every process."""
-    first = parse_int(os.environ.get(DEVICE_VARIABLE, "-1"))
-    return list(devices) if first < 0 else [first + number for number in range(len(devices))]
-
-
-def _checked_devices(devices: Sequence[int]) -> Sequence[int]:
-    """The devices; NoMeasurement if there are none, or if this host lacks one of them."""
-    present = device_count()
-    missing = [index for index in devices if not 0 <= index < present]
-    if missing or not devices:
-        request = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
-        raise NoMeasurement(
-            f"{request} on {platform.node()}, which has {present}",
-            "start fewer ranks on this host, or check CUDA_VISIBLE_DEVICES",
-        )
-    return devices
-
-
-def _package_version(name: str) -> str:
-    """The version of an installed package; '' if it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

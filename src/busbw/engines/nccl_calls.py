@@ -20,23 +20,45 @@ from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
 HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
 
 
-def in_one_group(launches: Sequence[Launch]) -> Launch:
-    """A thunk that runs all launches in one NCCL group."""
-    nccl, group = library(), tuple(launches)
-    start, end, nccl_error = nccl.group_start, nccl.group_end, nccl.NCCLError
+class OneGroup:
+    """A thunk that runs launches in one NCCL group."""
 
-    def run() -> None:
-        start()
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        nccl = library()
+        self.launches = tuple(launches)
+        self._start, self._end, self._error = nccl.group_start, nccl.group_end, nccl.NCCLError
+
+    def __call__(self) -> None:
+        """Enqueue the launches."""
+        self._start()
         try:
-            for launch in group:
+            for launch in self.launches:
                 launch()
         except BaseException:
-            with suppress(nccl_error):  # an open group would keep even an abort waiting
-                end()
+            with suppress(self._error):  # an open group would keep even an abort waiting
+                self._end()
             raise
-        end()
+        self._end()
 
-    return run
+
+class Premultiplied:
+    """A thunk that runs a reduction with an operator of its own, which it creates and destroys.
+
+    `reduction` takes the operator. `scalar` is its factor in the memory of the host.
+    """
+
+    def __init__(self, caller: "Rank", dtype: DType, reduction: Callable[[int], Launch]) -> None:
+        self.scalar = ctypes.create_string_buffer(premultiplier(dtype, caller.rank), dtype.itemsize)
+        self.comm, self.dtype, self.reduction = caller.comm, dtype.nccl, reduction
+        self._create = caller.nccl.red_op_create_pre_mul_sum
+        self._destroy = caller.nccl.red_op_destroy
+        self._address = ctypes.addressof(self.scalar)
+
+    def __call__(self) -> None:
+        """Create the operator, reduce, and destroy it."""
+        operator = self._create(self._address, self.dtype, HOST_IMMEDIATE, self.comm)
+        self.reduction(operator)()
+        self._destroy(operator, self.comm)
 
 
 class Replay:
@@ -113,19 +135,14 @@ class Message:
             )
         if op.nccl is not None:
             return self.collective(function, op.nccl, *arguments)
-        caller, dtype = self.caller, self.call.dtype
-        scalar = ctypes.create_string_buffer(premultiplier(dtype, caller.rank), dtype.itemsize)
+        dtype = self.call.dtype
         before = (self.send, self.recv, self.count, dtype.nccl)
-        after = (*arguments, caller.comm, caller.stream.handle)
-        create, destroy = caller.nccl.red_op_create_pre_mul_sum, caller.nccl.red_op_destroy
-        address = ctypes.addressof(scalar)
+        after = (*arguments, self.caller.comm, self.caller.stream.handle)
 
-        def launch(_kept: object = scalar) -> None:
-            operator = create(address, dtype.nccl, HOST_IMMEDIATE, caller.comm)
-            function(*before, operator, *after)
-            destroy(operator, caller.comm)
+        def reduction(operator: int) -> Launch:
+            return partial(function, *before, operator, *after)
 
-        return [[launch]]
+        return [[Premultiplied(self.caller, dtype, reduction)]]
 
     def send_to(self, peer: int, count: int, offset: int, *, source: int | None = None) -> Launch:
         """Send `count` elements to `peer`, from `offset` bytes into the send buffer or `source`."""

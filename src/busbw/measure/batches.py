@@ -14,13 +14,14 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
+from busbw.engines.program import Loop, Mark, Part, Sign
 from busbw.launch.control import Control
 from busbw.measure.progress import Progress
 
@@ -149,7 +150,8 @@ class HeldBatches:
     whose times differ by more than 1 %.
     """
 
-    def __init__(self, engine: Engine, spec: SweepSpec) -> None:
+    def __init__(self, engine: Engine, spec: SweepSpec, loop: Loop | None = None) -> None:
+        """Operations are enqueued by `loop` where there is one, or else from Python."""
         blocking = [
             name for name in BLOCKING_VARIABLES if os.environ.get(name, "0") not in ("", "0")
         ]
@@ -159,7 +161,7 @@ class HeldBatches:
                 " which is held until all are enqueued"
             )
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
-        self._engine, self._limit_s = engine, spec.timeout
+        self._engine, self._limit_s, self._loop = engine, spec.timeout, loop
         self.progress, self.launched = Progress(0), 0
         self._max_held = max(MAX_HELD // spec.agg_iters, 1)
         self._fence = engine.fence()
@@ -168,6 +170,7 @@ class HeldBatches:
         self.tick_s = self._tick()
         self._costs = engine.name != "sim"  # a simulated launch costs nothing
         self._random = random.Random(1)
+        self._clocks_s: list[float] = []
 
     def _tick(self) -> float:
         """The smallest difference between empty intervals: 32 ns on a GPU."""
@@ -198,29 +201,50 @@ class HeldBatches:
         return taken
 
     def _take_held(self, launches: Sequence[Launch], estimate_s: float, taken: BatchTimes) -> None:
-        engine, clock, fence = self._engine, time.perf_counter, self._fence
-        lead_in = self.untimed(estimate_s)
+        engine, lead_in = self._engine, self.untimed(estimate_s)
+        parts = self._parts(launches, lead_in, estimate_s)
+        program = self._loop.program(parts, wait=False) if self._loop else None
+        calls = [] if program else self._calls(parts)
+        clocks_s = self._clocks_s
+        clocks_s.clear()
         with engine.held():
-            for number in range(lead_in):
-                fence()
-                launches[-1 - number % len(launches)]()
-            for number, launch in enumerate(launches):
-                for _ in range(self._random.randint(1, 2)):
-                    fence()
-                engine.mark(2 * number)
-                start = clock()
-                launch()
-                if self._costs:
-                    taken.launch_s.append(clock() - start)
-                engine.mark(2 * number + 1)
-            for _ in range(TRAILING_OPERATIONS if estimate_s < TRAIL_UP_TO_S else 0):
-                fence()
+            if program:
+                clocks_s.extend(program.run(1).clocks_s)
+            for call in calls:
+                call()
         engine.synchronize(self._limit_s)
         self.progress.done += 1
         self.launched += lead_in + len(launches)
+        if self._costs:
+            starts_and_ends = zip(clocks_s[::2], clocks_s[1::2], strict=True)
+            taken.launch_s += [end - start for start, end in starts_and_ends]
         times = [engine.elapsed_s(2 * number, 2 * number + 1) for number in range(len(launches))]
         for rank, column in enumerate(zip(*times, strict=True)):
             taken.durations_s[rank].extend(column)
+
+    def _parts(self, launches: Sequence[Launch], lead_in: int, estimate_s: float) -> list[Part]:
+        """What is enqueued: untimed operations, the timed ones with marks, and untimed fences."""
+        fence, parts = self._fence, list[Part]()
+        for number in range(lead_in):
+            parts += [fence, launches[-1 - number % len(launches)]]
+        for number, launch in enumerate(launches):
+            parts += [fence] * self._random.randint(1, 2)
+            parts += [Mark(2 * number), Sign.CLOCK, launch, Sign.CLOCK, Mark(2 * number + 1)]
+        trailing = TRAILING_OPERATIONS if estimate_s < TRAIL_UP_TO_S else 0
+        return [*parts, *[fence] * trailing, Sign.END]
+
+    def _calls(self, parts: Sequence[Part]) -> list[Launch]:
+        """The parts as functions of Python, for an engine without a loop."""
+        clock, note = time.perf_counter, self._clocks_s.append
+        calls: list[Launch] = []
+        for part in parts:
+            if isinstance(part, Mark):
+                calls.append(partial(self._engine.mark, part.index))
+            elif part is Sign.CLOCK:
+                calls.append(lambda: note(clock()))
+            elif not isinstance(part, Sign):
+                calls.append(part)
+        return calls
 
 
 class HostClockBatches:

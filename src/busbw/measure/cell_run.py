@@ -12,6 +12,7 @@ from busbw.core.result import Cell, Mismatch
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.engines.base import Call, Engine, Launch, Probe
+from busbw.engines.program import Loop
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
@@ -52,6 +53,7 @@ class Setup:
     host_sampler: HostSampler
     begin: Begin
     late_s: float = 0.0
+    loop: Loop | None = None
     batches: Batches | None = field(default=None, init=False)
     # ranks of different groups do not wait for each other
     group_id: int = field(default=0, init=False)
@@ -60,7 +62,7 @@ class Setup:
         """Prepare the batches of precise timing."""
         if self.spec.sampling:
             if self.engine.asynchronous:
-                self.batches = HeldBatches(self.engine, self.spec)
+                self.batches = HeldBatches(self.engine, self.spec, self.loop)
             else:
                 self.batches = HostClockBatches(self.world, self.late_s)
             self.group_id = int(self.group.bcast(self.world.process))
@@ -309,7 +311,7 @@ class CellRun:
 
     def _time(self, launches: Sequence[Launch], progress: Progress) -> Cell:
         setup = self.setup
-        times = timing.run(setup.engine, setup.world, launches, setup.spec, progress)
+        times = timing.run(setup.engine, setup.world, launches, setup.spec, progress, setup.loop)
         time_s = timing.over_ranks(setup.world, times.time_s, setup.spec.average)
         cell = self.calls.rates(self.call).cell(max(time_s, adaptive_timing.SMALLEST_TIME_S))
         if setup.spec.report_cputime:

@@ -17,6 +17,7 @@ from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.core.telemetry import HostChange
 from busbw.engines.base import Engine
+from busbw.engines.program import Loop
 from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.cell_run import CellRun, Setup
@@ -66,7 +67,7 @@ class Runner:
     are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
     detail (`1 MiB in place`). `late_s` is an injected delay of this process. `host_sampler` reads
     the counters of its host. `repeat` is the number of times the communicators have been recreated
-    so far.
+    so far. `loop` enqueues operations in place of Python.
     """
 
     engine: Engine
@@ -80,6 +81,7 @@ class Runner:
     late_s: float = 0.0
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0
+    loop: Loop | None = None
     out_of_bounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class Runner:
             self.host_sampler,
             self._begin,
             self.late_s,
+            self.loop,
         )
 
     def sweep(self) -> None:

@@ -18,7 +18,7 @@ from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, network, plan, tuner_table
+from busbw.measure import fault_injection, network, plan, timed_loop, tuner_table
 from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
@@ -130,11 +130,13 @@ def sweep(
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.world, result.library, networks)
+    loop = timed_loop.agreed(opened, party.world, job.sweep)
+    result.loop = loop.name
     if announces:
         emit(Started(result))
-        note = network.unconfirmed(job, result.library.network)
-        if note:
-            emit(Note(note))
+        for note in (loop.note, network.unconfirmed(job, result.library.network)):
+            if note:
+                emit(Note(note))
     if announces and job.sweep.row.uneven:
         _describe_matrix(job, opened, max_bytes, emit)
     sampled_devices = []
@@ -153,6 +155,7 @@ def sweep(
             late_s=late_s,
             host_sampler=host_sampler,
             repeat=repeat,
+            loop=loop.loop,
         )
         runner.sweep()
         links = runner.links(result.world.devices) if last else []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine, Launch
+from busbw.engines.program import Loop, Mark, Part, Sign
 from busbw.launch.control import Control
 from busbw.measure.progress import Progress
 
@@ -37,12 +38,15 @@ def run(
     launches: Sequence[Launch],
     spec: SweepSpec,
     progress: Progress,
+    loop: Loop | None = None,
 ) -> Timing:
-    """Time `spec.iters` iterations of `launches` in turn.
+    """Time `spec.iters` iterations of `launches` in turn, by `loop` where there is one.
 
     There is one launch per offset in the buffers: successive operations use successive pieces.
     """
     turn = iterations(engine, control, launches, spec, spec.iters)
+    if loop is not None and can_loop(spec):
+        return _run_by_loop(engine, control, (launches[0], turn), spec, progress, loop)
     operations = max(spec.iters * spec.agg_iters, 1)
     if spec.cudagraph > 0:
         replay = engine.capture(list(itertools.islice(itertools.cycle(turn), spec.iters)))
@@ -70,6 +74,48 @@ def run(
     if spec.per_iter_timing and not spec.cudagraph:
         timing.samples_s = _samples(engine, spec)
     return timing
+
+
+def can_loop(spec: SweepSpec) -> bool:
+    """Whether the operations of this sweep follow each other without anything that needs Python:
+    the waits and barriers of -z, and the graphs of -G.
+    """
+    return not spec.blocking and spec.cudagraph <= 0
+
+
+def _run_by_loop(
+    engine: Engine,
+    control: Control,
+    operations: tuple[Launch, Sequence[Launch]],
+    spec: SweepSpec,
+    progress: Progress,
+    loop: Loop,
+) -> Timing:
+    """The same steps by a loop without Python. `operations` are the untimed one and the turn."""
+    untimed, turn = operations
+    program = loop.program(_parts(turn, spec), wait=True)
+    progress.batch = program.left
+    if not spec.check_timed:
+        loop.program([untimed, Sign.END], wait=True).run(1)
+    control.barrier()
+    ran = program.run(spec.iters)
+    progress.batch = ()
+    progress.done += 1 if engine.asynchronous else spec.iters
+    count = max(spec.iters * spec.agg_iters, 1)
+    timing = Timing((ran.end_s - ran.start_s) / count, (ran.enqueued_s - ran.start_s) / count)
+    if spec.per_iter_timing:
+        timing.samples_s = _samples(engine, spec)
+    return timing
+
+
+def _parts(turn: Sequence[Launch], spec: SweepSpec) -> list[Part]:
+    """The turn as parts of a program; with -I all iterations, as each has its own marks."""
+    if not spec.per_iter_timing:
+        return [part for iteration in turn for part in (iteration, Sign.END)]
+    parts: list[Part] = [Mark(0)]
+    for number, iteration in enumerate(itertools.islice(itertools.cycle(turn), spec.iters), 1):
+        parts += [iteration, Mark(number), Sign.END]
+    return parts if spec.iters else [*parts, Sign.END]
 
 
 def iterations(

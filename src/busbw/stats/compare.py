@@ -59,7 +59,12 @@ def compare(
     else:
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
-    notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
+    notes = [
+        *_defects("A", a),
+        *_defects("B", b),
+        *_timing_note(a[0][1], b[0][1]),
+        *_loop_note(a, b),
+    ]
     notes += [*_connections_note(a[0][1], b[0][1]), *_kernels_note(a[0][1], b[0][1])]
     if single:
         notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
@@ -215,6 +220,15 @@ def _kernels(result: Result) -> dict[tuple[int, str, str, int], Kernel]:
     return {
         (row.size_bytes, row.dtype, row.op, row.root): row.ran for row in result.rows if row.ran
     }
+
+
+def _loop_note(a: Sequence[Named], b: Sequence[Named]) -> list[str]:
+    """That the sides called NCCL by different loops; older files do not say by which."""
+    a_loops, b_loops = ({result.loop for _, result in side if result.loop} for side in (a, b))
+    if len(a_loops | b_loops) < 2:
+        return []
+    texts = [" and ".join(sorted(loops)) or "unknown" for loops in (a_loops, b_loops)]
+    return [f"loop: {texts[0]} in A, {texts[1]} in B; Python's adds to small sizes"]
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:

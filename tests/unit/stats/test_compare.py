@@ -400,6 +400,19 @@ def test_limits_of_a_comparison_are_noted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("python", "native", ["loop: python in A, native in B; Python's adds to small sizes"]),
+        ("native", "native", []),
+        ("", "native", []),
+    ],
+)
+def test_different_loops_are_noted(a: str, b: str, expected: list[str]) -> None:
+    sides = [[("x.json", result(mean(1e-3), loop=loop))] for loop in (a, b)]
+    assert compare(*sides).notes == expected
+
+
+@pytest.mark.parametrize(
     ("ratio", "low", "high", "p", "expected"),
     [
         (1.03, 1.02, 1.04, 0.01, Verdict.SLOWER),

@@ -1,0 +1,217 @@
+"""Runs launches of the nccl engine in busbw-native, without Python between NCCL's calls."""
+
+import ctypes
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from busbw.core import native
+from busbw.core.errors import BusbwError, NoMeasurement
+from busbw.core.native import INSTALL, ErrorText, Room
+from busbw.core.version import __version__
+from busbw.engines import nccl_steps
+from busbw.engines.cuda_runtime import Events, Gpu, Stream, driver, refuse
+from busbw.engines.nccl_comms import version_text
+from busbw.engines.nccl_steps import LAYOUT, OF_NCCL, Encoder, pack
+from busbw.engines.program import Mark, Part, Ran, Sign
+
+UPGRADE = INSTALL.replace("install", "install --upgrade", 1)
+# After so many seconds a run returns to Python, which handles signals, and goes on.
+RUN_S = 1.0
+# Longer waits are left to Python, which asks NCCL for errors of peers.
+WAIT_S = 0.02
+
+
+class _Limits(ctypes.Structure):
+    _fields_ = (
+        ("iterations", ctypes.c_uint64),
+        ("run_s", ctypes.c_double),
+        ("idle_s", ctypes.c_double),
+    )
+
+
+class _Outcome(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_int),
+        ("kind", ctypes.c_uint32),
+        ("idle", ctypes.c_uint32),
+        ("iterations", ctypes.c_uint64),
+        ("start_s", ctypes.c_double),
+        ("enqueued_s", ctypes.c_double),
+        ("end_s", ctypes.c_double),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """busbw-native; NoMeasurement if it is not on this host, or is of another version."""
+    path = native.find()
+    try:
+        loaded = ctypes.CDLL(str(path))
+        loaded.busbw_version.restype, loaded.busbw_version.argtypes = ctypes.c_char_p, ()
+        version = loaded.busbw_version().decode()
+        loaded.busbw_loop_step_bytes.restype = ctypes.c_size_t
+        step_bytes = loaded.busbw_loop_step_bytes()
+    except (OSError, AttributeError) as error:
+        raise NoMeasurement(f"{path} has no loop of calls: {error}", UPGRADE) from error
+    if version != __version__ or step_bytes != LAYOUT.size:
+        raise NoMeasurement(f"busbw-native is {version}, and busbw is {__version__}", UPGRADE)
+    pointer = ctypes.c_void_p
+    loaded.busbw_loop_open.argtypes = (ctypes.c_char_p, ctypes.c_size_t, Room)
+    loaded.busbw_loop_open.restype = pointer
+    loaded.busbw_loop_run.argtypes = (
+        pointer,
+        _Limits,
+        pointer,
+        pointer,
+        ctypes.c_size_t,
+        pointer,
+        Room,
+    )
+    loaded.busbw_loop_close.argtypes, loaded.busbw_loop_close.restype = (pointer,), None
+    return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The local GPUs, each with its stream and its events."""
+
+    gpus: Sequence[Gpu]
+    streams: Sequence[Stream]
+    events: Sequence[Events]
+
+
+class NcclLoop:
+    """See program.Loop. `wait` waits for all streams, with the engine's limit.
+
+    NoMeasurement if busbw-native is not here or does not fit, or if this process has loaded
+    another NCCL than the one of `nccl`.
+    """
+
+    def __init__(self, nccl: Any, version: int, queues: Queues, wait: Callable[[], None]) -> None:
+        self._library, self._nccl, self._queues, self._wait = library(), nccl, queues, wait
+        self._encoder = Encoder(nccl)
+        found = ctypes.c_int()
+        self._encoder.nccl.library.ncclGetVersion(ctypes.byref(found))
+        if found.value != version:
+            raise NoMeasurement(
+                f"this process has loaded NCCL {version_text(found.value)} beside"
+                f" {version_text(version)}",
+                "unset LD_PRELOAD, or preload the NCCL that is to be measured",
+            )
+
+    def program(self, parts: Sequence[Part], *, wait: bool) -> "NcclProgram":
+        """See program.Loop."""
+        steps = b"".join(map(self._steps, parts))
+        if wait:
+            steps += b"".join(self._waits())
+        clocks = sum(part is Sign.CLOCK for part in parts)
+        wait_for_streams = self._wait if wait else None
+        return NcclProgram(self._library, self._nccl, steps, clocks, parts, wait_for_streams)
+
+    def _steps(self, part: Part) -> bytes:
+        if part is Sign.END:
+            return pack(nccl_steps.END)
+        if part is Sign.CLOCK:
+            return pack(nccl_steps.CLOCK)
+        if isinstance(part, Mark):
+            return b"".join(self._records(part.index))
+        assert not isinstance(part, Sign)
+        return self._encoder.steps(part)
+
+    def _records(self, index: int) -> list[bytes]:
+        """The steps of a mark."""
+        steps: list[bytes] = []
+        queues = self._queues
+        for number, (stream, events) in enumerate(zip(queues.streams, queues.events, strict=True)):
+            steps += self._activations(number)
+            steps.append(self._encoder.record(events.handle(index), stream.handle))
+        return steps
+
+    def _waits(self) -> list[bytes]:
+        """The steps that wait for all streams."""
+        steps: list[bytes] = []
+        for number, stream in enumerate(self._queues.streams):
+            steps += self._activations(number)
+            steps.append(self._encoder.wait_for(stream.handle))
+        return steps
+
+    def _activations(self, number: int) -> list[bytes]:
+        """The step that makes a GPU the current one, if there are several."""
+        gpus = self._queues.gpus
+        return [self._encoder.set_context(gpus[number].context)] if len(gpus) > 1 else []
+
+
+class _Left:
+    """The iterations that a run has left, for `operator.length_hint` in another thread."""
+
+    def __init__(self) -> None:
+        self.done, self.asked = ctypes.c_uint64(), 0
+
+    def __length_hint__(self) -> int:
+        return max(self.asked - self.done.value, 0)
+
+
+class NcclProgram:
+    """See program.Program. It keeps the parts, whose memory its steps use."""
+
+    def __init__(
+        self,
+        loaded: ctypes.CDLL,
+        nccl: Any,
+        steps: bytes,
+        clocks: int,
+        parts: Sequence[Part],
+        wait: Callable[[], None] | None,
+    ) -> None:
+        self.left = _Left()
+        self._nccl, self._parts, self._wait = nccl, tuple(parts), wait
+        self._text = ErrorText()
+        self._times = (ctypes.c_double * clocks)()
+        count = len(steps) // LAYOUT.size
+        program = loaded.busbw_loop_open(steps, count, self._text.room())
+        if program is None:
+            raise BusbwError(f"busbw-native: {self._text.message()}", "report it with the command")
+        weakref.finalize(self, loaded.busbw_loop_close, program)
+        self._limits, self._outcome = _Limits(0, RUN_S, WAIT_S), _Outcome()
+        # The arguments are made here: a run follows a barrier, and ranks that take unequally long
+        # to start would wait for each other.
+        self._call = partial(
+            loaded.busbw_loop_run,
+            program,
+            self._limits,
+            ctypes.byref(self.left.done),
+            self._times,
+            clocks,
+            ctypes.byref(self._outcome),
+            self._text.room(),
+        )
+
+    def run(self, iterations: int) -> Ran:
+        """See program.Program."""
+        done, outcome = self.left.done, self._outcome
+        done.value, self.left.asked = 0, iterations
+        self._run(iterations)
+        start_s = outcome.start_s
+        while done.value < iterations:
+            self._run(iterations - done.value)
+        end_s = outcome.end_s
+        if self._wait is not None and not outcome.idle:
+            self._wait()
+            end_s = time.perf_counter()
+        return Ran(start_s, outcome.enqueued_s, end_s, list(self._times))
+
+    def _run(self, iterations: int) -> None:
+        self._limits.iterations = iterations
+        failed = self._call()
+        outcome = self._outcome
+        if failed:
+            raise BusbwError(f"busbw-native: {self._text.message()}", "report it with the command")
+        if outcome.code and outcome.kind in OF_NCCL:
+            raise self._nccl.NCCLError(outcome.code)
+        # A wait that fails is repeated by `self._wait`, which says what failed on which GPU.
+        if outcome.code and outcome.kind != nccl_steps.IDLE:
+            refuse(nccl_steps.OF_DRIVER[outcome.kind], driver().CUresult(outcome.code))
