@@ -2,6 +2,7 @@
 machine.
 """
 
+import os
 import shlex
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from busbw.cli.streams import talk
 from busbw.core import program
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
+from busbw.launch.environment import detect
 from busbw.stats.compare import Named
 
 
@@ -61,6 +63,7 @@ class Turns:
         rounds are kept. UsageError if a run does not take its arguments, NoMeasurement if one
         fails.
         """
+        _refuse_launcher()
         keys = list(product(range(len(self.sweeps)), range(len(self.sides))))
         self.results = {key: [] for key in keys}
         with tempfile.TemporaryDirectory(prefix="busbw-compare-") as folder:
@@ -99,6 +102,15 @@ class Turns:
 def _ordered(keys: Sequence[Key], number: int) -> list[Key]:
     """The order of a round: sweep by sweep, with the sides reversed in every second round."""
     return sorted(keys, key=lambda key: (key[0], -key[1] if number % 2 else key[1]))
+
+
+def _refuse_launcher() -> None:
+    """UsageError in a rank of an outer launcher: each would start ranks of its own."""
+    if detect(os.environ) is not None:
+        raise UsageError(
+            "this process is a rank of a running job, but runs in turn start their own ranks",
+            "start it without mpirun",
+        )
 
 
 def dry_run(side: Side, sweep: Sweep) -> int:

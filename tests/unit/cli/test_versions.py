@@ -5,6 +5,7 @@ import pytest
 from busbw.cli.ab_runs import Side, Sweep, Turns
 from busbw.cli.main import guarded
 from busbw.cli.versions import matrix_of, split_words
+from busbw.core.errors import UsageError
 from busbw.stats.judging import Limits
 
 SIM = ("--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M")
@@ -46,6 +47,13 @@ def test_what_cannot_be_compared_is_refused_before_a_run(words, message, capfd):
     printed = capfd.readouterr()
     assert message in printed.err
     assert "round 1" not in printed.err
+
+
+def test_a_rank_of_another_launcher_starts_no_runs(monkeypatch):
+    for name, value in (("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    with pytest.raises(UsageError, match="this process is a rank of a running job"):
+        Turns([Side("2.28.9", ())], [Sweep("all_reduce", ["all_reduce"])]).run(1)
 
 
 def test_a_side_that_fails_is_left_out_of_later_rounds(capfd):

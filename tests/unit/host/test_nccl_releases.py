@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.host.nccl_releases import find as releases
-from busbw.host.nccl_releases import names, pip, unpack
+from busbw.host.nccl_releases import names, pip, probe, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +153,13 @@ def test_a_library_of_another_program_and_one_that_is_too_large(
     with pytest.raises(UsageError, match="the library has more than 1000 B"):
         releases.find("2.30.7", wheel.parent)
     assert not [path for path in tmp_path.rglob("tmp*") if path.is_file()]
+
+
+def test_a_library_that_hangs_while_it_loads_is_given_up(library, monkeypatch):
+    monkeypatch.setattr(probe, "LIMIT_S", 0.5)
+    source = "#include <unistd.h>\n__attribute__((constructor)) void f(void) { pause(); }"
+    with pytest.raises(UsageError, match=r"it does not load within 0\.5 s"):
+        releases.find(str(library(source)), None)
 
 
 @pytest.mark.parametrize("release", ["2.28", "newest", "2.28.9rc1"])
