@@ -7,7 +7,7 @@ from markdown_table import code, table
 
 from busbw.cli.getopt import usage
 from busbw.cli.main import cli
-from busbw.cli.run import CLASSIC_ONLY
+from busbw.cli.options.sampling import CLASSIC_ONLY
 from busbw.core.options import BY_FIELD, MAX_OPERATIONS, OPTIONS, Option
 from busbw.core.sizes import format_size
 

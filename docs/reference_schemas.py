@@ -72,7 +72,10 @@ def _text(schema: str, title: str, structure: Any) -> str:
     derived = _with_infinities(msgspec.json.schema(structure))
     for definition in derived["$defs"].values():
         definition["description"] = _paragraphs(definition["description"])
-    for definition in derived["$defs"].values():
+    whole = derived.get("$ref", "").rpartition("/")[2]  # '' for a file of several kinds of lines
+    for kind, definition in derived["$defs"].items():
+        if whole and kind != whole:
+            continue  # a file of another kind within this one has its own
         its = definition.get("properties", {}).get("schema")
         if its is not None and "enum" not in its:  # else msgspec knows its value
             definition["properties"]["schema"] = {"const": schema}

@@ -31,17 +31,17 @@ TABLES = "int ncclNetPlugin_v8 = 8; int ncclNetPlugin_v11 = 11;"
 @pytest.fixture
 def library(tmp_path: Path) -> Callable[..., Path]:
     """`library(source, name)` builds one; without a source, one that has what NCCL looks for in
-    a net plugin.
+    a net plugin. More words are options of gcc.
     """
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("no gcc: make test-tools")
 
-    def build(source: str = TABLES, name: str = "libplugin.so") -> Path:
+    def build(source: str = TABLES, name: str = "libplugin.so", *options: str) -> Path:
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", target],
+            [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", target, *options],
             input=source.encode(),
             check=True,
         )

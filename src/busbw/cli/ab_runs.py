@@ -1,56 +1,129 @@
-"""Runs one sweep with two sets of options in turn, so that both meet the same state of the
+"""Runs sweeps with several sets of options in turn, so that all meet the same state of the
 machine.
 """
 
+import os
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 from busbw.cli.file_kinds import read_sweep
-from busbw.cli.options.parameters import shell_words
 from busbw.cli.streams import talk
 from busbw.core import program
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
+from busbw.launch.environment import detect
 from busbw.stats.compare import Named
 
 
-def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
-    """The results of `busbw run SWEEP OPTIONS` for each text of options, `rounds` times, the order
-    reversed in every second round.
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One set of options of `busbw run`, and its name."""
 
-    Ctrl-C ends it; results of complete rounds are kept. NoMeasurement if a run fails, UsageError
-    if it does not take its arguments.
+    name: str
+    options: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The collective and its options, which all sides share; `name` is in messages, if there are
+    several.
     """
-    words = [shell_words("--run", text) for text in options]
-    results: list[list[Named]] = [[] for _ in options]
-    sides = list(range(len(options)))
-    with tempfile.TemporaryDirectory(prefix="busbw-compare-") as folder:
-        for number in range(rounds):
-            done: dict[int, Named] = {}
+
+    name: str
+    words: Sequence[str]
+
+
+Key = tuple[int, int]  # the numbers of a sweep and of a side
+
+
+@dataclass(slots=True)
+class Turns:
+    """Rounds of all sweeps with all sides.
+
+    `results` are in the order of the rounds, `failures` say why a side did not run a sweep. With
+    `leave_out_failed` such a side is left out of that sweep, with its results; otherwise a failure
+    ends the rounds.
+    """
+
+    sides: Sequence[Side]
+    sweeps: Sequence[Sweep]
+    leave_out_failed: bool = False
+    results: dict[Key, list[Named]] = field(default_factory=dict)
+    failures: dict[Key, str] = field(default_factory=dict)
+
+    def run(self, rounds: int) -> None:
+        """Run `busbw run SWEEP OPTIONS` for each sweep and side, `rounds` times.
+
+        The sides are in reversed order in every second round. Ctrl-C ends it; results of complete
+        rounds are kept. UsageError if a run does not take its arguments, NoMeasurement if one
+        fails.
+        """
+        _refuse_launcher()
+        keys = list(product(range(len(self.sweeps)), range(len(self.sides))))
+        self.results = {key: [] for key in keys}
+        with tempfile.TemporaryDirectory(prefix="busbw-compare-") as folder:
+            for number in range(rounds):
+                try:
+                    done = self._round(
+                        _ordered(keys, number),
+                        f"round {number + 1} of {rounds}",
+                        Path(folder, "result.json"),
+                    )
+                except KeyboardInterrupt:
+                    if number == 0:
+                        raise
+                    talk(f"note: interrupted; {number} of {rounds} rounds are compared")
+                    return
+                for key, result in done.items():
+                    self.results[key].append((self.sides[key[1]].name, result))
+
+    def _round(self, keys: Sequence[Key], title: str, file: Path) -> dict[Key, Result]:
+        """A result for each key; failures are noted, or raised."""
+        done = {}
+        for key in keys:
+            sweep, side = self.sweeps[key[0]], self.sides[key[1]]
+            if key in self.failures:
+                continue
+            talk(f"{title}: {', '.join(filter(None, (sweep.name, side.name)))}")
             try:
-                for side in sides:
-                    talk(f"round {number + 1} of {rounds}: {options[side]}")
-                    file = Path(folder, f"{side}-{number}.json")
-                    done[side] = options[side], _run([*sweep, *words[side]], file)
-            except KeyboardInterrupt:
-                if number == 0:
+                done[key] = _run(sweep, side, file)
+            except NoMeasurement as error:
+                if not self.leave_out_failed:
                     raise
-                talk(f"note: interrupted; {number} of {rounds} rounds are compared")
-                break
-            for side, result in done.items():
-                results[side].append(result)
-            sides.reverse()
-    return results
+                self.failures[key], self.results[key] = error.message, []
+        return done
 
 
-def _run(arguments: Sequence[str], file: Path) -> Result:
-    """The result of `busbw run` with these arguments, through a file."""
-    line = program.module_command("busbw", "run", *arguments, "--json", str(file))
-    code = subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode
-    command = f"busbw run {shlex.join(arguments)}"
+def _ordered(keys: Sequence[Key], number: int) -> list[Key]:
+    """The order of a round: sweep by sweep, with the sides reversed in every second round."""
+    return sorted(keys, key=lambda key: (key[0], -key[1] if number % 2 else key[1]))
+
+
+def _refuse_launcher() -> None:
+    """UsageError in a rank of an outer launcher: each would start ranks of its own."""
+    if detect(os.environ) is not None:
+        raise UsageError(
+            "this process is a rank of a running job, but runs in turn start their own ranks",
+            "start it without mpirun",
+        )
+
+
+def dry_run(side: Side, sweep: Sweep) -> int:
+    """The exit code of `busbw run --dry-run`, which prints what it refuses."""
+    return _code([*sweep.words, *side.options, "--dry-run"])
+
+
+def _run(sweep: Sweep, side: Side, file: Path) -> Result:
+    """The result of `busbw run`, through a file."""
+    file.unlink(missing_ok=True)
+    words = [*sweep.words, *side.options]
+    code = _code([*words, "--json", str(file)])
+    command = f"busbw run {shlex.join(words)}"
     if code == Exit.USAGE:
         raise UsageError(f"{command}: refused with the error above", f"try it alone: {command}")
     if code == Exit.INTERRUPTED:
@@ -58,3 +131,8 @@ def _run(arguments: Sequence[str], file: Path) -> Result:
     if code not in (Exit.OK, Exit.BAD):
         raise NoMeasurement(f"{command} ended with {code}", "run it alone to see why")
     return read_sweep(str(file), None)
+
+
+def _code(arguments: Sequence[str]) -> int:
+    line = program.module_command("busbw", "run", *arguments)
+    return subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.ab_runs import alternate
+from busbw.cli.ab_runs import Side, Sweep, Turns
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.options.history import LAST, db_option
-from busbw.cli.options.parameters import Share, given, not_empty
+from busbw.cli.options.judging import judging_options
+from busbw.cli.options.parameters import given, not_empty, shell_words
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -45,20 +46,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     show_default=True,
     help="with --run: runs of each",
 )
-@click.option(
-    "--tolerance",
-    type=Share(0.0, 10.0),
-    default="5%",
-    show_default=True,
-    help="largest difference treated as equal",
-)
-@click.option(
-    "--confidence",
-    type=Share(0.5, 1.0),
-    default="95%",
-    show_default=True,
-    help="confidence level, over all cells together",
-)
+@judging_options
 @click.option(
     "--format",
     "format_name",
@@ -142,7 +130,10 @@ def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[lis
             "--run without a collective",
             "name it with its options after --, like -- all_reduce -b 1M -e 1G",
         )
-    return alternate(runs, sweep, rounds)
+    sides = [Side(text, shell_words("--run", text)) for text in runs]
+    turns = Turns(sides, [Sweep("", sweep)])
+    turns.run(rounds)
+    return [turns.results[0, side] for side in range(len(sides))]
 
 
 def _load_both(

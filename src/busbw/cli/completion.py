@@ -194,6 +194,8 @@ FILES = (
     "expect",
     "config",
     "reference_file",
+    "nccl",
+    "wheels",
 )
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {

@@ -12,7 +12,9 @@ from busbw.cli.keep import finishing
 from busbw.cli.min_busbw import Minimum, minimum_options
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
-from busbw.cli.options.parameters import Seconds, Share, argv, given, not_empty
+from busbw.cli.options.nccl import nccl_options
+from busbw.cli.options.parameters import Seconds, argv, given, not_empty
+from busbw.cli.options.sampling import CLASSIC_ONLY, sampling_options, take_sampling
 from busbw.cli.options.shared import (
     dry_run_option,
     net_option,
@@ -30,9 +32,9 @@ from busbw.cli.streams import talk
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.collectives import collective
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, OPTIONS, Option
+from busbw.core.options import OPTIONS, Option
 from busbw.core.sizes import parse_size, short_size
-from busbw.core.sweep import Sampling, SweepSpec
+from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
@@ -41,20 +43,10 @@ from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.model import bounds
 from busbw.report.registry import VIEWS, view
-from busbw.stats.sampling import MAX_TAIL_SAMPLES
 
 TIMED = -1
 SOAK_ROUNDS = 100  # data checks of a row: fewer rows to keep for the same data
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
-PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
-CLASSIC_ONLY = (
-    "blocking",
-    "cudagraph",
-    "report_cputime",
-    "average",
-    "per_iter_timing",
-    "per_iter_skip",
-)
 MORE_HELP = {  # what applies only to `busbw run`
     "check": "; `timed` = also verify what the timed iterations wrote",
     "iters": "; if not given, precise timing takes as many as needed",
@@ -101,91 +93,6 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     )
 
 
-_sampling_options = options(
-    click.option(
-        "--timing",
-        type=click.Choice(["precise", "classic"]),
-        default="precise",
-        show_default=True,
-        help=(
-            "precise: medians with intervals, without launch cost; classic: a mean, as in"
-            " nccl-tests"
-        ),
-    ),
-    click.option(
-        "--precision",
-        type=Share(0, 1),
-        show_default="1% on GPUs, 10% on CPUs",
-        help="how far the median's interval may reach to each side",
-    ),
-    click.option(
-        "--confidence",
-        type=Share(0.5, 0.99999),
-        default="99%",
-        show_default=True,
-        help="confidence level of that interval",
-    ),
-    click.option(
-        "--max-time",
-        type=Seconds(),
-        default=Sampling().max_time_s,
-        show_default=True,
-        help=(
-            "target sampling time per size and placement, in seconds; a slow operation may take up"
-            " to 2 s longer"
-        ),
-    ),
-    click.option(
-        "--tail",
-        is_flag=True,
-        help="also measure the 99th percentile; needs at least 846 samples at 99% confidence",
-    ),
-    click.option(
-        "--repeats",
-        type=click.IntRange(1, 1000),
-        default=1,
-        show_default=True,
-        help=(
-            "times to run the sweep, each with new communicators (unlike --run-cycles) and sizes in"
-            " random order"
-        ),
-    ),
-)
-MAX_GROUPED = 64  # operations that are all enqueued while the queue is held
-
-
-def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
-    """Remove the timing options from `fields`, and return them; None for classic timing. UsageError
-    for options of the other timing.
-    """
-    chosen = {name: fields.pop(name) for name in PRECISE_ONLY}
-    if fields.pop("timing") == "classic":
-        for name in filter(given, PRECISE_ONLY):
-            raise UsageError(
-                f"--{name.replace('_', '-')} with --timing classic: only precise timing has it",
-                "leave out one of them",
-            )
-        return None
-    for name in filter(given, CLASSIC_ONLY):
-        raise UsageError(
-            f"{BY_FIELD[name].name(strict=True)}: only classic timing has it",
-            "add --timing classic, or leave it out",
-        )
-    iters = fields["iters"] if given("iters") else 0
-    if given("iters") and not 1 <= iters <= MAX_TAIL_SAMPLES:
-        raise UsageError(
-            f"--iters {iters}: precise timing takes 1 to {MAX_TAIL_SAMPLES}",
-            "leave it out to take as many as needed",
-        )
-    if fields["agg_iters"] > MAX_GROUPED:
-        raise UsageError(
-            f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MAX_GROUPED}",
-            "add --timing classic, or give fewer",
-        )
-    precision, max_time_s = chosen.pop("precision") or 0.0, chosen.pop("max_time")
-    return Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)
-
-
 @click.command(
     "run",
     cls=GroupedCommand,
@@ -195,6 +102,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.argument("name", metavar="COLLECTIVE", default="")
 @start_options
 @net_option
+@nccl_options
 @click.option(
     "--engine",
     default="auto",
@@ -280,7 +188,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
         " the first wrong data"
     ),
 )
-@_sampling_options
+@sampling_options
 @options(
     *(sweep_option(row, FULL_ROWS if row.field == "min_bytes" else "") for row in SWEEP_OPTIONS)
 )
@@ -313,7 +221,7 @@ def command(
     minimum.check()
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
-    sampling = _take_sampling(fields)
+    sampling = take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
     if given("step_bytes") and not given("step_factor"):
         sweep["step_factor"] = 1

@@ -293,6 +293,15 @@ class Result(Outcome, tag="busbw.result/1"):
         """Whether any check saw a wrong element."""
         return self.out_of_bounds > 0 or any(cell.wrong for cell in self._cells())
 
+    def wrong_sizes(self) -> set[int]:
+        """The sizes in bytes with wrong data; all if ranks have written out of bounds."""
+        sizes = set[int]()
+        for row in self.rows:
+            wrong = any(cell and cell.wrong for cell in (row.out_of_place, row.in_place))
+            if wrong or self.out_of_bounds:
+                sizes.add(row.size_bytes)
+        return sizes
+
     def _cells(self) -> list[Cell]:
         placements = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
         return [cell for cell in placements if cell is not None]

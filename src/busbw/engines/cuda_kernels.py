@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from busbw.core.cache_folder import cache_folder
 from busbw.core.dtypes import DType
 from busbw.core.errors import NoMeasurement
 from busbw.core.redops import RedOp
@@ -164,16 +165,7 @@ class Cubins:
 @lru_cache(maxsize=8)
 def cubins(sm: int) -> Cubins:
     """The code of this process for an architecture, shared by its GPUs."""
-    return Cubins(sm, cache_folder())
-
-
-def cache_folder() -> Path | None:
-    """The folder of stored code, under XDG_CACHE_HOME or ~/.cache; None without a home folder."""
-    try:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:
-        return None
-    return root / "busbw" / "kernels"
+    return Cubins(sm, cache_folder("kernels"))
 
 
 def compile_source(source: bytes, name: str, target: bytes) -> bytes:

@@ -97,8 +97,13 @@ def _open_nccl(opening: Opening) -> Engine:
 
 
 def _open_torch(opening: Opening) -> Engine:
-    from busbw.engines.torch import TorchEngine
-
+    try:
+        from busbw.engines.torch import TorchEngine
+    except ImportError as error:
+        raise NoMeasurement(
+            f"PyTorch cannot be imported: {error}",
+            "python -c 'import torch'; a release that --nccl names may be too old for this PyTorch",
+        ) from error
     if opening.gpus > 1:
         raise NoMeasurement(
             f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one",

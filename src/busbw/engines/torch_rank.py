@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from busbw.core.errors import NoMeasurement
 from busbw.core.result import Device, Library
+from busbw.engines import torch_nccl
 from busbw.engines.base import Call, Launch, Steps
 from busbw.host.addresses import address
 from busbw.launch.control import Control
@@ -214,12 +215,9 @@ class TorchRank:
         return [device]
 
     def library(self) -> Library:
-        """Versions of PyTorch and of the NCCL it carries."""
+        """Versions of PyTorch and of the NCCL it calls."""
         versions = {"torch": str(torch.__version__), "backend": self.backend}
-        number = 0
-        if self.backend == "nccl":
-            major, minor, patch = torch.cuda.nccl.version()[:3]
-            number = major * 10000 + minor * 100 + patch
+        number = torch_nccl.version() if self.backend == "nccl" else 0
         return Library("torch", number, versions)
 
     def close(self, *, abort: bool = False) -> None:

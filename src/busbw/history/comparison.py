@@ -105,12 +105,17 @@ def side(letter: str, side: Side) -> str:
         name = f"{len(side.files)} files, the first {name}"
     if side.runs > 1:
         name += f" ({side.runs} runs)"
+    facts = side_facts(side)
+    return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
+
+
+def side_facts(side: Side) -> str:
+    """`2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`, as far as they are known."""
     devices = ", ".join(f"{count} x {device}" for device, count in side.devices.items())
     if side.hosts:
         devices += f" on {counted(len(side.hosts), 'host')}"
     nccl = f"NCCL {nccl_version_text(side.nccl)}" if side.nccl else ""
-    facts = ", ".join(filter(None, (devices, _engine_text(side), nccl)))
-    return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
+    return ", ".join(filter(None, (devices, _engine_text(side), nccl)))
 
 
 def _engine_text(side: Side) -> str:

@@ -10,8 +10,10 @@ from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
+from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.launch.slurm import JobStep
+from busbw.measure import nccl_library
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
@@ -29,6 +31,8 @@ class Options(TypedDict, total=False):
     ifname: str  # network interface for MPI, PMIx and NCCL
     step: JobStep | None  # a job step of Slurm
     engine: str  # "auto", "nccl", "torch", "mpi" or "sim"
+    nccl: str  # a release of NCCL, "2.32.3", or the path of a library
+    wheels: Path | None  # folder of its wheels; None: the cache, or pip
     net: str  # network that NCCL must use: "busbw", "socket" or "ib"
     simulation: str  # parameters of the sim engine
     inject: str  # a fault to inject
@@ -79,9 +83,17 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
         "limit_s": 60.0,
         "launch_limit_s": 120.0,
         "simulation": "",
+        "nccl": "",
+        "wheels": None,
         **options,
     }
     where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
     where = Placement(**{name: fields.pop(name) for name in where_names if name in fields})
     simulation = parse_parameters(fields.pop("simulation"))
+    fields["nccl"] = nccl_library.choose(
+        fields["nccl"],
+        fields.pop("wheels"),
+        fields.get("engine", AUTO),
+        elsewhere=bool(where.hosts or where.hostfile or where.step),
+    )
     return SweepJob(sweep=collective, simulation=simulation, **fields), where

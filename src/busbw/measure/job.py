@@ -11,6 +11,7 @@ from typing import Any, Union
 
 import msgspec
 
+from busbw.core.nccl_library import NcclLibrary
 from busbw.core.result import Outcome, Result
 from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import AUTO
@@ -32,7 +33,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     `ranks` is the expected number (0: as many as the launcher started), so that a split job is
     detected. After `limit_s` without a completed operation, or `launch_limit_s` before the first,
     the job is stopped (0: no limit). `net` is the network that NCCL must use ('' for NCCL's
-    choice). With `progress` rank 0 reports once a second what it is doing.
+    choice), `nccl` the file it is loaded from (None for the one installed). With `progress` rank 0
+    reports once a second what it is doing.
     """
 
     engine: str = AUTO
@@ -43,6 +45,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     limit_s: float = 0.0
     launch_limit_s: float = 0.0
     net: str = ""
+    nccl: NcclLibrary | None = None
     progress: bool = False
 
 

@@ -22,6 +22,7 @@ from busbw.host import process, ras
 from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
+from busbw.measure import nccl_library
 from busbw.measure.events import (
     Emit,
     EnterPhase,
@@ -165,6 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         dog = start_watchdog(job, write_report, DAEMONS)
         dog.enter_phase("rendezvous", "")
+        nccl_library.load(job.nccl)  # before PyTorch, which may join the ranks
         control = join(dict(os.environ), expect=job.ranks // job.gpus_per_process or None)
         job = resolve_engine(job, control, emit)
         ask_nccl(dog, job, control.process)

@@ -20,6 +20,7 @@ from busbw.core.result import Outcome, Result
 from busbw.engines.registry import choose, engine
 from busbw.launch import environment, interfaces, job
 from busbw.launch.control import Control, SoloControl
+from busbw.measure import nccl_library
 from busbw.measure.job import Job, SweepJob
 from busbw.measure.launch_plan import launcher_command, with_timeout
 from busbw.measure.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
@@ -58,6 +59,7 @@ def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
     )
     try:
         watchdog.enter_phase("rendezvous")
+        nccl_library.load(requested_job.nccl)
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
         _perform_as_rank(requested_job, control, sink, watchdog)
         watchdog.leave()

@@ -18,7 +18,7 @@ from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, network, plan, timed_loop, tuner_table
+from busbw.measure import fault_injection, nccl_library, network, plan, timed_loop, tuner_table
 from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
@@ -129,6 +129,7 @@ def sweep(
     )
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
+    nccl_library.confirm(job.nccl, result.library)
     result.library.network = network.agreed(job, party.world, result.library, networks)
     loop = timed_loop.agreed(opened, party.world, job.sweep)
     result.loop = loop.name

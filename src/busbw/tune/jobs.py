@@ -246,21 +246,11 @@ def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
         for finding in result.findings:
             if finding.id in CONDITIONS and finding.verdict in (Verdict.WARN, Verdict.FAIL):
                 jobs.findings[finding.id] = finding
-    wrong = frozenset(size for _, result in results[TUNED_SIDE] for size in _wrong_sizes(result))
+    wrong = frozenset(size for _, result in results[TUNED_SIDE] for size in result.wrong_sizes())
     return Check(
         compare(results[NCCL_SIDE], results[TUNED_SIDE], Limits(tolerance=RELEVANT_DIFFERENCE)),
         wrong,
     )
-
-
-def _wrong_sizes(result: Result) -> set[int]:
-    """The sizes with wrong data; all if ranks have written out of bounds."""
-    sizes = set[int]()
-    for row in result.rows:
-        wrong = any(cell and cell.wrong for cell in (row.out_of_place, row.in_place))
-        if wrong or result.out_of_bounds:
-            sizes.add(row.size_bytes)
-    return sizes
 
 
 def by_size(check: Check) -> dict[int, Checked]:

@@ -5,10 +5,11 @@ NVRTC needs no GPU.
 
 import pytest
 
+from busbw.core.cache_folder import cache_folder
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS
-from busbw.engines.cuda_kernels import Cubins, Found, cache_folder, compile_source, elements
+from busbw.engines.cuda_kernels import Cubins, Found, compile_source, elements
 
 FLOAT, SUM = DTYPES[7], REDOPS[0]
 
@@ -29,7 +30,7 @@ def test_a_found_error_gives_its_first_offset():
 
 def test_the_kernel_cache_follows_xdg_cache_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "busbw" / "kernels"
+    assert cache_folder("kernels") == tmp_path / "busbw" / "kernels"
 
 
 @pytest.mark.parametrize("op", [None, *REDOPS], ids=lambda op: op.name if op else "moved")

@@ -26,7 +26,7 @@ RUN: Groups = (
             "min_percent",
         ),
     ),
-    ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run", "env_format")),
+    ("Ranks and hosts", ("hostfile", "ifname", "net", "nccl", "wheels", "dry_run", "env_format")),
     _SLURM,
     (
         "What to measure",

@@ -37,6 +37,22 @@ ROWS = (
         ),
     ),
     Row(
+        "versions",
+        RESULTS,
+        "Compare releases of NCCL: which sizes have become slower.",
+        (
+            ("three releases, with wheels that pip gets", "busbw versions 2.28.9 2.30.7 2.32.3"),
+            (
+                "two collectives, up to 1 GiB",
+                "busbw versions 2.28.9 2.32.3 -- all_reduce all_gather -b 8 -e 1G",
+            ),
+            (
+                "without a network, from a folder of wheels",
+                "busbw versions 2.28.9 2.32.3 --wheels wheels -- all_reduce",
+            ),
+        ),
+    ),
+    Row(
         "history",
         RESULTS,
         "List and plot the runs so far, and check a run against earlier ones.",

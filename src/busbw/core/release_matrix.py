@@ -1,0 +1,60 @@
+"""Releases of NCCL compared with the first of them, collective by collective:
+`busbw.versions/1`.
+"""
+
+import msgspec
+
+from busbw.core.comparison import Comparison
+
+
+class ReleaseComparison(msgspec.Struct, frozen=True):
+    """A release compared with the baseline in one collective. `wrong` are the sizes in bytes at
+    which its ranks received wrong data.
+    """
+
+    release: str
+    comparison: Comparison
+    wrong: list[int] = []
+
+
+class ReleaseFailure(msgspec.Struct, frozen=True):
+    """A release that did not run a collective, and why: a message."""
+
+    release: str
+    collective: str
+    message: str
+
+
+class ReleaseMatrix(
+    msgspec.Struct, frozen=True, kw_only=True, tag="busbw.versions/1", tag_field="schema"
+):
+    """All comparisons: for each collective the releases in their order. The first of `releases` is
+    the baseline.
+
+    `confidence` holds over all comparisons together; each of them has a higher one.
+    """
+
+    releases: list[str]
+    collectives: list[str]
+    rounds: int
+    tolerance: float
+    confidence: float
+    comparisons: list[ReleaseComparison]
+    failures: list[ReleaseFailure] = []
+
+    @property
+    def baseline(self) -> str:
+        """The release that the others are compared with."""
+        return self.releases[0]
+
+    def is_worse(self) -> bool:
+        """Whether a release is slower by more than the tolerance, has wrong data, or does not run
+        what the baseline runs.
+        """
+        compared = any(each.comparison.beyond() or each.wrong for each in self.comparisons)
+        return compared or any(failure.release != self.baseline for failure in self.failures)
+
+    def is_judged(self) -> bool:
+        """Whether every release was compared in every collective."""
+        complete = not self.failures and bool(self.comparisons)
+        return complete and all(each.comparison.is_judged() for each in self.comparisons)
