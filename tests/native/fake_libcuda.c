@@ -57,6 +57,18 @@ void fake_run(uintptr_t stream, double ns) {
     pthread_mutex_unlock(&mutex);
 }
 
+int cuInit(unsigned flags) { return flags ? INVALID_VALUE : SUCCESS; }
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = (void *)(uintptr_t)(device + 1);
+    return SUCCESS;
+}
+
+int cuCtxGetId(void *context, unsigned long long *id) {
+    *id = (uintptr_t)context;
+    return SUCCESS;
+}
+
 int cuCtxGetCurrent(void **context) {
     *context = (void *)current;
     return SUCCESS;

@@ -18,11 +18,22 @@ const TIMED_EVENT: c_uint = 0;
 
 const LIBRARY: &CStr = c"libcuda.so.1";
 
+/// A context: its handle as a number, and its id, 0 before CUDA 12.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The handle.
+    pub handle: usize,
+    /// The id.
+    pub id: u64,
+}
+
 /// The driver. All functions return a `CUresult`.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     /// `cuCtxGetCurrent`.
     pub current: unsafe extern "C" fn(context: *mut Handle) -> c_int,
+    /// `cuCtxGetId`, which CUDA has from 12.0 on: a new context may get the address of one that is gone, but never its id.
+    pub id: Option<unsafe extern "C" fn(context: Handle, id: *mut u64) -> c_int>,
     /// `cuCtxSetCurrent`.
     pub enter: unsafe extern "C" fn(context: Handle) -> c_int,
     /// `cuEventCreate`.
@@ -68,6 +79,7 @@ impl Driver {
         unsafe {
             Ok(Self {
                 current: function(library, c"cuCtxGetCurrent")?,
+                id: function(library, c"cuCtxGetId").ok(),
                 enter: function(library, c"cuCtxSetCurrent")?,
                 create: function(library, c"cuEventCreate")?,
                 record: function(library, c"cuEventRecord")?,
@@ -79,15 +91,22 @@ impl Driver {
         }
     }
 
-    /// The context of this thread, as a number.
+    /// The context of this thread.
     ///
     /// # Errors
     /// The driver's result, 0 if the thread has no context.
-    pub fn context(&self) -> Result<usize, c_int> {
-        let mut context = null_mut();
+    pub fn context(&self) -> Result<Context, c_int> {
+        let (mut context, mut id) = (null_mut(), 0);
         // SAFETY: writes to a pointer that lives during the call.
         let result = unsafe { (self.current)(&raw mut context) };
-        if result == SUCCESS && !context.is_null() { Ok(context.expose_provenance()) } else { Err(result) }
+        if result != SUCCESS || context.is_null() {
+            return Err(result);
+        }
+        if let Some(id_of) = self.id {
+            // SAFETY: the thread's own context; writes to a number that lives during the call.
+            unsafe { id_of(context, &raw mut id) };
+        }
+        Ok(Context { handle: context.expose_provenance(), id })
     }
 
     /// A new event in the context of this thread, as a number.
@@ -141,20 +160,20 @@ impl Driver {
     }
 
     /// Run work that creates or reads events of a context, as a thread that captures nothing. The thread's own state is put back.
-    pub fn within<T>(&self, context: usize, work: impl FnOnce() -> T) -> T {
+    pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> T {
         let (mut mode, mut before) = (RELAXED, null_mut());
         // SAFETY: both write to variables that live during the call; the context is one in which a communicator was made.
         unsafe {
             (self.exchange_mode)(&raw mut mode);
             (self.current)(&raw mut before);
-            if before != handle(context) {
-                (self.enter)(handle(context));
+            if before != handle(context.handle) {
+                (self.enter)(handle(context.handle));
             }
         }
         let done = work();
         // SAFETY: as before; context and mode are those of this thread until now.
         unsafe {
-            if before != handle(context) {
+            if before != handle(context.handle) {
                 (self.enter)(before);
             }
             (self.exchange_mode)(&raw mut mode);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::cuda::Driver;
+use crate::cuda::{Context, Driver};
 use crate::file::clock;
 
 /// Pairs of events for each GPU: more launches than a stream holds, and those of 10 ms at one in 5 us.
@@ -70,7 +70,7 @@ impl Begun {
 /// One GPU, or one context of it.
 #[derive(Debug)]
 struct Gpu {
-    context: usize,
+    context: Context,
     free: Mutex<Vec<Pair>>,
 }
 

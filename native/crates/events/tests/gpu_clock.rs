@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::ptr::without_provenance_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use busbw_events::{Driver, GpuClock, Handle, PAIRS, SUCCESS, Span, Untimed};
@@ -18,11 +19,18 @@ struct Gpu {
     created: usize,
 }
 
+static CONTEXT_ID: AtomicU64 = AtomicU64::new(1);
 static GPU: LazyLock<Mutex<Gpu>> = LazyLock::new(Mutex::default);
 
 unsafe extern "C" fn current(context: *mut Handle) -> c_int {
     // SAFETY: the caller passes the address of its own pointer.
     unsafe { context.write(without_provenance_mut(CONTEXT)) };
+    SUCCESS
+}
+
+unsafe extern "C" fn id(_context: Handle, id: *mut u64) -> c_int {
+    // SAFETY: the caller passes the address of its own number.
+    unsafe { id.write(CONTEXT_ID.load(Ordering::Relaxed)) };
     SUCCESS
 }
 
@@ -67,7 +75,7 @@ unsafe extern "C" fn exchange_mode(_mode: *mut c_int) -> c_int {
     SUCCESS
 }
 
-const DRIVER: Driver = Driver { current, enter, create, record, query, elapsed, capturing, exchange_mode };
+const DRIVER: Driver = Driver { current, id: Some(id), enter, create, record, query, elapsed, capturing, exchange_mode };
 
 fn pass(ns: f64) {
     GPU.lock().unwrap().now += ns;
@@ -99,6 +107,8 @@ fn times_stay_exact_over_hours_and_no_event_is_lost() {
         assert!((gap - idle).abs() <= 150.0 + idle * 1e-7, "{gap} ns after {idle}");
         before = span;
     }
+    CONTEXT_ID.store(2, Ordering::Relaxed);
+    assert_eq!(clock.gpu(), Ok(1), "another context at the same address has events of its own");
     let mut last = vec![];
     clock.read_last(&mut |time| last.push(time));
     assert_eq!(last, []);
