@@ -4,11 +4,15 @@
 //! names the group of its calls, a task its call's group and its plan. Each plan has one launch; plans of a group are launched in order.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Launches whose tasks may still come: NCCL cuts a large group into several plans.
 const KEPT: usize = 64;
+/// Functions whose calls are told apart; codes from here on share the last place.
+const FUNCTIONS: usize = 12;
+/// Calls with a launch after which a function is no longer expected to have calls without one.
+const EXPECTED: u8 = 200;
 
 /// A launch whose tasks may still come.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +30,17 @@ pub struct Launches {
     /// Number of its GPU; None: its calls cannot be timed by events.
     pub gpu: Option<usize>,
     kept: Mutex<VecDeque<Launch>>,
-    silent: AtomicU32,
+    silent: [AtomicU8; FUNCTIONS],
     deferred: AtomicBool,
 }
 
 impl Launches {
-    /// Of a communicator whose calls of the functions in `silent`, a bit for each code, have no launch.
-    pub fn new(comm: u32, gpu: Option<usize>, silent: u32) -> Self {
+    /// Of a communicator whose calls of the functions with these codes have no launch.
+    pub fn new(comm: u32, gpu: Option<usize>, silent: &[u8]) -> Self {
         let kept = Mutex::new(VecDeque::with_capacity(KEPT));
-        Self { comm, gpu, kept, silent: AtomicU32::new(silent), deferred: AtomicBool::new(false) }
+        let made = Self { comm, gpu, kept, silent: [const { AtomicU8::new(0) }; FUNCTIONS], deferred: AtomicBool::new(false) };
+        silent.iter().for_each(|function| made.set_silent(*function, true));
+        made
     }
 
     /// A launch of calls of this group; `timing` 0: it has no time.
@@ -59,18 +65,20 @@ impl Launches {
         })
     }
 
-    /// Whether NCCL reports no launch for calls of the function with this code.
-    pub fn is_silent(&self, function: u8) -> bool {
-        self.silent.load(Ordering::Relaxed) & bit(function) != 0
+    fn expected(&self, function: u8) -> &AtomicU8 {
+        &self.silent[usize::from(function).min(FUNCTIONS - 1)]
     }
 
-    /// Whether it reported one for the last call of this function.
+    /// Whether a call of the function with this code may have no launch that NCCL reports, as a recent one.
+    pub fn is_silent(&self, function: u8) -> bool {
+        self.expected(function).load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the last call of this function had none. NCCL chooses for each call: one over registered memory has none, others do.
     pub fn set_silent(&self, function: u8, silent: bool) {
-        if silent {
-            self.silent.fetch_or(bit(function), Ordering::Relaxed);
-        } else {
-            self.silent.fetch_and(!bit(function), Ordering::Relaxed);
-        }
+        let expected = self.expected(function);
+        let left = if silent { EXPECTED } else { expected.load(Ordering::Relaxed).saturating_sub(1) };
+        expected.store(left, Ordering::Relaxed);
     }
 
     /// NCCL launches after the calls have returned, so events around a call tell nothing. True if that was not known.
@@ -84,18 +92,13 @@ impl Launches {
     }
 }
 
-/// The bit of a function; none for an unknown one.
-pub fn bit(function: u8) -> u32 {
-    1_u32.checked_shl(function.into()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_plan_of_a_group_has_its_own_launch() {
-        let launches = Launches::new(0, None, 0);
+        let launches = Launches::new(0, None, &[]);
         for (group, timing) in [(1, 11), (2, 12), (2, 13), (3, 0)] {
             launches.launched(group, timing);
         }
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_replay_of_a_graph_finds_no_launch_of_others() {
-        let launches = Launches::new(0, None, 0);
+        let launches = Launches::new(0, None, &[]);
         launches.launched(1, 0);
         assert_eq!(launches.timing(1, 1), 0);
         for timing in 2..=100 {
@@ -117,12 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_silent_until_a_launch_is_seen() {
-        let launches = Launches::new(0, None, bit(0));
+    fn a_function_is_silent_until_many_launches_are_seen() {
+        let launches = Launches::new(0, None, &[0]);
         assert_eq!([0, 4, 255].map(|function| launches.is_silent(function)), [true, false, false]);
+        for _ in 1..EXPECTED {
+            launches.set_silent(0, false);
+        }
+        assert!(launches.is_silent(0));
+        launches.set_silent(0, false);
         launches.set_silent(0, false);
         launches.set_silent(4, true);
         launches.set_silent(255, true);
-        assert_eq!([0, 4, 255].map(|function| launches.is_silent(function)), [false, true, false]);
+        assert_eq!([0, 4, 255].map(|function| launches.is_silent(function)), [false, true, true]);
     }
 }

@@ -15,7 +15,7 @@ mod timing;
 pub use cuda::{Driver, Handle, NOT_READY, SUCCESS};
 pub use file::CaptureFile;
 pub use gpu_clock::{Begun, GpuClock, PAIRS, Span, Untimed};
-pub use launches::{Launches, bit};
+pub use launches::Launches;
 pub use record::{Call, Kind, Record, algorithm, dtype, flag, function, protocol};
 pub use recorder::{Mode, Recorder, Task};
 pub use ring::{HEADER_WORDS, RECORD_WORDS, Ring, header};

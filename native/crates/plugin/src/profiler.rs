@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use busbw_events::{Launches, Mode, Recorder, Untimed, bit};
+use busbw_events::{Launches, Mode, Recorder, Untimed};
 use busbw_nccl_abi::common::{Logger, NcclResult, result};
 use busbw_nccl_abi::profiler::{BODY, KERNEL_CH_STOP, event};
 use busbw_transport::Error;
@@ -70,7 +70,7 @@ pub fn mask(mode: Mode, interface: u64, events: bool) -> c_int {
 fn launches(recorder: &Recorder, comm: u32, interface: u64) -> Option<Arc<Launches>> {
     let clock = recorder.gpu_clock()?;
     let gpu = clock.gpu().map_err(|result| recorder.untimed(Untimed::Failed(result))).ok();
-    let silent = if interface >= REPORTS_COPY_ENGINES { bit(BROADCAST) } else { 0 };
+    let silent: &[u8] = if interface >= REPORTS_COPY_ENGINES { &[BROADCAST] } else { &[] };
     let launches = Launches::new(comm, gpu, silent);
     if recording::launches_later() {
         launches.set_deferred();
