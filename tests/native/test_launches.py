@@ -158,15 +158,16 @@ def test_communicator_that_launches_later_has_no_times_around_calls(run: Run, ve
 
 def test_copy_engines_and_symmetric_kernels_are_timed(run: Run) -> None:
     _, calls, _ = run("copies", 7)
-    assert [(call.function, call.clock, call.gpu_us) for call in calls] == [
-        ("all_gather", "events", 9.0),
-        ("all_reduce", "events", 3.0),
+    assert [(call.algorithm, call.protocol, call.clock, call.gpu_us) for call in calls] == [
+        ("CopyEngine", None, "events", 9.0),
+        ("Symmetric", None, "events", 3.0),
     ]
 
 
 def test_last_times_are_read_as_the_process_ends(run: Run) -> None:
-    _, calls, _ = run("exits", 7)
+    file, calls, _ = run("exits", 7)
     assert [call.gpu_us for call in calls] == [2.5]
+    assert sum(record.kind == profiler_file.TIMED for record in file.records) == 1
 
 
 def test_cheap_capture_creates_no_events(run: Run) -> None:

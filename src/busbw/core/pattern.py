@@ -140,7 +140,7 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     # it
     rank: int | None = None
     peer: int | None = None
-    algorithm: str | None = None
+    algorithm: str | None = None  # of NCCL; also Symmetric (memory) and CopyEngine
     protocol: str | None = None
     channels: int | None = None
     first_us: float | None = None  # start of the first and the last call since `started`

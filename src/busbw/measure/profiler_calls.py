@@ -57,6 +57,8 @@ FUNCTIONS = (
 )
 ROOTED_FUNCTIONS = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED_FLAG = 1
+# Flags of a task that runs none of NCCL's algorithms, and what stands in their place.
+SPECIAL_ALGORITHMS = {4: "Symmetric", 8: "CopyEngine"}
 # Flags of a time; without them it is by NCCL's kernel events.
 CLOCK_OF_FLAGS = {1: EVENTS, 2: AROUND_CALL}
 ALL_GATHERV_SINCE = 22900  # the first NCCL in which a broadcast may run without a task
@@ -277,6 +279,9 @@ def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
     if task.algorithm != UNKNOWN and task.kind == COLL:
         call.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
         call.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
+    for flag, name in SPECIAL_ALGORITHMS.items():
+        if task.kind == COLL and task.flags & flag:
+            call.algorithm = name
     call.channels = max(call.channels or 0, task.channels) or None
     if task.kind == P2P:
         call.uncounted |= join.nccl < SELF_SENDS_COUNTED_SINCE and task.peer == join.ranks.get(

@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use busbw_events::{Driver, GpuClock, Mode, Recorder, Untimed};
@@ -44,6 +44,8 @@ const MOST_FILES: u32 = 16;
 static MASK: AtomicPtr<c_int> = AtomicPtr::new(null_mut());
 /// Whether NCCL reports kernels too, beside launches.
 static KERNELS: AtomicBool = AtomicBool::new(false);
+/// The process that the recorder is of.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
 
 /// Keep where NCCL reads its mask, which each communicator writes.
@@ -118,8 +120,10 @@ fn started(folder: OsString, logger: Option<Logger>, interface: u64) -> Option<A
 }
 
 /// Read what the GPU has done before CUDA's own exit handlers run: they were registered earlier, and the last one registered is the first.
+///
+/// A process forked from this one has the same handlers and file, but no GPU.
 extern "C" fn read_last_times() {
-    if let Some(recorder) = running() {
+    if let (Some(recorder), true) = (running(), OWNER.load(Ordering::Relaxed) == process::id()) {
         recorder.read_last_times();
     }
 }
@@ -166,6 +170,7 @@ fn start(folder: &Path, interface: u64) -> Result<(PathBuf, Arc<Recorder>)> {
         match Recorder::start(&path, mode, &text, clock) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             other => {
+                OWNER.store(process::id(), Ordering::Relaxed);
                 // SAFETY: the function takes no arguments, and this library is never unloaded. Where it fails the last times are lost.
                 unsafe { libc::atexit(read_last_times) };
                 return other.map(|recorder| (path, recorder));
