@@ -20,10 +20,11 @@ import msgspec
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.result import Result
+from busbw.model.hardware import gpu_word
 from busbw.model.measured_system import of_result, shape
 from busbw.model.reference.curves import TABLE, Curve, Source, Table
 from busbw.model.reference.results import curve_of, nics_text
-from busbw.model.systems import System, parse_system
+from busbw.model.systems import System, parse_system, with_nics
 from busbw.report import read
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,6 +145,7 @@ def main(one_host: str, several_hosts: str, logs: str) -> None:
     """Write the table, and print how many curves and points it has."""
     sources = dict(PUBLISHED_BY)
     curves = [*_one_host(Path(one_host)), *_several_hosts(Path(several_hosts), sources)]
+    curves += _public(Path(__file__).with_name("public_figures.csv"), sources)
     curves += [_of_log(Path(logs), log, sources) for log in PUBLISHED_LOGS]
     curves += _own(sources)
     table = Table(sources=list(sources.values()), curves=curves)
@@ -234,9 +236,48 @@ def _source(text: str) -> Source:
         title, place = issue[0], f"{issue[1]}/issues/{issue[3]}"
         date = ISSUE_DATES.get(f"{issue[2]}/{issue[3]}", "")
     else:
-        title, place, date = PUBLISHED[name]
+        title, place, date = PUBLISHED.get(name, (name, "", ""))
     key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return Source(key=key, title=title, link=f"{GITHUB}{place}" if place else "", date=date)
+
+
+def _public(path: Path, sources: dict[str, Source]) -> list[Curve]:
+    tables: dict[str, list[dict[str, str]]] = defaultdict(list)
+    with path.open() as lines:
+        for row in csv.DictReader(lines):
+            tables[row["table"]].append(row)
+    curves = []
+    for name, rows in tables.items():
+        first = rows[0]
+        source = _source(first["source"] or f"public output of nccl-tests, {name}")
+        sources.setdefault(source.key, source)
+        curves.append(_public_curve(name, rows, source.key))
+    return curves
+
+
+def _public_curve(name: str, rows: list[dict[str, str]], source: str) -> Curve:
+    first = rows[0]
+    system = parse_system(first["system"])
+    if first["nics"]:
+        system = with_nics(system, first["nics"])
+    hosts, ranks = int(first["hosts"]), int(first["ranks"])
+    fabric = first["fabric"] or (system.network.name if system.network else "")
+    factor = float(BY_NAME[first["collective"]].bus_factor(ranks))
+    points = sorted((int(row["bytes"]), float(row["busbw_gb_s"])) for row in rows)
+    return Curve(
+        source=source,
+        run=name,
+        gpu=gpu_word(system.gpu),
+        per_host=ranks // hosts,
+        hosts=hosts,
+        nics=nics_text(system) if hosts > 1 else "",
+        fabric=fabric if hosts > 1 else "",
+        collective=first["collective"],
+        nccl=first["nccl"],
+        algorithm=first["algorithm"],
+        sizes=tuple(size for size, _ in points),
+        times_us=tuple(_rounded(size * factor / busbw / 1e3) for size, busbw in points),
+    )
 
 
 def _of_log(folder: Path, log: Log, sources: dict[str, Source]) -> Curve:
@@ -283,7 +324,11 @@ def _one_curve_a_line(table: Table) -> bytes:
 
 def _without_defaults(curve: Curve) -> str:
     values = msgspec.to_builtins(curve)
-    kept = {name: value for name, value in values.items() if value not in ("", 1) or name == "run"}
+    kept = {
+        name: value
+        for name, value in values.items()
+        if value not in ("", 1) or name in ("run", "per_host")
+    }
     kept["times_us"] = [int(value) if value == int(value) else value for value in curve.times_us]
     return msgspec.json.encode(kept).decode()
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -114,10 +115,17 @@ def test_wrong_data_ends_with_7(tmp_path):
     assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.stdout, re.MULTILINE)
 
 
-def test_device_api_is_refused_with_the_reason(run):
-    done = run("all_reduce_perf", "-D", "1", "-R", "2", *ONE)
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("-D", "1", "-R", "2"), "device API"),
+        (("--tuning=1",), "-U 1: busbw does not report which algorithm and protocol NCCL chose"),
+    ],
+)
+def test_what_busbw_lacks_is_refused_with_the_reason(run, words, reason):
+    done = run("all_reduce_perf", *words, *ONE)
     assert done.code == 5
-    assert "device API" in done.err
+    assert reason in done.err
 
 
 @pytest.mark.parametrize(
@@ -174,7 +182,7 @@ def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
         assert run("all_gather_perf_mpi", *ONE, "-J", "out.json", BUSBW_ENGINE=engine).code == 0
     document = json.loads((tmp_path / "out.json").read_text())
     assert (tmp_path / "out.json.0").exists()
-    assert document["version"] == 3
+    assert document["version"] == 4
     assert [device["rank"] for device in document["config"]["devices"]] == [0, 1]
     assert document["config"]["ngpus"] == 2
     assert all(value.endswith("=***") for value in document["env"] if value.startswith("HOME="))
@@ -232,18 +240,24 @@ def test_a_command_works_under_every_path_that_leads_to_it(run, tmp_path):
     (tmp_path / "linked").symlink_to("commands/all_reduce_perf")
     resolved = (tmp_path / "linked").resolve()
     assert resolved == tmp_path / "commands" / "all_reduce_perf"
-    for path in (resolved, tmp_path / "linked"):
-        done = subprocess.run(
-            [path, "--nope"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=compat_environment(),
-        )
+    resolving = ["sh", "-c", 'exec "$(readlink -f "$0")" "$@"', tmp_path / "linked"]
+    for words in ([resolved], [tmp_path / "linked"], resolving):
+        done = run_words([*words, "--nope"])
         assert (done.returncode, done.stdout.splitlines()[1]) == (0, "USAGE: all_reduce_perf "), (
             done.stderr
         )
+
+
+def test_a_link_to_busbw_that_is_resolved_names_the_way_out():
+    done = run_words([sys.executable, "-m", "busbw", "-b", "8"])
+    assert done.returncode == 2
+    assert "of `busbw compat DIR`, not a link to busbw\n" in done.stderr
+
+
+def run_words(words: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=60, check=False, env=compat_environment()
+    )
 
 
 def compat_environment() -> dict[str, str]:

@@ -22,6 +22,7 @@ from busbw.core.garbage import collect_seldom
 from busbw.core.version import __version__
 
 _LOG = "BUSBW_LOG"  # core.log, which a start without it need not import
+_COMPAT_HINT = "nccl-tests' options are for commands of `busbw compat DIR`, not a link to busbw"
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
 
 
@@ -136,7 +137,10 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
         command = context.command_path
     else:  # an option without its value: click does not name the command
         command = " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
-    talk(f"error: {message}\n\nhint: {command} --help")
+    hint = f"{command} --help"
+    if command == "busbw" and isinstance(error, click.NoSuchOption):
+        hint += f"; {_COMPAT_HINT}"
+    talk(f"error: {message}\n\nhint: {hint}")
     return int(Exit.USAGE)
 
 

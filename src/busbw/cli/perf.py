@@ -175,6 +175,11 @@ def _refuse(spec: SweepSpec) -> None:
             " (LSA, multimem, GIN)",
             "leave out -D, or use NVIDIA's nccl-tests for this one",
         )
+    if spec.tuning:
+        raise NotSupported(
+            f"-U {spec.tuning}: busbw does not report which algorithm and protocol NCCL chose",
+            "leave out -U; NCCL's log has them: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING",
+        )
 
 
 def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:

@@ -62,6 +62,11 @@ OF_PATTERNS = ("rows", "calls", "source")
 @click.option(
     "--calls", is_flag=True, help="of pattern-csv: a column with how often a rank made each call"
 )
+@click.option(
+    "--ran",
+    is_flag=True,
+    help="of sweeps: columns with NCCL's algorithm, protocol and channels, where they are known",
+)
 @click.option("-o", "--output", type=File(), help="write to this file, not to stdout")
 def command(
     files: tuple[str, ...],
@@ -71,6 +76,7 @@ def command(
     source: str | None,
     rows: int,
     calls: bool,
+    ran: bool,
     output: Path | None,
 ) -> int:
     """Print what is in FILE (- = stdin): any file that busbw wrote, nccl-tests' JSON or text of any
@@ -87,6 +93,11 @@ def command(
         raise UsageError(
             f"--calls adds a column to {PATTERN_CSV}, not to {format_name}",
             f"add --format {PATTERN_CSV}, or leave out --calls",
+        )
+    if ran and format_name != "table":
+        raise UsageError(
+            f"--ran adds columns to the table, not to {format_name}",
+            "leave out --ran; json always has what NCCL ran",
         )
     if format_name not in FORMATS_OF_PATTERNS:
         view(format_name)
@@ -107,7 +118,7 @@ def command(
         return int(Exit.OK)
     columns = None if output else width()
     colors = output is None and is_terminal()
-    _write(render(content, format_name, name, columns, colors=colors), output)
+    _write(render(content, format_name, name, columns, colors=colors, ran=ran), output)
     return exit_code(content, format_name)
 
 

@@ -1,7 +1,7 @@
 """The table of sweep options, from which the arguments of `busbw run`, those of the compat commands
 and the reference page are derived.
 
-Letters, long names and defaults are those of nccl-tests 2.19.6.
+Letters, long names and defaults are those of nccl-tests 2.20.0.
 """
 
 from dataclasses import dataclass
@@ -291,6 +291,15 @@ OPTIONS: tuple[Option, ...] = (
         "leading iterations excluded from that spread",
         least=0,
         soft=True,
+    ),
+    Option(
+        "U",
+        "tuning",
+        "tuning",
+        "int",
+        0,
+        "columns with NCCL's algorithm and protocol: not supported",
+        compat_only=True,
     ),
 )
 

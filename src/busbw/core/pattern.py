@@ -31,6 +31,27 @@ SETTLING = 2  # first steps of a training that are left out, if MIN_STEPS others
 _Step = TypeVar("_Step")
 
 
+def key(name: str) -> str:
+    """A name without case and separators."""
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
+def nccl_algorithm(name: str) -> str | None:
+    """The algorithm for NCCL's number (`1`) or name (`RING`, `NVLS_TREE`)."""
+    return _known(name, ALGORITHMS)
+
+
+def nccl_protocol(name: str) -> str | None:
+    """The protocol for NCCL's number (`2`) or name (`SIMPLE`)."""
+    return _known(name, PROTOCOLS)
+
+
+def _known(name: str, names: tuple[str, ...]) -> str | None:
+    if name.isdecimal():
+        return names[int(name)] if int(name) < len(names) else None
+    return next((known for known in names if key(known) == key(name)), None)
+
+
 class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
     """The steps of a model under PyTorch's DistributedDataParallel, as its ranks recorded them.
 

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.finding import Finding
+from busbw.core.ran import Kernel, Ran
 from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
@@ -133,6 +134,10 @@ class ResultRow(msgspec.Struct):
     machine: list[HostChange] | None = None
     repeat: int = 0
     operations: int = 0
+    ran: Annotated[
+        Kernel | None,
+        Meta(description="what NCCL ran the operations with; null if no log of NCCL was read"),
+    ] = None
 
 
 class Device(msgspec.Struct):
@@ -254,6 +259,10 @@ class Result(Outcome, tag="busbw.result/1"):
         Traffic | None, Meta(description="of alltoallv: what moves between its ranks")
     ] = None
     out_of_bounds: int = 0
+    ran: Annotated[
+        Ran | None,
+        Meta(description="how NCCL connected the ranks; null if no log of NCCL was read"),
+    ] = None
 
     @property
     def measured(self) -> int:

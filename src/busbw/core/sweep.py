@@ -80,6 +80,7 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     unalign: int = 0
     per_iter_timing: int = 0
     per_iter_skip: int = 0
+    tuning: int = 0
     counts: str = ""
     sampling: Sampling | None = None
 

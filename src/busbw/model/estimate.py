@@ -19,6 +19,7 @@ from busbw.model.nccl.nvls_types import allowed_for
 from busbw.model.spine import Spine
 from busbw.model.systems import System
 
+BOARD = 8  # GPUs
 OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
 
 
@@ -82,7 +83,7 @@ def estimate(
     if not possible:
         return _exchange(setting, row, hosts, per_host, size_bytes)
     chosen = possible[0]
-    model = setting.system.model(LATEST, hosts, per_host)
+    model = setting.system.as_timed().model(LATEST, hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
     if setting.nic_divisor(collective, chosen.algorithm, hosts, per_host) > 1:
@@ -94,13 +95,14 @@ def by_links(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
     """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
-    NVLSTree on two hosts.
+    NVLSTree on two hosts of a board of GPUs each.
 
     Each byte crosses the network once there. NCCL's search gives a channel one speed inside and
     between hosts, so its model has 497 GB/s for 2 x 8 B200, which reach 684 and 718.
     """
     chosen = estimate(setting, collective, hosts, per_host, size_bytes)
-    if chosen is None or chosen.algorithm != NVLS_TREE or hosts != 2:
+    racks = per_host > BOARD
+    if chosen is None or chosen.algorithm != NVLS_TREE or hosts != 2 or racks:
         return chosen
     row = BY_NAME[collective]
     alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
@@ -144,12 +146,16 @@ def _exchange(
 ) -> Choice | None:
     traffic = setting.traffic_at(hosts, size_bytes)
     narrowed = replace(narrow_links(setting, row.name, P2P, hosts, per_host), traffic=traffic)
+    if row.name in p2p.ALL_PAIRS and hosts > 1:
+        narrowed = replace(narrowed, nics=narrowed.nics * p2p.OF_NICS)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None
     rate = bound.busbw
     if row.name == p2p.PAIRS and hosts > 1:
         rate = min(rate, channels_of_send(setting, hosts, per_host) * p2p.CHANNEL_RATE)
+    if row.name == p2p.TO_ROOT and hosts > 1:
+        rate = min(rate, p2p.into_root(narrowed))
     model = setting.system.model(setting.release, hosts, per_host)
     latency_s = p2p.latency_us(model, row.name) * US
     factor = float(row.bus_factor(hosts * per_host))

@@ -72,7 +72,9 @@ def explain(
         verdict=_verdict(figure.busbw, expected),
         forecast=expected,
         fits=fits,
-        about_as_near=[one.algorithm for one in judged if _is_near(one, judged, fits)],
+        about_as_near=[
+            candidate.algorithm for candidate in judged if _is_near(candidate, judged, fits)
+        ],
         chosen=choice,
         loads=_loads(measured, setting, fits or choice or (judged[0].algorithm if judged else "")),
         notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, choice)],
@@ -105,7 +107,10 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
         for bound in bounds(measured.row, fabric, replace(features, collnet=True))
         if bound.algorithm not in plain
     ]
-    return sorted(judged, key=lambda one: (one.excluded, one.in_network, abs(_distance(one))))
+    return sorted(
+        judged,
+        key=lambda candidate: (candidate.excluded, candidate.in_network, abs(_distance(candidate))),
+    )
 
 
 def _planned(measured: Measured, setting: Setting, algorithm: str) -> tuple[str, float | None]:
@@ -128,21 +133,21 @@ def _nearest(judged: list[Judged], chosen: str) -> str:
     """The possible algorithm whose model is nearest; NCCL's choice if it is about as near. Where
     only SHARP allows the measurement, that; empty if nothing does.
     """
-    possible = [one for one in judged if not one.excluded]
-    modelled = [one for one in possible if one.off is not None]
+    possible = [candidate for candidate in judged if not candidate.excluded]
+    modelled = [candidate for candidate in possible if candidate.off is not None]
     if not modelled:
         return possible[0].algorithm if possible else ""
-    nearest = min(modelled, key=lambda one: abs(_distance(one))).algorithm
-    names = [one.algorithm for one in modelled if _is_near(one, judged, nearest)]
+    nearest = min(modelled, key=lambda candidate: abs(_distance(candidate))).algorithm
+    names = [candidate.algorithm for candidate in modelled if _is_near(candidate, judged, nearest)]
     return chosen if chosen in names else nearest
 
 
-def _is_near(one: Judged, judged: list[Judged], nearest: str) -> bool:
+def _is_near(candidate: Judged, judged: list[Judged], nearest: str) -> bool:
     """Whether an algorithm's model is about as near to the measurement as the nearest one's."""
-    if one.excluded or one.off is None or one.algorithm == nearest:
+    if candidate.excluded or candidate.off is None or candidate.algorithm == nearest:
         return False
     best = next((abs(_distance(other)) for other in judged if other.algorithm == nearest), 0.0)
-    return abs(abs(_distance(one)) - best) <= ABOUT
+    return abs(abs(_distance(candidate)) - best) <= ABOUT
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
@@ -197,7 +202,7 @@ def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> 
         notes.append(ONCE)
     if fits == NVLS and measured.hosts == 1:
         notes.append(NOT_A_LINK)
-    if any(one.in_network and one.algorithm == fits for one in judged):
+    if any(candidate.in_network and candidate.algorithm == fits for candidate in judged):
         notes.append(IN_NETWORK)
     if fits and chosen and fits != chosen:
         notes.append(

@@ -17,6 +17,7 @@ from busbw.model import (
     network_findings,
     timing_findings,
     traffic_findings,
+    transport_findings,
 )
 from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import NoFabric, gb, in_lab, lab_burst
@@ -303,6 +304,7 @@ RULES = (
     *traffic_findings.RULES,
     *machine_findings.RULES,
     *network_findings.RULES,
+    *transport_findings.RULES,
     Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
     Rule(
         "bandwidth",

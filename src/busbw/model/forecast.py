@@ -160,7 +160,11 @@ def _expected(
     own = [curve for curve in evidence.calibration if curve.collective == collective]
     measured_s = _times(own, shape, size_bytes)
     if measured_s:
-        return Expected(exp(fmean(map(log, measured_s))), scope_of(job, links), Basis.CALIBRATION)
+        return Expected(
+            exp(fmean(map(log, measured_s))),
+            scope_of(job, links, chosen.algorithm),
+            Basis.CALIBRATION,
+        )
     full_rate = setting.nic_divisor(collective, chosen.algorithm, *shape) == 1
     known = evidence.known if full_rate and _is_plain(setting) else Reference((), {})
     expected = expect(job, size_bytes, chosen, links, known)

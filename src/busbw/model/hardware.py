@@ -124,11 +124,14 @@ class PcieGpu:
     lanes: int = 16
 
 
+RTX_PRO = "rtxpro6000"  # three words of the device's name
 PCIE_GPUS = {
     "l40s": PcieGpu(89, 4, "NVIDIA L40S data sheet: PCIe 4 x16"),
-    "rtxpro6000": PcieGpu(
-        120, 5, "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet: PCIe 5 x16"
-    ),
+    "l40": PcieGpu(89, 4, "NVIDIA L40 data sheet: PCIe 4 x16"),
+    "l4": PcieGpu(89, 4, "NVIDIA L4 data sheet: PCIe 4 x16"),
+    "a10": PcieGpu(86, 4, "NVIDIA A10 data sheet: PCIe 4 x16"),
+    "t4": PcieGpu(75, 3, "NVIDIA T4 data sheet: PCIe 3 x16"),
+    RTX_PRO: PcieGpu(120, 5, "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet: PCIe 5 x16"),
     "gb10": PcieGpu(121, 5, "NVIDIA DGX Spark: ConnectX-7 over two PCIe 5 x4", lanes=8),
 }
 
@@ -215,10 +218,11 @@ def gpu_word(name: str) -> str:
     """
     words = name.lower().replace("-", " ").split()
     joined = "".join(words)
-    for known in (known.lower() for row in GENERATIONS for known in row.names):
+    of_nvlink = [known.lower() for row in GENERATIONS for known in row.names]
+    for known in [*of_nvlink, *PCIE_GPUS]:
         if known in words:
             return known
-    return next((known for known in PCIE_GPUS if known in joined), "")
+    return RTX_PRO if RTX_PRO in joined else ""
 
 
 def of_links(sm: int, links: int) -> Generation | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from math import ceil
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result
@@ -41,16 +42,16 @@ def of_host(host: Host) -> System:
 def shape(result: Result) -> tuple[int, int]:
     """NVLink domains, and ranks on each: hosts, or racks whose hosts NVLink joins (NCCL's MNNVL).
 
-    UsageError where the file does not say, or hosts differ.
+    More ranks than a domain has are taken to fill the fewest domains evenly, as 32 hosts of 4 fill
+    two of 64. UsageError where the file does not say, or hosts differ.
     """
     hosts, per_host = on_hosts(result)
     row = BY_WORD.get(gpu_word(result.world.devices[0].name))
     if row is None or not row.racks or result.environment.get("NCCL_MNNVL_ENABLE") == "0":
         return hosts, per_host
     ranks = hosts * per_host
-    if ranks <= row.most:
-        return 1, ranks
-    return (ranks // row.most, row.most) if ranks % row.most == 0 else (hosts, per_host)
+    domains = ceil(ranks / row.most)
+    return (domains, ranks // domains) if hosts % domains == 0 else (hosts, per_host)
 
 
 def on_hosts(result: Result) -> tuple[int, int]:

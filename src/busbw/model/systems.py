@@ -100,6 +100,10 @@ class System:
             return list(self.notes)
         return [*self.notes, note(self.network, self.assumed_from)]
 
+    def as_timed(self) -> "System":
+        """The system with the latency of a network's hop in place of what its plugin reports."""
+        return replace(self, network=self.network.as_timed()) if self.network else self
+
     def fabric(self, hosts: int, per_host: int, *, payload: bool = False) -> Fabric:
         """The links of `per_host` GPUs on each of `hosts` hosts, at their rates, or at what these
         carry of data.

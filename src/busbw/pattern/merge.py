@@ -20,7 +20,7 @@ import msgspec
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.dtypes import DTYPES as ROWS
-from busbw.core.pattern import ALGORITHMS, PROTOCOLS, RECV, SEND
+from busbw.core.pattern import RECV, SEND, key
 from busbw.core.redops import REDOPS
 
 # PyTorch's c10d and torchcomms name the same operation by how its buffers are passed.
@@ -90,11 +90,6 @@ _ALL_TO_ALL = {"alltoall", "alltoallv"}
 _FILLED = ("count", "dtype", "op", "root", "algorithm", "protocol", "channels", "predicted_us")
 
 
-def key(name: str) -> str:
-    """A name without case and separators."""
-    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
-
-
 _FUNCTIONS = {
     key(name): row.name for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
 } | {key(name): row_name for row_name, names in _VARIANTS.items() for name in names}
@@ -133,22 +128,6 @@ def nccl_op(number: int) -> str | None:
 def op(name: str) -> str | None:
     """The operator for `sum` or `premul_sum`; None if there is none."""
     return _OP_NAMES.get(key(name))
-
-
-def algorithm(name: str) -> str | None:
-    """The algorithm for NCCL's number (`1`) or name (`RING`, `NVLS_TREE`)."""
-    return _parse_name(name, ALGORITHMS)
-
-
-def protocol(name: str) -> str | None:
-    """The protocol for NCCL's number (`2`) or name (`SIMPLE`)."""
-    return _parse_name(name, PROTOCOLS)
-
-
-def _parse_name(name: str, names: tuple[str, ...]) -> str | None:
-    if name.isdecimal():
-        return names[int(name)] if int(name) < len(names) else None
-    return next((known for known in names if key(known) == key(name)), None)
 
 
 def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:

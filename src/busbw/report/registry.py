@@ -67,7 +67,7 @@ VIEWS: tuple[View, ...] = (
     View("json", "busbw's own format, busbw.result/1", footer=results.render, streams=False),
     View(
         "nccl-tests-json",
-        "the JSON of nccl-tests -J, version 3",
+        "the JSON of nccl-tests -J, version 4",
         footer=nccl_tests_json.render,
         streams=False,
     ),
@@ -75,36 +75,40 @@ VIEWS: tuple[View, ...] = (
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
-def view(name: str, width: int | None = None, *, colors: bool = False) -> View:
+def view(name: str, width: int | None = None, *, colors: bool = False, ran: bool = False) -> View:
     """The view called `name`; UsageError if there is none.
 
-    The table fits `width` columns, None for all of its own, and has `colors` for a terminal.
+    The table fits `width` columns, None for all of its own, has `colors` for a terminal, and the
+    columns of what NCCL `ran`.
     """
     view = BY_NAME.get(name)
     if view is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    if name != "table" or (width is None and not colors):
+    if name != "table" or (width is None and not colors and not ran):
         return view
-    return _colored(view, width) if colors else _fitted(view, width)
+    return _colored(view, width, ran=ran) if colors else _fitted(view, width, ran=ran)
 
 
-def _fitted(whole: View, width: int | None) -> View:
+def _fitted(whole: View, width: int | None, *, ran: bool) -> View:
     return replace(
         whole,
-        header=partial(table.header, width=width),
-        row=partial(table.row, width=width),
+        header=partial(table.header, width=width, ran=ran),
+        row=partial(table.row, width=width, ran=ran),
         footer=partial(table.footer, width=width),
     )
 
 
-def _colored(plain: View, width: int | None) -> View:
+def _colored(plain: View, width: int | None, *, ran: bool) -> View:
     from busbw.measure.formats import table_rich as rich
 
-    def escaped(part: Callable[..., Any]) -> Callable[..., str]:
-        return lambda *arguments: rich.escaped(part(*arguments, width))
+    def escaped(part: Callable[..., Any], **options: bool) -> Callable[..., str]:
+        return lambda *arguments: rich.escaped(part(*arguments, width, **options))
 
     return replace(
-        plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer)
+        plain,
+        header=escaped(rich.header, ran=ran),
+        row=escaped(rich.row, ran=ran),
+        footer=escaped(rich.footer),
     )
 
 
@@ -115,12 +119,13 @@ def render(
     width: int | None = None,
     *,
     colors: bool = False,
+    ran: bool = False,
 ) -> str:
-    """The whole text of a result in the view called `name`.
+    """The whole text of a result in the view called `name`; `ran` adds columns to the table.
 
     UsageError, which names `source`, if the view is for sweeps only and the result is no sweep.
     """
-    sweep_view = view(name, width, colors=colors)
+    sweep_view = view(name, width, colors=colors, ran=ran)
     if isinstance(result, Result):
         return sweep_view.render(result)
     if name == "json":

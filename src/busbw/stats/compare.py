@@ -12,8 +12,9 @@ import msgspec
 from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
+from busbw.core.ran import Kernel
 from busbw.core.result import SHARED_PROCESSORS, Result
-from busbw.core.sizes import counted
+from busbw.core.sizes import counted, format_size
 from busbw.stats.history import Times, spreads
 from busbw.stats.judging import (
     Cells,
@@ -59,6 +60,7 @@ def compare(
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
     notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
+    notes += [*_connections_note(a[0][1], b[0][1]), *_kernels_note(a[0][1], b[0][1])]
     if single:
         notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
         notes += _spread_note(len(earlier), known_spreads)
@@ -181,6 +183,38 @@ def _timing_note(a: Result, b: Result) -> list[str]:
     if timing(a) == timing(b):
         return []
     return [f"timing: {timing(a)} in A, {timing(b)} in B"]
+
+
+def _connections_note(a: Result, b: Result) -> list[str]:
+    """The transports that connect the ranks, where both sides state them and they differ. Their
+    numbers say little: a sweep of more sizes uses more algorithms, which make more connections.
+    """
+    if a.ran is None or b.ran is None:
+        return []
+    of_a, of_b = sorted(a.ran.transports()), sorted(b.ran.transports())
+    if of_a == of_b:
+        return []
+    return [f"ranks are connected by {' and '.join(of_a)} in A, {' and '.join(of_b)} in B"]
+
+
+def _kernels_note(a: Result, b: Result) -> list[str]:
+    """The sizes that NCCL ran with other kernels, where both sides state them."""
+    of_a, of_b = _kernels(a), _kernels(b)
+    shared = [key for key in of_a if key in of_b]
+    differ = [key for key in shared if of_a[key] != of_b[key]]
+    if not differ:
+        return []
+    first = differ[0]
+    return [
+        f"NCCL ran {len(differ)} of {counted(len(shared), 'size')} differently: at"
+        f" {format_size(first[0])} {of_a[first]} in A, {of_b[first]} in B"
+    ]
+
+
+def _kernels(result: Result) -> dict[tuple[int, str, str, int], Kernel]:
+    return {
+        (row.size_bytes, row.dtype, row.op, row.root): row.ran for row in result.rows if row.ran
+    }
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:

@@ -53,13 +53,13 @@ def test_lists_and_shows_published_runs(busbw: Busbw) -> None:
     code, out, _ = busbw("reference", "--system", "h200x8", "--nodes", "1")
     assert code == 0
     assert "1 x 8 H200" in out and "az_1x8_h200" in out and "h100" not in out
-    assert "2 curves of 2 runs" in out
+    assert "3 curves of 3 runs" in out
     assert busbw("reference", "--collective", "alltoall", "--nodes", "9")[2] == "no such curve\n"
-    words = ("--format", "json", "--collective", "sendrecv", "--system", "b200")
+    words = ("--format", "json", "--collective", "gather", "--nodes", "2")
     out = busbw("reference", *words)[1]
     document = json.loads(out)
     assert document["schema"] == "busbw.reference/1"
-    assert [curve["collective"] for curve in document["curves"]] == ["sendrecv"]
+    assert [curve["collective"] for curve in document["curves"]] == ["gather"]
     assert len(document["sources"]) == 1
     out = busbw("reference", "show", "az_1x8_h200")[1]
     assert "link     https://github.com/Azure/" in out and "8 GiB  479.96" in out
@@ -70,14 +70,14 @@ def test_lists_and_shows_published_runs(busbw: Busbw) -> None:
 
 def test_a_log_beside_published_runs(busbw: Busbw, recorded: Path) -> None:
     log = str(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt")
-    code, out, _ = busbw("reference", "show", log, "--nics", "8x400G", "--plot")
+    code, out, _ = busbw("reference", "show", log, "--nics", "8x100G", "--plot")
     assert code == 0
-    assert "no reference: the runs of all_reduce on 2 x 8 H100 with 8x400G have 1 MiB" in out
-    assert "similar systems" in out and "o measured, | reference" in out
+    assert "no reference: " in out
+    assert "model" in out and "o measured, | reference" in out
     document = json.loads(
         busbw("reference", "show", log, "--system", "h200x8", "--nodes", "2", "--format", "json")[1]
     )
-    assert document["rows"][-1]["runs"] == ["rh_2x8_h200_roce"]
+    assert document["rows"][-1]["runs"] == ["rh_2x8_h200_roce", "runai_nebius_ar"]
     Path("compared.json").write_text(json.dumps(document))
     assert busbw("show", "compared.json")[1].startswith(log[:20])
     assert busbw("reference", "show", log)[0] == 2  # its NICs are unknown

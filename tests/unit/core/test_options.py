@@ -8,7 +8,7 @@ import pytest
 from busbw.core.options import BY_FIELD, OPTIONS, Option
 from busbw.core.sweep import SweepSpec
 
-# nccl-tests 2.19.6: letter, long name, default
+# nccl-tests 2.20.0: letter, long name, default
 NCCL_TESTS = {
     "t": ("nthreads", 1),
     "g": ("ngpus", 1),
@@ -41,6 +41,7 @@ NCCL_TESTS = {
     "u": ("unalign", 0),
     "I": ("per_iter_timing", 0),
     "K": ("per_iter_skip", 0),
+    "U": ("tuning", 0),
 }
 # the argument, and what nccl-tests does not have
 OWN_FIELDS = {"collective", "check_timed", "soak_s", "counts", "sampling"}

@@ -39,6 +39,8 @@ JUNK = [
     "cputime",
     "timestamp",
     "#iters",
+    "algo",
+    "#channels",
     "#wrong",
     "error",
     "bytes",

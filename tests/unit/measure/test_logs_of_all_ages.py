@@ -10,8 +10,9 @@ from printed_tables import MODERN, UNITS, modern, old
 
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.core.ran import Kernel
 from busbw.core.result import Cell, Result
-from busbw.measure.formats import log_lines, read_nccl_tests_text
+from busbw.measure.formats import log_lines, nccl_tests_text, read_nccl_tests_text
 from busbw.report.registry import VIEWS
 
 read = read_nccl_tests_text.read
@@ -209,8 +210,20 @@ def test_the_first_lines_of_later_releases() -> None:
         (
             "# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=23102 nccl-library=23007",
             "nccl-tests 2.20.0",
-            {"nccl-tests": "2.20.0", "nccl-headers": "23102"},
+            {"nccl-tests": "2.20.0", "nccl-tests-commit": "b4d5bee", "nccl-headers": "23102"},
             23007,
+        ),
+        (
+            "# nccl-tests version 2.20.0 (b4d5bee-dirty) nccl-headers=23102 nccl-library=23102",
+            "nccl-tests 2.20.0",
+            {"nccl-tests": "2.20.0", "nccl-tests-commit": "b4d5bee-dirty"},
+            23102,
+        ),
+        (
+            "# nccl-tests version 2.20.0 (unknown) nccl-headers=23102 nccl-library=23102",
+            "nccl-tests 2.20.0",
+            {"nccl-tests": "2.20.0", "nccl-tests-commit": "unknown"},
+            23102,
         ),
         (
             "# rccl-tests version 2.17.9-develop:2596ca5f71 rccl-headers=22707 rccl-library=22707",
@@ -232,6 +245,8 @@ def test_the_first_lines_of_later_releases() -> None:
     ):
         result = read(f"{first}\n# Collective test starting: all_reduce_perf\n{table}")
         assert (result.tool, result.library.versions, result.library.nccl) == (tool, versions, nccl)
+        if first.startswith("# nccl-tests"):
+            assert nccl_tests_text.header(result).startswith(f"{first}\n")
 
 
 def test_nccl_1_prints_milliseconds_and_no_units() -> None:
@@ -296,6 +311,22 @@ def test_the_column_of_iterations() -> None:
     row = modern("all_reduce", 8).rows[3]
     result = read(f"{titles}\n{UNITS}\n{row}      37\n")
     assert [row.iters for row in result.rows] == [37]
+    assert cells(result) == cells(read(f"{MODERN}\n{row}\n"))
+
+
+@pytest.mark.parametrize(
+    ("values", "kernel"),
+    [
+        ("Coll  RING  LL  2", Kernel("Ring", "LL", 2)),
+        ("Coll  NVLS_TREE  SIMPLE  N/A", Kernel("NVLSTree", "Simple")),
+        ("N/A " * 4, None),
+    ],
+)
+def test_the_columns_of_tuning(values: str, kernel: Kernel | None) -> None:
+    titles = f"{MODERN}  implementation  algo  proto  #channels"
+    row = modern("all_reduce", 8).rows[3]
+    result = read(f"{titles}\n{UNITS}\n{row}  {values}\n")
+    assert [row.ran for row in result.rows] == [kernel]
     assert cells(result) == cells(read(f"{MODERN}\n{row}\n"))
 
 

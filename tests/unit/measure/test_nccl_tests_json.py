@@ -1,4 +1,4 @@
-"""The JSON is nccl-tests' version 3: against real runs by value, and byte for byte for a case
+"""The JSON is nccl-tests' version 4: against real runs by value, and byte for byte for a case
 written by hand.
 """
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.core.ran import Kernel
 from busbw.core.result import Result
 from busbw.measure.formats import nccl_tests_json
 from busbw.report.read import read
@@ -47,7 +48,22 @@ def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str
         for device in reversed(actual["config"]["devices"])
     }
     actual["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
+    assert (expected.pop("version"), actual.pop("version")) == (3, 4)
     assert_same(expected, actual)
+
+
+def test_version_4_adds_tuning_to_rows(recorded: Path) -> None:
+    data = (recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes()
+    document = json.loads(data) | {"version": 4}
+    for row in document["results"]:
+        row["tuning"] = {"implementation": "Coll", "algo": "RING", "proto": "LL", "#channels": 2}
+    document["args"] += ["-U", "1"]
+    result, without = read(json.dumps(document).encode(), "x"), read(data, "x")
+    assert result.spec.tuning == 1
+    assert {row.ran for row in result.rows} == {Kernel("Ring", "LL", 2)}
+    for row in result.rows:
+        row.ran = None
+    assert result.rows == without.rows
 
 
 def test_bytes_of_a_small_run(make: Make, golden: Callable[[str, str], None]) -> None:

@@ -9,6 +9,7 @@ from busbw.core.result import Result
 from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
+from busbw.model.measured_system import shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import release
 from busbw.model.systems import parse_system, with_nics
@@ -46,7 +47,7 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
     assert explanation_text.summary(explanation).startswith(
         "not Ring: at most 400.00; not Tree: at most 421.88;"
     )
-    assert "nearest to NVLSTree, whose model says 473.31" in explanation_text.summary(explanation)
+    assert "nearest to NVLSTree, whose model says 473.23" in explanation_text.summary(explanation)
     nvlink, nics = explanation.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
@@ -82,3 +83,27 @@ def test_the_text_fits_a_narrow_terminal(recorded: Path) -> None:
         recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5"
     )
     assert max(map(len, explanation_text.text(explanation, 80).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("hosts", "domains"),
+    [(18, (1, 72)), (16, (1, 64)), (32, (2, 64)), (36, (2, 72)), (33, (33, 4))],
+)
+def test_hosts_of_racks_fill_the_fewest_domains_if_evenly(
+    hosts: int, domains: tuple[int, int]
+) -> None:
+    ranks = [
+        f"#  Rank {rank} Group  0 Pid 1 on host{rank // 4} device {rank % 4} [0x08] NVIDIA GB300"
+        for rank in range(4 * hosts)
+    ]
+    log = [
+        "# Collective test starting: all_reduce_perf",
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: 20",
+        "# Using devices",
+        *ranks,
+        "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong",
+        "  8  2  float  sum  -1  58.31  0.00  0.00  0  58.40  0.00  0.00  0",
+    ]
+    result = read.read("\n".join(log).encode(), "rack.log")
+    assert isinstance(result, Result)
+    assert shape(result) == domains

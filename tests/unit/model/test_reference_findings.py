@@ -63,7 +63,7 @@ def bandwidth(result: Result, topology: Topology, known: Reference | None = None
     ("busbw", "verdict", "text"),
     [
         (300.0, Verdict.WARN, "below the expected"),
-        (470.0, Verdict.PASS, "published run of 1 x 8 H100 (sources: busbw reference"),
+        (470.0, Verdict.PASS, "published runs of 1 x 8 H100 (sources: busbw reference"),
         (640.0, Verdict.PASS, "above the expected"),
     ],
 )

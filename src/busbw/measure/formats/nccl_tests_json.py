@@ -1,9 +1,10 @@
 """The JSON of nccl-tests (-J).
 
-Document and the structs in it are its types, for format versions 1 to 3; what may be absent has a
-default. `render` writes what nccl-tests 2.19.6 does (format version 3): same keys, order,
-separators, escapes and number texts. busbw differs in two things: `devices` lists every GPU (the
-original lists the first of each process), and `env` was masked before.
+Document and the structs in it are its types, for format versions 1 to 4; what may be absent has a
+default. `render` writes what nccl-tests 2.20.0 does (format version 4): same keys, order,
+separators, escapes and number texts. Version 4 is version 3 and `tuning` in the rows of -U, which
+busbw refuses. busbw differs in two things: `devices` lists every GPU (the original lists the first
+of each process), and `env` was masked before.
 """
 
 import math
@@ -25,7 +26,7 @@ CONFIG_NAMES = {
     "cudagraph": "graph",
     "blocking": "blocking_collectives",
 }
-VERSION = 3
+VERSION = 4
 MAX_STRING = 2047
 ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
@@ -84,6 +85,14 @@ class Spread(msgspec.Struct):
     per_process_max_times_us: list[list[Number]] | None = None
 
 
+class Tuning(msgspec.Struct, rename={"channels": "#channels"}):
+    """What -U adds to a row. What NCCL did not report is N/A."""
+
+    algo: str = ""
+    proto: str = ""
+    channels: int | str = 0
+
+
 class Line(msgspec.Struct):
     """A row in the list `results`."""
 
@@ -97,6 +106,7 @@ class Line(msgspec.Struct):
     out_of_place_per_iter: Spread | None = None
     in_place_per_iter: Spread | None = None
     actual_iterations: int | None = None
+    tuning: Tuning | None = None
 
 
 class OutOfBounds(msgspec.Struct):

@@ -5,8 +5,8 @@ shape: the words that the titles ask for, at the end of the line.
 
 Releases differ in the left columns (the oldest leave out redop or root), in the last of each side
 (`error`, `#wrong`), in the per-iteration and bitwise columns and in what follows both sides
-(`timestamp`, `#iters`). Units stand in brackets behind a title (`time(us)`), or in the line below;
-the oldest releases print milliseconds and state no unit.
+(`timestamp`, `#iters`, what -U adds). Units stand in brackets behind a title (`time(us)`),
+or in the line below; the oldest releases print milliseconds and state no unit.
 """
 
 import math
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Cell, ResultRow
-from busbw.measure.formats import reading
+from busbw.measure.formats import nccl_kernels, reading
 from busbw.ui.number_formats import op_of_column
 
 TIMES = ("time", "cputime")
@@ -55,6 +55,8 @@ WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
 NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
 WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
 FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
+TEXT = re.compile(r"\S+$")
+TUNING = ("implementation", "algo", "proto", "channels", "#channels")  # of -U; the words may be N/A
 SHAPES = {
     "size": WHOLE,
     "count": WHOLE,
@@ -62,7 +64,8 @@ SHAPES = {
     "redop": WORD,
     "root": NUMBER,
     "#iters": WHOLE,
-    "timestamp": re.compile(r"\S+$"),
+    "timestamp": TEXT,
+    **dict.fromkeys(TUNING, TEXT),
 }
 BEGINNING = re.compile(
     rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
@@ -187,7 +190,7 @@ def parse(line: str, titles: Columns | None) -> Read | None:
     titles = titles or MODERN
     for names, sides in titles.shapes():
         values = words[len(words) - len(names) :]
-        if len(words) < len(names) or not _fits(names, values):
+        if len(words) < len(names) or not _fits(names, values, titles.trailing):
             continue
         if any(FIGURE.match(word) for word in words[: -len(names)]):
             continue
@@ -199,9 +202,13 @@ def parse(line: str, titles: Columns | None) -> Read | None:
     return None
 
 
-def _fits(names: Sequence[str], words: Sequence[str]) -> bool:
+def _fits(names: Sequence[str], words: Sequence[str], trailing: Sequence[str]) -> bool:
+    """Whether each word has the shape of its column. Unknown columns behind both sides may have
+    any.
+    """
+    shapes = dict.fromkeys(trailing, TEXT) | SHAPES
     return all(
-        SHAPES.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True)
+        shapes.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True)
     )
 
 
@@ -233,6 +240,9 @@ def _row(
         in_place,
         _integer(facts.get("#iters", "0")),
         _timestamp(line, titles),
+        ran=nccl_kernels.kernel(
+            facts.get("algo", ""), facts.get("proto", ""), facts.get("#channels", "")
+        ),
     )
     wrongs = [side.get("#wrong", side.get("error", "N/A")) for side in figures]
     deviates = any(

@@ -1,6 +1,7 @@
-"""The text that nccl-tests 2.19.6 prints, byte for byte: scripts parse it by columns and spaces.
+"""The text that nccl-tests 2.20.0 prints, byte for byte: scripts parse it by columns and spaces.
 
-Where busbw must differ: an engine without NCCL prints version 0, and a rank without a PCI address
+The release states its commit behind its version. Its table is that of 2.19.6. Where busbw must
+differ: an engine without NCCL prints version 0, and a rank without a PCI address
 prints 0000:00:00.
 """
 
@@ -13,7 +14,7 @@ from busbw.measure.formats.reading import program_collective
 from busbw.stats.intervals import summary
 from busbw.ui.number_formats import local_time, minimum_gb_s, op_column, printed_time_s
 
-VERSION = "2.19.6"
+VERSION, COMMIT = "2.20.0", "b4d5bee"  # the commit of the release
 BLOCKING = {
     1: "wait and barrier after each inner iteration (-m) ",
     2: "wait after each inner iteration (-m), no barrier ",
@@ -61,7 +62,7 @@ def _opening(result: Result) -> list[str]:
     lines = []
     if name in library.versions or result.argv or not was_read:
         lines.append(
-            f"# {name} version {library.versions.get(name, VERSION)} nccl-headers={headers}"
+            f"# {name} version {_version(library.versions, name)} nccl-headers={headers}"
             f" nccl-library={library.nccl}"
         )
     lines.append(f"# Collective test starting: {_program(result)}")
@@ -82,6 +83,14 @@ def _opening(result: Result) -> list[str]:
     if spec.parallel_init:
         lines.append("# Parallel Init Enabled: threads call into NcclInitRank concurrently ")
     return lines
+
+
+def _version(versions: dict[str, str], name: str) -> str:
+    """The release as it names itself: with its commit, from 2.20.0 on."""
+    if name not in versions:
+        return f"{VERSION} ({COMMIT})"
+    commit = versions.get(f"{name}-commit")
+    return f"{versions[name]} ({commit})" if commit else versions[name]
 
 
 def _program(result: Result) -> str:

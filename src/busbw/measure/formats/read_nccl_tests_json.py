@@ -1,4 +1,4 @@
-"""Reads the JSON of nccl-tests (-J; format versions 1 to 3) back into a Result.
+"""Reads the JSON of nccl-tests (-J; format versions 1 to 4) back into a Result.
 
 Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages
 are computed again from the rows, so the misspelt key `bandwidith` of older releases does no harm.
@@ -18,7 +18,7 @@ from busbw.core.options import OPTIONS
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import reading
+from busbw.measure.formats import nccl_kernels, reading
 from busbw.measure.formats.nccl_tests_json import Document, Entry, Figures, Line, Number, Spread
 from busbw.ui.number_formats import op_of_column
 
@@ -37,6 +37,7 @@ FROM_ARGS = (
     "report_timestamps",
     "device_implementation",
     "device_cta_count",
+    "tuning",
 )
 HINT = "give the file that nccl-tests wrote with -J"
 
@@ -162,6 +163,9 @@ def _row(line: Line, collective: Collective, iters: int, ranks: int) -> ResultRo
     dtype, op = reading.element_type(line.type), op_of_column(collective, line.redop)
     try:
         row = ResultRow(line.size, line.count, dtype, op, int(line.root), None, None, actual)
+        if line.tuning:
+            tuning = line.tuning
+            row.ran = nccl_kernels.kernel(tuning.algo, tuning.proto, str(tuning.channels))
         row.out_of_place = _cell(
             line.out_of_place, line.out_of_place_per_iter, row, collective, ranks
         )

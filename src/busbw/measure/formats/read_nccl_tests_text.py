@@ -18,7 +18,7 @@ from busbw.core.finding import LOG_TABLES, Finding, Verdict
 from busbw.core.result import Device, Library, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import log_checks, log_collective, log_lines, reading
+from busbw.measure.formats import log_checks, log_collective, log_lines, nccl_connections, reading
 from busbw.measure.formats.nccl_tests_rows import (
     Columns,
     Read,
@@ -56,7 +56,7 @@ MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 FACTS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?P<tool>[nr]ccl-tests) version (?P<tests>\S+)(?: \([0-9a-f]+\))?"
+        r"(?P<tool>[nr]ccl-tests) version (?P<tests>\S+)(?: \((?P<commit>[^()\s]{1,64})\))?"
         r"(?: [nr]ccl-headers=(?P<headers>\d{1,18}) [nr]ccl-library=(?P<nccl>\d{1,18}))?",
         r"(?P<tool>rccl-tests): Version (?P<tests>\S+)",
         r"NCCL version (?P<banner>\d{1,4}\.\d{1,4}\.\d{1,4})",
@@ -299,6 +299,8 @@ def _library(facts: dict[str, str]) -> Library:
     tool, tests = facts.get("tool", "nccl-tests"), facts.get("tests", "")
     nccl = int(facts.get("nccl", 0)) or nccl_version_number(facts.get("banner", "0.0.0"))
     versions = {tool: tests} if tests else {}
+    if "commit" in facts:
+        versions[f"{tool}-commit"] = facts["commit"]
     if facts.get("headers", facts.get("nccl")) != facts.get("nccl"):
         versions["nccl-headers"] = facts["headers"]
     return Library("nccl" if nccl else "", nccl, versions)
@@ -389,4 +391,6 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
         evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in runs)}"
         fix = f"choose another with --table 2 to {len(runs)}"
         result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
+    if len(runs) == 1:  # of several, NCCL's lines do not say which run they are of
+        nccl_connections.add(result, text)
     return result

@@ -7,6 +7,8 @@ only one; `in-place` is its busbw. A narrow width shows fewer columns: DROP_ORDE
 first. Without a width, all columns are shown.
 """
 
+from collections.abc import Callable
+
 from busbw.core.cells import IN_PLACE, Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, ResultRow
@@ -69,6 +71,15 @@ def _share(result: Result, figure: Figure) -> str:
 
 def _in_place(result: Result, figure: Figure) -> str:
     return bandwidth_text(figure.row.in_place.busbw) if figure.row.in_place else "-"
+
+
+def _ran(field: str) -> Callable[[Result, Figure], object]:
+    """The column of a field of what NCCL ran; `-` where it is not known."""
+
+    def value(result: Result, figure: Figure) -> object:
+        return getattr(figure.row.ran, field, None) or "-"
+
+    return value
 
 
 def _repeats(result: Result) -> bool:
@@ -173,16 +184,24 @@ COLUMNS: tuple[Column, ...] = (
         shown=_stamped,
     ),
 )
+# By request: what NCCL ran each size with.
+RAN: tuple[Column, ...] = (
+    Column(title="algo", value=_ran("algorithm"), width=8),
+    Column(title="proto", value=_ran("protocol"), width=6),
+    Column(title="channels", value=_ran("channels"), width=8),
+)
 BY_TITLE = {column.title: column for column in COLUMNS}
 
 
-def columns(result: Result, width: int | None = None) -> list[Column]:
-    """The columns that fit in `width`, if given.
+def columns(result: Result, width: int | None = None, *, ran: bool = False) -> list[Column]:
+    """The columns that fit in `width`, if given, with those of RAN by request.
 
     The choice depends only on the options, not on rows, because the header is printed before the
     first row.
     """
     shown = [column for column in COLUMNS if column.shown(result)]
+    if ran:
+        shown += RAN
     order = [title for title in DROP_ORDER if title != "type" or not _types(result)]
     widths = [column.width for column in shown]
     return [shown[index] for index in fitting(shown, widths, width, order)]
@@ -235,7 +254,7 @@ def _counts(result: Result) -> str:
     return f", counts {file}{source}" if source else ""
 
 
-def header(result: Result, width: int | None = None) -> str:
+def header(result: Result, width: int | None = None, *, ran: bool = False) -> str:
     """Collective, machine, sweep, bound and titles."""
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
@@ -253,15 +272,15 @@ def header(result: Result, width: int | None = None) -> str:
         requested = format_size(result.spec.max_bytes)
         largest = format_size(result.reduced_max_bytes)
         text += f"{requested} does not fit in memory: the largest size is {largest}\n"
-    shown = columns(result, width)
+    shown = columns(result, width, ran=ran)
     titles = line(shown, [column.title for column in shown])
     units = line(shown, [column.unit for column in shown])
     return f"{wrapped(text, width)}\n{titles}{units}"
 
 
-def row(result: Result, row: ResultRow, width: int | None = None) -> str:
+def row(result: Result, row: ResultRow, width: int | None = None, *, ran: bool = False) -> str:
     """The line of a row."""
-    shown, figure = columns(result, width), figures(row)[0]
+    shown, figure = columns(result, width, ran=ran), figures(row)[0]
     return line(shown, [column.text(result, figure) for column in shown])
 
 

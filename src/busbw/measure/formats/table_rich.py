@@ -21,15 +21,17 @@ STYLES = (
 )
 
 
-def header(result: Result, width: int | None = None) -> Text:
+def header(result: Result, width: int | None = None, *, ran: bool = False) -> Text:
     """The plain header, dimmed so that numbers stand out."""
-    return Text(escape_invisible(table.header(result, width)), style="dim")
+    return Text(escape_invisible(table.header(result, width, ran=ran)), style="dim")
 
 
-def row(result: Result, row: ResultRow, width: int | None = None) -> Text:
+def row(result: Result, row: ResultRow, width: int | None = None, *, ran: bool = False) -> Text:
     """The plain line, red if the row has wrong data."""
     wrong = any(figure.cell.wrong for figure in figures(row))
-    return Text(escape_invisible(table.row(result, row, width)), style="red" if wrong else "")
+    return Text(
+        escape_invisible(table.row(result, row, width, ran=ran)), style="red" if wrong else ""
+    )
 
 
 def footer(result: Result, width: int | None = None) -> Text:

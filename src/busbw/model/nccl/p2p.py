@@ -8,6 +8,7 @@ with a source each, stated in docs/explanation/the-model.md.
 
 from math import ceil, log2
 
+from busbw.model.fabric import Fabric
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import LATEST, NET, NET_OVERHEAD_US, NVLINK, PCI, RING, Release
 
@@ -24,7 +25,11 @@ PEERS_TOLD_SINCE = (2, 30)
 # than with 2, on A100, H100 and B200 (ai-dynamo/aiconfigurator, NCCL 2.27.3 to 2.29.2).
 LOCAL_MESSAGE_US = 0.4
 SIMPLE_AT = 2
-PAIRS, ROUNDS = "sendrecv", "hypercube"
+ALL_PAIRS = ("alltoall", "alltoallv")
+# Of the NICs' rate, what alltoall reached between hosts: 21 to 35 of 49 GB/s of data with NICs of
+# 400 Gbit/s, on 2 x 8 B200 (three clusters), 2 x 2 H20 and two racks of GB300.
+OF_NICS = 0.55
+PAIRS, ROUNDS, TO_ROOT = "sendrecv", "hypercube", "gather"
 
 
 def peers_of_sendrecv(release: Release, ranks: int) -> int:
@@ -49,6 +54,17 @@ def channels_of_send(model: Model, rail: float, peers: int) -> int:
     while channels > 1 and channels * ceil(peers / TASKS_OF_CHANNEL) > total:
         channels //= 2
     return channels
+
+
+def into_root(fabric: Fabric) -> float:
+    """The busbw at which the root of a gather can receive what comes from other hosts.
+
+    Each sender takes the NIC nearest to the root, through the GPU next to it if that is not its own
+    (ncclTopoGetNetDev, PXN), so the other NICs of the root's host carry nothing. 2 x 8 B200 with
+    8 x 400 Gbit/s, NCCL 2.29: 90.5, and 92 to 95.4 on another cluster.
+    """
+    nearest = max(fabric.nics / fabric.per_host, fabric.rail)
+    return nearest * (fabric.ranks - 1) / (fabric.ranks - fabric.per_host)
 
 
 def _power_of_two(number: int) -> int:

@@ -57,7 +57,7 @@ def band(expected: Expected, size_bytes: int) -> Band:
     Where no run says how far off it is, that of the next weaker basis counts; of NVLink domains at
     sizes that no rack was measured at, that of hosts.
     """
-    smaller = Scope.HOSTS if expected.scope is Scope.DOMAINS else Scope.HOST
+    smaller = Scope.HOST if expected.scope is Scope.DOMAIN else Scope.HOSTS
     for scope in (expected.scope, smaller):
         for basis in (expected.basis, Basis.SIMILAR, Basis.MODEL):
             for row in bands().rows:

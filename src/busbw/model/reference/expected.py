@@ -27,6 +27,7 @@ from busbw.model.reference.curves import Curve, Reference
 from busbw.model.reference.similar import (
     Job,
     Kinship,
+    fabric_kind,
     nearest,
     of_shape,
     over_nvlink,
@@ -46,13 +47,15 @@ class Scope(StrEnum):
     HOST = "one host, NVLink"
     PCIE = "one host, PCIe"
     DOMAIN = "one NVLink domain of more than 8 GPUs"
-    HOSTS = "several hosts"
+    HOSTS = "several hosts, InfiniBand or RoCE"
+    FABRICS = "several hosts, other fabrics"
+    SENDS = "several hosts, sends and receives"
     DOMAINS = "several NVLink domains of more than 8 GPUs"
 
 
 # How many runs the model is worth where runs correct it: as many as differ from it by as much as
 # they differ from each other.
-WEIGHT_OF_MODEL = {Scope.HOSTS: 1.0, Scope.DOMAIN: 0.5, Scope.DOMAINS: 0.1}
+WEIGHT_OF_MODEL = {Scope.DOMAIN: 0.5, Scope.DOMAINS: 0.1}
 
 
 class Basis(StrEnum):
@@ -82,7 +85,7 @@ class Coefficients:
 # Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
-HOSTS_FIT = Coefficients(1.57, 280e-6, 200e-6)
+HOSTS_FIT = Coefficients(1.45, 300e-6, 200e-6)
 # NCCL's own latency of an all_reduce ring over several hosts counts its pipeline (RING_PLATEAU);
 # of sends and receives no measurement says more than the model.
 AS_MODELLED = Coefficients(1.0, 0.0, 1.0)
@@ -109,13 +112,17 @@ class Links:
     nvlink: bool
 
 
-def scope_of(job: Job, links: Links) -> Scope:
-    """What joins the ranks of a job."""
-    if job.hosts > 1:
-        return Scope.HOSTS if job.per_host <= BOARD else Scope.DOMAINS
-    if not links.nvlink:
-        return Scope.PCIE
-    return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
+def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
+    """What joins the ranks of a job, and how they exchange data between hosts."""
+    if job.hosts == 1:
+        if not links.nvlink:
+            return Scope.PCIE
+        return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
+    if job.per_host > BOARD:
+        return Scope.DOMAINS
+    if algorithm == P2P:
+        return Scope.SENDS
+    return Scope.FABRICS if fabric_kind(job.fabric) else Scope.HOSTS
 
 
 def expect(
@@ -127,7 +134,7 @@ def expect(
     hosts_fit: Coefficients = HOSTS_FIT,
 ) -> Expected:
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
-    scope = scope_of(job, links)
+    scope = scope_of(job, links, choice.algorithm)
     curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
     time_s = modelled_s(job, choice, hosts_fit)
     if scope in (Scope.HOST, Scope.PCIE):
@@ -174,7 +181,7 @@ def _corrected(
         return Expected(time_s, scope, Basis.MODEL)
     off = log(_typical_time(alike, size_bytes) / time_s)
     runs = len({curve.run for curve in alike})
-    share = runs / (runs + WEIGHT_OF_MODEL[scope])
+    share = runs / (runs + WEIGHT_OF_MODEL.get(scope, 1.0))
     basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
     return Expected(time_s * exp(off * share), scope, basis, tuple(alike))
 

@@ -97,12 +97,12 @@ def _is_of_shape(curve: Curve, job: Job) -> bool:
         return False
     if job.hosts == 1:
         return True
-    if _kind(curve.fabric) != _kind(job.fabric):
+    if fabric_kind(curve.fabric) != fabric_kind(job.fabric):
         return False
     return abs(nics_rate(curve.nics) - job.nics) <= SAME_RATE * job.nics
 
 
-def _kind(fabric: str) -> str:
+def fabric_kind(fabric: str) -> str:
     """Fabrics with the same latencies are of one kind; RDMA where none is named."""
     return "" if fabric in RDMA else fabric
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from busbw.core.collectives import BY_NAME
+from busbw.core.pattern import key
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
@@ -201,7 +202,7 @@ def _values(part: Any) -> list[Any]:
 
 
 def _known(name: str) -> bool:
-    return merge.function(name) is not None or merge.key(name) in merge.CONTROL
+    return merge.function(name) is not None or key(name) in merge.CONTROL
 
 
 def _tensors(part: Any) -> Iterator[tuple[int, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.pattern import key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
@@ -130,12 +131,12 @@ class _Reader:
         comm, ranks = self._comm(entry)
         seq = entry.get("collective_seq_id", entry.get("seq_id"))
         numbers = (comm, seq, entry.get("p2p_seq_id"))
-        if merge.key(name) == "coalesced":
+        if key(name) == "coalesced":
             self._group_calls(numbers)
             return
         function = merge.function(name)
         if function is None:
-            if merge.key(name) not in merge.CONTROL:
+            if key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             self._collector.count_omitted(self._rank, name)
             return

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.pattern import nccl_algorithm, nccl_protocol
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
@@ -164,8 +165,8 @@ class _Reader:
             function,
             size,
             seq=record.coll_sn,
-            algorithm=merge.algorithm(record.coll_algo),
-            protocol=merge.protocol(record.coll_proto),
+            algorithm=nccl_algorithm(record.coll_algo),
+            protocol=nccl_protocol(record.coll_proto),
         )
         self._set_times(
             call,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.pattern import key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
@@ -187,7 +188,7 @@ class _Reader:
         self._nameless += not name
         function = merge.function(name)
         if function is None:
-            if name and merge.key(name) not in merge.CONTROL:
+            if name and key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             if name not in ("", "wait", "init"):
                 self._collector.count_omitted(self._rank, name)

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from busbw.core.pattern import algbw_bytes
+from busbw.core.pattern import algbw_bytes, nccl_algorithm, nccl_protocol
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import AlgorithmChoice, Collector
@@ -277,8 +277,8 @@ class _Reader:
         call = fitting[0]
         waiting.remove(call)
         choice = AlgorithmChoice(
-            merge.algorithm(algorithm.decode()),
-            merge.protocol(protocol.decode()),
+            nccl_algorithm(algorithm.decode()),
+            nccl_protocol(protocol.decode()),
             None if low is None else int(high) - int(low) + 1,
             None if time is None else float(time),
         )

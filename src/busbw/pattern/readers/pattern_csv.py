@@ -10,6 +10,7 @@ asked for, how often each was made.
 import csv
 
 from busbw.core.dtypes import DTYPES
+from busbw.core.pattern import nccl_algorithm, nccl_protocol
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.csv import CALLS, TITLES, UNKNOWN
@@ -63,8 +64,8 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
         None if count is None else int(count),
         None if dtype is None else _TYPES[dtype],
     )
-    call.algorithm = algorithm and _known(merge.algorithm(algorithm), algorithm)
-    call.protocol = protocol and _known(merge.protocol(protocol), protocol)
+    call.algorithm = algorithm and _known(nccl_algorithm(algorithm), algorithm)
+    call.protocol = protocol and _known(nccl_protocol(protocol), protocol)
     call.predicted_us = None if time is None else float(time)
     collector.add_call("every rank", call, int(values.get(CALLS, "1")))
 

@@ -15,6 +15,7 @@ from collections.abc import Hashable
 
 import msgspec
 
+from busbw.core.pattern import key
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
@@ -90,7 +91,7 @@ class _Reader:
         """A call with the arguments of a signature; None for one that moves no data."""
         function = merge.function(name)
         if function is None:
-            if merge.key(name) not in merge.CONTROL:
+            if key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             self._collector.add_note(
                 f"left out, because it moves no data of the application: {name}"

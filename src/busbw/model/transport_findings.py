@@ -1,0 +1,121 @@
+"""Findings on how ranks were connected: where NCCL fell back to a slower transport."""
+
+from collections.abc import Sequence
+
+from busbw.core.finding import Finding, Verdict
+from busbw.core.ran import Connection, Ran
+from busbw.core.result import Result
+from busbw.core.sizes import counted
+from busbw.core.topology import Topology
+from busbw.model.rule import Conclusion, Rule, Run, apply
+
+SHOWN = 3  # pairs of ranks
+# GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
+HOST_MEMORY = ("GB10",)
+FIX_SHM = (
+    "see what turns P2P off: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, ACS or an IOMMU (`busbw check`,"
+    " `nvidia-smi topo -p2p r`). Between GPUs on two CPU sockets and without NVLink, SHM is NCCL's"
+    " own choice"
+)
+FIX_GDR = (
+    "load nvidia-peermem, or use a kernel and driver with DMA-BUF (`busbw check`)."
+    " NCCL_NET_GDR_LEVEL says how far apart a GPU and its network card may be"
+)
+FIX_SOCKET = (
+    "see NCCL_NET, NCCL_IB_DISABLE and NCCL_IB_HCA, and what NCCL's log says before `Using network`"
+)
+
+
+def findings(result: Result) -> list[Finding]:
+    """What follows from the connections of a result that a log was read into."""
+    return apply(RULES, Run(result, Topology(hosts=[])))
+
+
+def _find_transports(run: Run) -> Conclusion | None:
+    ran = run.result.ran
+    if ran is None or any(find(run) for find in (_find_shm, _find_no_gdr, _find_sockets)):
+        return None
+    names = " and ".join(ran.transports())
+    return Conclusion(Verdict.PASS, f"ranks are connected by {names}", _evidence(ran))
+
+
+def _find_shm(run: Run) -> Conclusion | None:
+    ran = run.result.ran
+    slow = [row for row in ran.connections if row.transport.startswith("SHM/")] if ran else []
+    if not ran or not slow:
+        return None
+    message = f"SHM instead of P2P between {_pairs(slow)}: the data passes through host memory"
+    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SHM)
+
+
+def _find_no_gdr(run: Run) -> Conclusion | None:
+    ran = run.result.ran
+    slow = [row for row in ran.connections if row.transport == "NET/IB"] if ran else []
+    slow = [row for row in slow if row.gdr is False]
+    gpus = {device.name for device in run.result.world.devices}
+    if not ran or not slow or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
+        return None
+    message = (
+        f"the network does not use GPUDirect RDMA between {_pairs(slow)}: the data passes through"
+        " host memory"
+    )
+    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_GDR)
+
+
+def _find_sockets(run: Run) -> Conclusion | None:
+    ran = run.result.ran
+    slow = [row for row in ran.connections if row.transport == "NET/Socket"] if ran else []
+    if not ran or not slow or not ran.rdma:
+        return None
+    host, devices = next(iter(ran.rdma.items()))
+    message = f"sockets between {_pairs(slow)}, though {host} has {', '.join(devices)}"
+    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SOCKET)
+
+
+def _evidence(ran: Ran) -> str:
+    """`24 connections P2P/CUMEM; 8 connections NET/IB with GDR over mlx5_0, mlx5_1`."""
+    devices: dict[str, set[str]] = {name: set() for name in ran.transports()}
+    for connection in ran.connections:
+        devices[connection.name] |= {name.partition(":")[2] for name in connection.devices}
+    parts = []
+    for name, count in ran.transports().items():
+        over = f" over {', '.join(sorted(devices[name]))}" if devices[name] else ""
+        parts.append(f"{counted(count, 'connection')} {name}{over}")
+    return f"NCCL's log: {'; '.join(parts)}"
+
+
+def _pairs(connections: Sequence[Connection]) -> str:
+    """`ranks 0 and 1, 2 and 3`, each pair once."""
+    pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in connections})
+    text = ", ".join(f"{first} and {second}" for first, second in pairs[:SHOWN])
+    more = f" and {counted(len(pairs) - SHOWN, 'more pair')}" if len(pairs) > SHOWN else ""
+    return f"ranks {text}{more}"
+
+
+RULES = (
+    Rule(
+        "transport",
+        (Verdict.PASS,),
+        "how NCCL's log says that ranks are connected, without one of the following",
+        _find_transports,
+    ),
+    Rule(
+        "transport_shm",
+        (Verdict.WARN,),
+        "NCCL's log names SHM between ranks: GPUs of a host exchange data through its memory,"
+        " not by P2P",
+        _find_shm,
+    ),
+    Rule(
+        "transport_gdr",
+        (Verdict.WARN,),
+        "NCCL's log names NET/IB without GDRDMA: data for the network passes through host memory",
+        _find_no_gdr,
+    ),
+    Rule(
+        "transport_socket",
+        (Verdict.WARN,),
+        "NCCL's log names NET/Socket, and RDMA devices that it found",
+        _find_sockets,
+    ),
+)

@@ -1,0 +1,73 @@
+"""What NCCL ran each size with comes from NCCL's log, and from nccl-tests with -U."""
+
+from pathlib import Path
+
+import pytest
+from test_nccl_connections import log_result, said
+
+from busbw.cli.main import guarded
+from busbw.core.ran import Kernel
+from busbw.measure.formats import nccl_kernels
+from busbw.report.read import read
+from busbw.report.registry import view
+from busbw.stats.compare import compare
+
+RING = said("AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}")
+TREE = said("AllReduce: 16384 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={2..17}")
+BROADCAST = said("Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "kernel"),
+    [
+        (RING, Kernel("Ring", "LL", 2)),
+        (TREE, Kernel("NVLSTree", "Simple", 16)),
+        (said("AllReduce: 16384 Bytes -> Algo 1 proto 2 time 86.5"), Kernel("Ring", "Simple")),
+        (said("16384 Bytes -> Algo 0 proto 1 time 25.2"), Kernel("Tree", "LL128")),
+        (RING + TREE + TREE, Kernel("NVLSTree", "Simple", 16)),
+        (BROADCAST, None),
+        (said("AllReduce: 16384 Bytes -> Algo 9 proto 0 time 1"), None),
+        (said("AllReduce: 16384 Bytes -> Algo N/A proto LL"), None),
+    ],
+)
+def test_rows_of_a_log_have_the_kernel_of_their_size(lines: str, kernel: Kernel | None) -> None:
+    assert [row.ran for row in log_result(lines).rows] == [None, kernel]
+
+
+@pytest.mark.parametrize("channels", ["", "N/A", "-1", "9" * 5, "٣"])
+def test_an_unknown_number_of_channels_is_0(channels: str) -> None:
+    assert nccl_kernels.kernel("RING", "LL", channels) == Kernel("Ring", "LL")
+
+
+def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
+    result = log_result(RING)
+    plain, table = view("table").render(result), view("table", ran=True).render(result)
+    assert "proto" not in plain
+    assert [line.split()[-3:] for line in table.splitlines()[3:7]] == [
+        ["algo", "proto", "channels"],
+        ["GB/s", "%", "GB/s"],
+        ["-", "-", "-"],
+        ["Ring", "LL", "2"],
+    ]
+    colored = view("table", 80, colors=True, ran=True).render(result)
+    assert "channels" in colored
+    assert "Ring" not in view("nccl-tests", ran=True).render(result)
+    assert read(view("json").render(result).encode(), "x").rows[1].ran == Kernel("Ring", "LL", 2)
+
+
+def test_other_formats_have_no_columns_to_add(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(["show", "--ran", "--format", "csv", str(tmp_path / "run.json")]) == 2
+    assert "--ran adds columns to the table, not to csv" in capsys.readouterr().err
+
+
+def test_compare_says_where_kernels_differ() -> None:
+    ring, tree = log_result(RING), log_result(TREE)
+    note = "NCCL ran 1 of 1 size differently: at 16 KiB Ring LL, 2 channels in A,"
+    assert (
+        f"{note} NVLSTree Simple, 16 channels in B" in compare([("a", ring)], [("b", tree)]).notes
+    )
+    for other in (ring, log_result("")):
+        notes = compare([("a", ring)], [("b", other)]).notes
+        assert not any(text.startswith("NCCL ran") for text in notes)
