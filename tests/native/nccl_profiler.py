@@ -1,4 +1,4 @@
-"""A profiler table called as NCCL calls it.
+"""A profiler table called as NCCL calls it (enqueue.cc, group.cc and plugin/profiler.cc).
 
 As a program, it is an application with three communicators: see `main`.
 """
@@ -15,6 +15,7 @@ from ctypes import (
     c_int,
     c_size_t,
     c_uint8,
+    c_uint32,
     c_uint64,
     c_void_p,
 )
@@ -23,13 +24,16 @@ from pathlib import Path
 
 from abi import LOGGER
 
-COLL, P2P, KERNEL_CH, GROUP_API, COLL_API, P2P_API = 1 << 1, 1 << 2, 1 << 6, 1 << 8, 1 << 9, 1 << 10
+PLAN, COLL, P2P, KERNEL_CH, GROUP_API, COLL_API, P2P_API = 1, 2, 4, 1 << 6, 1 << 8, 1 << 9, 1 << 10
+KERNEL_LAUNCH, CE_COLL = 1 << 11, 1 << 12
 KERNEL_CH_STOP = 22
+LAUNCHES_SINCE = 5  # versions that report calls and launches
 INIT = {
     2: (POINTER(c_void_p), POINTER(c_int)),
     4: (POINTER(c_void_p), POINTER(c_int), c_char_p, c_uint64, c_int, c_int, c_int, LOGGER),
     5: (POINTER(c_void_p), c_uint64, POINTER(c_int), c_char_p, c_int, c_int, c_int, LOGGER),
 }
+INIT |= dict.fromkeys((6, 7), INIT[5])
 NAMES = [("name", c_char_p), ("commHash", c_uint64)]
 COLL_FIELDS = [
     ("seqNumber", c_uint64),
@@ -60,7 +64,26 @@ BODIES = {
     (5, GROUP_API): [("graphCaptured", c_bool), ("groupDepth", c_int), ("padding", c_uint64)],
     (5, COLL_API): [*API_FIELDS, ("root", c_int), *STREAM],
     (5, P2P_API): [*API_FIELDS, *STREAM],
+    (5, KERNEL_LAUNCH): [("stream", c_void_p)],
+    (5, PLAN): [("padding", c_uint64)],
+    (6, CE_COLL): [
+        *COLL_FIELDS,
+        ("syncStrategy", c_char_p),
+        ("intraBatchSync", c_bool),
+        ("batchSize", c_uint32),
+        ("numBatches", c_uint32),
+        ("ceSeqNum", c_uint32),
+        ("stream", c_void_p),
+    ],
 }
+TAG = ("userTag", c_uint64)
+for _version in (6, 7):
+    for (_of, _kind), _fields in list(BODIES.items()):
+        if _of == _version - 1:
+            BODIES.setdefault((_version, _kind), _fields)
+BODIES[7, COLL] = [*BODIES[7, COLL], ("kernelVariant", c_char_p), ("isSymColl", c_bool), TAG]
+for _kind in (P2P, COLL_API, P2P_API, CE_COLL):
+    BODIES[7, _kind] = [*BODIES[7, _kind], TAG]
 KERNEL = [("channelId", c_uint8), ("pTimer", c_uint64)]
 
 
@@ -69,7 +92,7 @@ def _descriptor(version: int, kind: int) -> type[ctypes.Structure]:
     fields = KERNEL if kind == KERNEL_CH else BODIES[version, kind]
     body = type("Body", (ctypes.Structure,), {"_fields_": fields})
     head = [
-        ("type", c_uint64 if version == 5 else c_uint8),
+        ("type", c_uint64 if version >= 5 else c_uint8),
         ("parent", c_void_p),
         ("rank", c_int),
         ("gap", c_int),
@@ -97,6 +120,7 @@ class Profiler:
         ]
         self._init, self._start, self._stop, self._state, self._finalize = functions
         self.name = ctypes.cast(table[0], c_char_p).value
+        self.mask = c_int(-1)  # one for all communicators, which NCCL reads at each call
         self.log: list[str] = []
         self._logger = LOGGER(
             lambda _level, _flags, _file, _line, _form, text: self.log.append(text.decode())
@@ -106,12 +130,12 @@ class Profiler:
         self, comm_id: int, name: bytes, rank: int, ranks: int, hosts: int
     ) -> tuple[c_void_p, int]:
         """The context of a communicator, and the mask."""
-        context, mask = c_void_p(), c_int(-1)
+        context, mask = c_void_p(), self.mask
         last = (hosts, ranks, rank, self._logger)
-        arguments = {2: (), 4: (name, comm_id, *last), 5: (name, *last)}[self.version]
+        arguments = {2: (), 4: (name, comm_id, *last)}.get(self.version, (name, *last))
         front = (
             (byref(context), comm_id, byref(mask))
-            if self.version == 5
+            if self.version >= 5
             else (byref(context), byref(mask))
         )
         assert self._init(*front, *arguments) == 0
@@ -161,9 +185,9 @@ def collective(
     gpu: tuple[int, int] | None,
     **more,
 ):
-    """One collective with all of its events."""
-    api, version = None, profiler.version
-    if version == 5:
+    """One collective with all of its events, timed by NCCL's kernel events."""
+    api, group, version = None, None, profiler.version
+    if version >= LAUNCHES_SINCE:
         group = profiler.start(context, GROUP_API)
         api = profiler.start(
             context,
@@ -175,7 +199,6 @@ def collective(
             stream=more.get("stream", 0),
         )
         profiler.stop(api)
-        profiler.stop(group)
     body = {
         "seqNumber": sequence,
         "func": func,
@@ -188,6 +211,7 @@ def collective(
     body |= {"nChannels": 2, "algo": b"RING", "proto": b"SIMPLE"}
     task = profiler.start(context, COLL, api, **body)
     profiler.stop(task)
+    profiler.stop(group)
     if gpu and version > 2:
         profiler.kernel(context, task, 2, *gpu)
 

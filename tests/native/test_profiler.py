@@ -14,17 +14,26 @@ from busbw.measure import profiler_calls, profiler_file
 PROGRAM = Path(__file__).with_name("nccl_profiler.py")
 FUNCTIONS = ("all_reduce", "reduce_scatter", "broadcast", "all_gather", "reduce")
 CHEAP, TIMED = 0x6 | 0x700, 0x46 | 0x700
+COPY_ENGINES = 0x1000  # from v6 on
 Application = Callable[..., str]
 
 
 @pytest.fixture
-def application(plugin_library: Path) -> Application:
+def no_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that cannot be loaded."""
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "libcuda.so.1").write_text("no library")
+    return folder
+
+
+@pytest.fixture
+def application(plugin_library: Path, no_driver: Path) -> Application:
     def run(version: int, count: int, ending: str, status: int = 0, **env: str) -> str:
         clean = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("NCCL_", "BUSBW_"))
-        }
+        } | {"LD_LIBRARY_PATH": str(no_driver)}
         command = [
             sys.executable,
             str(PROGRAM),
@@ -76,8 +85,10 @@ def test_nothing_is_recorded_unless_asked(
     assert application(version, 3, "finalize", BUSBW_CAPTURE="").splitlines()[0] == "0 0 0"
 
 
-@pytest.mark.parametrize("ending", ["finalize", "exit", "kill"])
-@pytest.mark.parametrize("version", PROFILERS)
+@pytest.mark.parametrize(
+    ("version", "ending"),
+    [*((version, "finalize") for version in PROFILERS), (5, "exit"), (5, "kill")],
+)
 def test_every_call_is_found_in_order(
     application: Application, tmp_path: Path, version: int, ending: str
 ) -> None:
@@ -92,7 +103,8 @@ def test_every_call_is_found_in_order(
         BUSBW_CAPTURE_MODE="timed",
         RANK="1",
     )
-    assert int(output.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
+    copies = TIMED | COPY_ENGINES
+    assert int(output.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED, 6: copies, 7: copies}[version]
     recording = only(tmp_path)
     calls, unknown, _ = profiler_calls.read_calls(recording)
     assert (unknown, recording.dropped, recording.broken, recording.interface, recording.rank) == (
@@ -110,10 +122,12 @@ def test_every_call_is_found_in_order(
         for call in calls
     ] == expected
     assert {call.gpu_us for call in calls} == ({None} if version == 2 else {0.501})
+    assert {call.clock for call in calls} == ({None} if version == 2 else {"kernel"})
+    assert ("no_events" in recording.facts) == (version >= 5)
     assert {
         call.dtype
         for call in calls
-        if version == 5 or call.function not in profiler_calls.UNTYPED_FUNCTIONS
+        if version >= 5 or call.function not in profiler_calls.UNTYPED_FUNCTIONS
     } == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
     comms = [(record.id, name) for record, name in profiler_file.names(recording)]

@@ -23,6 +23,8 @@ FUNCTIONS = (*COLLECTIVES, SEND, RECV)
 # Both in the order of NCCL's numbers.
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
+# By which clock the GPU's time of a call is: NCCL's kernel events, or CUDA events.
+KERNEL, EVENTS, AROUND_CALL = "kernel", "events", "call"
 US = 1e-6
 MIN_STEPS = 3  # that a median is taken of
 SETTLING = 2  # first steps of a training that are left out, if MIN_STEPS others remain
@@ -115,6 +117,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     dropped: int = 0  # calls that the job made but that were not recorded
     skipped: int = 0  # lines or records that could not be read
     notes: list[str] = []
+    clocks: dict[str, int] = {}  # calls whose gpu_us is by each clock; empty: not stated
     training: TrainingSteps | None = None
 
 
@@ -158,7 +161,7 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     # it
     rank: int | None = None
     peer: int | None = None
-    algorithm: str | None = None
+    algorithm: str | None = None  # of NCCL; also Symmetric (memory) and CopyEngine
     protocol: str | None = None
     channels: int | None = None
     first_us: float | None = None  # start of the first and the last call since `started`
@@ -172,6 +175,8 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     """One call.
 
     `group` numbers calls that NCCL started together; `stream` numbers the streams of a rank.
+    `clock` says how gpu_us was taken: `events` are CUDA events around the launch, `call` those
+    around the call, `kernel` are NCCL's kernel events.
     """
 
     row: int
@@ -183,6 +188,7 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     skew_us: float | None = None
     stream: int | None = None
     group: int | None = None
+    clock: str | None = None
 
 
 Line = Header | Comm | PatternRow | Call

@@ -2,6 +2,9 @@
 
 `read_calls` reads the calls from a file of the profiler plugin.
 
+A call's time is by one of three clocks: NCCL's kernel events, CUDA events around its launch, or
+CUDA events around the call, where NCCL reports no launch.
+
 Not every kernel time belongs to the call for which NCCL reports it. On each channel NCCL and the
 GPU both count the pieces of work, and NCCL reads start and end from the slot of its own count,
 modulo 64. Where one of them counts a piece that the other leaves out, all later times on that
@@ -13,10 +16,21 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from busbw.core.dtypes import DTYPES
-from busbw.core.pattern import ALGORITHMS, PROTOCOLS, RECV, SEND
+from busbw.core.pattern import (
+    ALGORITHMS,
+    AROUND_CALL,
+    EVENTS,
+    KERNEL,
+    PROTOCOLS,
+    RECV,
+    SEND,
+    algbw_bytes,
+)
 from busbw.measure.profiler_file import (
+    CALL_TIMING,
     COLL,
     COLL_CALL,
+    DEFERRED,
     P2P,
     P2P_CALL,
     TIMED,
@@ -43,6 +57,10 @@ FUNCTIONS = (
 )
 ROOTED_FUNCTIONS = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED_FLAG = 1
+# Flags of a task that runs none of NCCL's algorithms, and what stands in their place.
+SPECIAL_ALGORITHMS = {4: "Symmetric", 8: "CopyEngine"}
+# Flags of a time; without them it is by NCCL's kernel events.
+CLOCK_OF_FLAGS = {1: EVENTS, 2: AROUND_CALL}
 ALL_GATHERV_SINCE = 22900  # the first NCCL in which a broadcast may run without a task
 # Functions whose elements NCCL counts as bytes once they are enqueued.
 UNTYPED_FUNCTIONS = ("all_gather", "broadcast")
@@ -54,12 +72,13 @@ class TimedCall(Protocol):
     comm: int
     group: int | None
     gpu_ns: tuple[int, int] | None
+    clock: str | None
     uncounted: bool
 
 
 def drop_shifted(calls: Sequence[TimedCall]) -> int:
-    """Forget the times of each communicator's first uncounted call, of its group, and of all later
-    calls; returns how many times were forgotten.
+    """Forget the kernel times of each communicator's first uncounted call, of its group, and of all
+    later calls; returns how many times were forgotten.
 
     NCCL counts no send to the own rank, as in an alltoall of sends and receives, before 2.31
     (addP2pToPlan), and no broadcast that it runs as an all_gather of unequal parts, from 2.29 on
@@ -73,14 +92,14 @@ def drop_shifted(calls: Sequence[TimedCall]) -> int:
     for call in calls:
         if call.uncounted or (call.comm, call.group) in uncounted_groups:
             shifted_comms.add(call.comm)
-        if call.comm in shifted_comms and call.gpu_ns is not None:
-            call.gpu_ns = None
+        if call.comm in shifted_comms and call.clock == KERNEL:
+            call.gpu_ns = call.clock = None
             dropped += 1
     return dropped
 
 
 def drop_overwritten(calls: Sequence[TimedCall]) -> None:
-    """Forget times that belong to later kernels.
+    """Forget kernel times that belong to later kernels.
 
     NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later
     than that, it reports those of a later kernel. On one communicator kernels run one after the
@@ -89,13 +108,13 @@ def drop_overwritten(calls: Sequence[TimedCall]) -> None:
     """
     following: dict[int, tuple[int, int | None]] = {}
     for call in reversed(calls):
-        if call.gpu_ns is None:
+        if call.gpu_ns is None or call.clock != KERNEL:
             continue
         start, end = call.gpu_ns
         next_start, next_group = following.get(call.comm, (end, None))
         same_kernel = call.group is None or call.group == next_group
         if end < start or (end > next_start and not same_kernel):
-            call.gpu_ns = None
+            call.gpu_ns = call.clock = None
         else:
             following[call.comm] = min(start, next_start) if same_kernel else start, call.group
 
@@ -104,7 +123,8 @@ def drop_overwritten(calls: Sequence[TimedCall]) -> None:
 class ProfiledCall:
     """One call of a process.
 
-    `comm` is the communicator's number there, `gpu_ns` start and end by the GPU's clock.
+    `comm` is the communicator's number there, `gpu_ns` start and end by `clock`. `timing` is the
+    number of that time, which calls of one launch share.
     """
 
     comm: int
@@ -122,6 +142,8 @@ class ProfiledCall:
     captured: bool = False
     uncounted: bool = False  # as in TimedCall
     gpu_ns: tuple[int, int] | None = None
+    clock: str | None = None
+    timing: int | None = None
 
     @property
     def gpu_us(self) -> float | None:
@@ -145,9 +167,13 @@ class ProcessCalls(NamedTuple):
 class _Join:
     nccl: int
     ranks: dict[int, int]  # the process' own rank by communicator
+    sizes: dict[int, int]  # the number of ranks by communicator
     calls: dict[int, ProfiledCall] = field(default_factory=dict)  # by number of the call
     tasks: dict[int, list[Record]] = field(default_factory=dict)  # by number of the call
-    spans_ns: dict[int, tuple[int, int]] = field(default_factory=dict)  # by number of the task
+    # start, end and clock by number of the timing
+    spans_ns: dict[int, tuple[int, int, str]] = field(default_factory=dict)
+    timings: dict[int, int] = field(default_factory=dict)  # of calls without tasks, by their number
+    deferred: set[int] = field(default_factory=set)  # communicators that launch after their calls
     tasks_without_call: list[Record] = field(default_factory=list)  # of NCCL before 2.28
     unknown: int = 0  # calls of an unknown function
 
@@ -157,18 +183,27 @@ def read_calls(file: ProcessFile) -> ProcessCalls:
     join = _read_records(file)
     calls: list[ProfiledCall] = []
     for number in sorted(join.calls):
-        calls += _with_tasks(join.calls[number], join.tasks.get(number, ()), join)
+        called = join.calls[number]
+        if number in join.timings and number not in join.tasks and called.comm not in join.deferred:
+            _add_time(called, join.timings[number], join)
+        calls += _with_tasks(called, join.tasks.get(number, ()), join)
     calls += [_with_task(_call_of_record(task), task, join) for task in join.tasks_without_call]
     if any(call.captured for call in calls):
         calls.sort(key=lambda call: call.at_ns)
     shifted = drop_shifted(calls)
     drop_overwritten(calls)
+    _divide_launches(calls, join.sizes)
     return ProcessCalls(calls, join.unknown, shifted)
 
 
 def _read_records(file: ProcessFile) -> _Join:
     """The records of a process by what connects them."""
-    join = _Join(file.nccl, {record.comm: record.peer for record, _ in names(file)})
+    comms = [record for record, _ in names(file)]
+    join = _Join(
+        file.nccl,
+        {record.comm: record.peer for record in comms},
+        {record.comm: record.elements for record in comms},
+    )
     for record in file.records:
         known = record.function < len(FUNCTIONS)
         if record.kind in (COLL_CALL, P2P_CALL):
@@ -182,7 +217,12 @@ def _read_records(file: ProcessFile) -> _Join:
             if known:
                 join.tasks_without_call.append(record)
         elif record.kind == TIMED:
-            join.spans_ns[record.id] = (record.a, record.b)
+            clock = CLOCK_OF_FLAGS.get(record.flags, KERNEL)
+            join.spans_ns[record.id] = (record.a, record.b, clock)
+        elif record.kind == CALL_TIMING:
+            join.timings[record.id] = record.b
+        elif record.kind == DEFERRED:
+            join.deferred.add(record.comm)
     return join
 
 
@@ -230,7 +270,7 @@ def _with_tasks(
         _with_task(call, task, join)
     call.uncounted |= call.function == "broadcast" and join.nccl >= ALL_GATHERV_SINCE and not tasks
     if call.captured:
-        call.gpu_ns = None  # its sends and receives are those of all replays
+        call.gpu_ns = call.clock = None  # its sends and receives are those of all replays
     yield call
 
 
@@ -239,6 +279,9 @@ def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
     if task.algorithm != UNKNOWN and task.kind == COLL:
         call.algorithm = ALGORITHMS[task.algorithm] if task.algorithm < len(ALGORITHMS) else None
         call.protocol = PROTOCOLS[task.protocol] if task.protocol < len(PROTOCOLS) else None
+    for flag, name in SPECIAL_ALGORITHMS.items():
+        if task.kind == COLL and task.flags & flag:
+            call.algorithm = name
     call.channels = max(call.channels or 0, task.channels) or None
     if task.kind == P2P:
         call.uncounted |= join.nccl < SELF_SENDS_COUNTED_SINCE and task.peer == join.ranks.get(
@@ -246,8 +289,45 @@ def _with_task(call: ProfiledCall, task: Record, join: _Join) -> ProfiledCall:
         )
         if call.function in (SEND, RECV):
             call.peer = task.peer
-    span_ns = join.spans_ns.get(task.b)
-    if span_ns:
-        start, end = call.gpu_ns or span_ns
-        call.gpu_ns = min(start, span_ns[0]), max(end, span_ns[1])
+    _add_time(call, task.b, join)
     return call
+
+
+def _add_time(call: ProfiledCall, timing: int, join: _Join) -> None:
+    """Extend the call's time by that of a task or launch, if it was read."""
+    if timing in join.spans_ns:
+        first, last, clock = join.spans_ns[timing]
+        start, end = call.gpu_ns or (first, last)
+        call.gpu_ns = min(start, first), max(end, last)
+        call.clock, call.timing = clock, timing
+
+
+def _divide_launches(calls: Sequence[ProfiledCall], sizes: dict[int, int]) -> None:
+    """Divide the time of a launch among the collectives that it ran, by their bytes.
+
+    They ran one after the other, or their parts beside each other: CUDA events do not tell. Sends
+    and receives do run together, so each has all of it, as with kernel events.
+    """
+    by_timing: dict[int, list[ProfiledCall]] = {}
+    for call in calls:
+        if call.timing is not None and call.clock in (EVENTS, AROUND_CALL):
+            by_timing.setdefault(call.timing, []).append(call)
+    for launched in by_timing.values():
+        if len(launched) > 1 and any(call.function not in (SEND, RECV) for call in launched):
+            _divide(launched, [_bytes(call, sizes.get(call.comm, 1)) for call in launched])
+
+
+def _bytes(call: ProfiledCall, ranks: int) -> int:
+    """The call's bytes, at least 1."""
+    return max(1, algbw_bytes(call.function, call.count, call.dtype or "uint8", max(1, ranks)))
+
+
+def _divide(launched: Sequence[ProfiledCall], sizes: Sequence[int]) -> None:
+    """Give each call its part of the time that all of them have, in their order."""
+    assert launched[0].gpu_ns
+    start, end = launched[0].gpu_ns
+    total, done = sum(sizes), 0
+    for call, size in zip(launched, sizes, strict=True):
+        first = start + (end - start) * done // total
+        done += size
+        call.gpu_ns = first, start + (end - start) * done // total

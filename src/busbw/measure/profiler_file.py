@@ -15,10 +15,10 @@ from busbw.core.errors import UsageError
 
 MAGIC, VERSION = b"BUSBWCAP", 1
 HEADER_BYTES, TEXT_AT = 4096, 128
-_HEADER = struct.Struct("<8s12Q")
+_HEADER = struct.Struct("<8s14Q")
 _TEXT_BYTES = struct.Struct("<Q")
 _RECORD = struct.Struct("<Q8BIi5Q")
-COMM, TEXT, COLL_CALL, P2P_CALL, COLL, P2P, TIMED, COMM_END = range(1, 9)
+COMM, TEXT, COLL_CALL, P2P_CALL, COLL, P2P, TIMED, COMM_END, CALL_TIMING, DEFERRED = range(1, 11)
 UNKNOWN = 255
 
 
@@ -50,7 +50,9 @@ class ProcessFile:
     """The file of one process.
 
     `dropped` records found no room in the ring or on the disk, or were being written when the
-    process ended. `broken` bytes at the end are no record.
+    process ended. `broken` bytes at the end are no record. `no_event`, `captured` and `failed` are
+    launches that have no time by CUDA events: none was free, their stream was being captured, or
+    the driver returned an error.
     """
 
     name: str
@@ -63,6 +65,9 @@ class ProcessFile:
     untimed: int
     errno: int
     broken: int = 0
+    no_event: int = 0
+    captured: int = 0
+    failed: int = 0
     records: list[Record] = field(default_factory=list)
 
     def time_us(self, monotonic_ns: int) -> float:
@@ -113,12 +118,14 @@ def parse(data: bytes, name: str) -> ProcessFile:
         _,
         dropped,
         untimed,
-        _,
+        no_event,
         errno,
         realtime,
         monotonic,
         nccl,
         interface,
+        captured,
+        failed,
     ) = _HEADER.unpack_from(data)
     if version != VERSION:
         raise UsageError(
@@ -129,6 +136,7 @@ def parse(data: bytes, name: str) -> ProcessFile:
     text = data[TEXT_AT : min(TEXT_AT + text_bytes, HEADER_BYTES)].decode("utf-8", "replace")
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     file = ProcessFile(name, facts, realtime, monotonic, nccl, interface, dropped, untimed, errno)
+    file.no_event, file.captured, file.failed = no_event, captured, failed
     ring_end = HEADER_BYTES + capacity * _RECORD.size
     file.broken = max(0, len(data) - ring_end) % _RECORD.size
     file.records = _records(data, ring_end)

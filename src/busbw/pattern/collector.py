@@ -91,6 +91,7 @@ class Tally:
         skew_us: float | None = None,
         stream: int | None = None,
         group: int | None = None,
+        clock: str | None = None,
     ) -> None:
         """Add one call, or several that are alike and have no order."""
         collected = self._rows.get(arguments)
@@ -109,8 +110,10 @@ class Tally:
             collected.cpu_us.append(cpu_us)
         if gpu_us is not None:
             collected.gpu_us.append(gpu_us)
+            if clock:
+                self.header.clocks[clock] = self.header.clocks.get(clock, 0) + 1
         if self._ordered:
-            call = Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)
+            call = Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group, clock)
             self._calls.extend([call] * calls)
 
     def to_pattern(self) -> Pattern:

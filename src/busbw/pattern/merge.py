@@ -172,6 +172,7 @@ class Observed(msgspec.Struct):
     predicted_us: float | None = None
     stream: Hashable = None
     group: Hashable = None
+    clock: str | None = None  # as in core.pattern.Call
 
 
 @dataclass(slots=True)
@@ -325,7 +326,7 @@ def join(calls: Sequence[Observed]) -> tuple[Joined, bool]:
             skew_us = max(durations) - min(durations) if len(durations) > 1 else None
     shortest = min(calls, key=lambda call: math.inf if call.gpu_us is None else call.gpu_us)
     if shortest.gpu_us is not None:
-        joined.gpu_at_us = shortest.gpu_at_us
+        joined.gpu_at_us, joined.clock = shortest.gpu_at_us, shortest.clock
     return Joined(joined, [], skew_us), agreed
 
 

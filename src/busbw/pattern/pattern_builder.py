@@ -152,6 +152,7 @@ class _Builder:
             skew_us=joined.skew_us,
             stream=_number(self._streams, process, call.stream),
             group=_number(self._numbers, None, call.group and (process, call.group)),
+            clock=call.clock,
         )
 
     def _relative_us(self, at_us: float | None) -> float | None:

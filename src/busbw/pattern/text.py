@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
-from busbw.core.pattern import Pattern, PatternRow, Times, TrainingSteps
+from busbw.core.pattern import (
+    AROUND_CALL,
+    EVENTS,
+    KERNEL,
+    Header,
+    Pattern,
+    PatternRow,
+    Times,
+    TrainingSteps,
+)
 from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.replay.text import ROWS, more
@@ -25,6 +34,13 @@ _OPTIONAL = {
     "predicted",
     "median",
     "least",
+}
+
+
+CLOCKS = {
+    EVENTS: "CUDA events around the launch",
+    AROUND_CALL: "CUDA events around the call",
+    KERNEL: "NCCL's kernel events",
 }
 
 
@@ -201,7 +217,19 @@ def _totals(pattern: Pattern, sort_kind: _Kind) -> str:
     if skews:
         total, largest = time_text(sum(skews) * 1e-6), time_text(max(skews) * 1e-6)
         text += f"\nskew between ranks: {total} in total, {largest} at most"
-    return f"{text}\n{_step(pattern.header.training)}"
+    return f"{text}\n{_clocks(pattern.header)}{_step(pattern.header.training)}"
+
+
+def _clocks(header: Header) -> str:
+    """By which clocks the GPU's times are."""
+    if not header.clocks:
+        return ""
+    texts = [
+        f"{name}, {counted(header.clocks[clock], 'call')}"
+        for clock, name in CLOCKS.items()
+        if clock in header.clocks
+    ]
+    return f"timed by {'; '.join(texts)}\n"
 
 
 def _step(training: TrainingSteps | None) -> str:

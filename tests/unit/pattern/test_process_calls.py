@@ -5,9 +5,11 @@ import pytest
 from busbw.core.errors import UsageError
 from busbw.measure.profiler_calls import read_calls
 from busbw.measure.profiler_file import (
+    CALL_TIMING,
     COLL,
     COLL_CALL,
     COMM,
+    DEFERRED,
     P2P,
     P2P_CALL,
     TIMED,
@@ -19,6 +21,7 @@ from busbw.measure.profiler_file import (
 
 BROADCAST, ALL_GATHER, ALL_REDUCE, SEND, RECV, ALLTOALL = 0, 2, 4, 6, 7, 8
 FLOAT = 7
+BY_EVENTS, AROUND_CALL = 1, 2  # flags of a time
 
 
 def file(*records: Record) -> ProcessFile:
@@ -139,6 +142,49 @@ def test_broadcast_without_a_task_shifts_the_times_that_follow():
     process_file.nccl = 23007
     assert read_calls(process_file)[0][2].gpu_ns is None
     assert read_calls(process_file).shifted == 1
+
+
+def by_events(*spans: tuple[int, int], flags: int = BY_EVENTS) -> list[Record]:
+    return [
+        record(TIMED, id=100 + at, a=start, b=end, flags=flags)
+        for at, (start, end) in enumerate(spans)
+    ]
+
+
+def test_times_by_events_are_kept_where_kernel_times_are_not():
+    first, quiet, last = (
+        [record(COLL_CALL, function, id=at, b=at, time=at, elements=9) for at in [number]]
+        for number, function in ((1, ALL_REDUCE), (2, BROADCAST), (3, ALL_REDUCE))
+    )
+    tasks = [record(COLL, id=1, b=100, channels=2), record(COLL, id=3, b=101, channels=2)]
+    timing = record(CALL_TIMING, id=2, b=102)
+    spans = by_events((0, 10), (5, 30))
+    around = [record(TIMED, id=102, a=10, b=20, flags=AROUND_CALL)]
+    process_file = file(*first, *quiet, *last, *tasks, timing, *spans, *around)
+    process_file.nccl = 23203
+    calls, _, shifted = read_calls(process_file)
+    assert [(call.gpu_ns, call.clock) for call in calls] == [
+        ((0, 10), "events"),
+        ((10, 20), "call"),
+        ((5, 30), "events"),
+    ]
+    assert shifted == 0
+    process_file.records.append(record(DEFERRED))
+    assert [call.clock for call in read_calls(process_file).calls] == ["events", None, "events"]
+
+
+@pytest.mark.parametrize(
+    ("function", "spans"), [(ALL_REDUCE, [(0, 20), (20, 80)]), (SEND, [(0, 80), (0, 80)])]
+)
+def test_collectives_of_one_launch_divide_its_time_by_their_bytes(function, spans):
+    kinds = (P2P_CALL, P2P) if function == SEND else (COLL_CALL, COLL)
+    calls = [
+        record(kinds[0], function, id=number, b=7, time=number, elements=elements)
+        for number, elements in ((1, 1000), (2, 3000))
+    ]
+    tasks = [record(kinds[1], function, id=number, b=100, channels=2) for number in (1, 2)]
+    read = read_calls(file(*calls, *tasks, *by_events((0, 80)))).calls
+    assert [call.gpu_ns for call in read] == spans
 
 
 def test_graph_makes_a_call_of_every_replay():

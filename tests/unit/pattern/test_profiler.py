@@ -2,10 +2,11 @@
 that are made again.
 """
 
-from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, UNKNOWN, ProcessFile, Record
+from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, TIMED, UNKNOWN, ProcessFile, Record
 from busbw.pattern.collector import Collector
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import profiler
+from busbw.pattern.text import foot
 
 ALL_REDUCE, FLOAT = 4, 7
 
@@ -88,4 +89,50 @@ def test_calls_before_nccl_2_28_have_their_tasks_alone():
     )
     assert [(row.function, row.bytes, row.dtype) for row in merged.rows] == [
         ("all_reduce", 256, "float")
+    ]
+
+
+def test_pattern_says_by_which_clock_each_call_is_timed():
+    records = [comm(0, id=7, rank=0, ranks=1), *calls(0, 8, 16, 32)]
+    records += [record(COLL, id=number, b=number, channels=1) for number in (1, 2)]
+    records += [
+        record(TIMED, id=1, a=10_000, b=13_000, flags=1),
+        record(TIMED, id=2, a=900_000, b=902_000),
+    ]
+    merged = merge_files((records, {"RANK": "0", "mode": "timed", "no_events": "no libcuda"}))
+    assert [(call.clock, call.gpu_us) for call in merged.calls] == [
+        ("events", 3.0),
+        ("kernel", 2.0),
+        (None, None),
+    ]
+    assert [call.gpu_at_us for call in merged.calls[:2]] == [0.0, 0.001], "each clock has its zero"
+    assert merged.header.clocks == {"events": 1, "kernel": 1}
+    assert "timed by CUDA events around the launch, 1 call; NCCL's kernel events, 1 call\n" in foot(
+        merged
+    )
+    assert any(
+        "because CUDA events cannot be used: no libcuda" in note for note in merged.header.notes
+    )
+
+
+def test_calls_without_a_time_are_counted_with_the_reasons():
+    collector = Collector("profiler")
+    process_file = ProcessFile(
+        "host-0",
+        {"RANK": "0", "mode": "timed"},
+        0,
+        0,
+        23203,
+        7,
+        0,
+        untimed=1,
+        errno=0,
+        no_event=3,
+        failed=2,
+        records=[comm(0, id=7, rank=0, ranks=1), *calls(0, *range(1, 8))],
+    )
+    profiler.add(process_file, "host-0", collector)
+    assert collector.header.notes == [
+        "rank 0: 7 calls without a time: 3 launches while all CUDA events were in use,"
+        " 2 CUDA events failed, 1 kernel whose end was reported too late or not at all"
     ]

@@ -16,10 +16,30 @@ pub enum Kind {
     Coll = 5,
     /// NCCL has enqueued a send or receive; `peer` is the other rank.
     P2p = 6,
-    /// The GPU has finished. `id` is that of the timing, `a` and `b` are the GPU's clock in ns at start and end.
+    /// The GPU has finished. `id` is that of the timing, `a` and `b` are start and end in ns. Flags say by which clock.
     Timed = 7,
     /// A communicator ends.
     CommEnd = 8,
+    /// A call without a task is timed. `id` is that of the call, `b` that of its timing.
+    CallTiming = 9,
+    /// A communicator launches after its calls have returned: times around its calls are not theirs.
+    Deferred = 10,
+}
+
+/// Bits of `Call::flags`.
+pub mod flag {
+    /// A call or task: recorded into a CUDA graph.
+    pub const CAPTURED: u8 = 1;
+    /// A task: its send and receive buffer are the same.
+    pub const IN_PLACE: u8 = 2;
+    /// A task: its kernel runs over symmetric memory.
+    pub const SYMMETRIC: u8 = 4;
+    /// A task: copy engines run it.
+    pub const COPY_ENGINE: u8 = 8;
+    /// A time by CUDA events around the launch. Without this flag and the next one it is the kernel's own, by the GPU's clock.
+    pub const EVENTS: u8 = 1;
+    /// A time by CUDA events around the call.
+    pub const AROUND_CALL: u8 = 2;
 }
 
 /// What was called, with which arguments. Codes are NCCL's numbers; 255 is unknown.
@@ -35,7 +55,7 @@ pub struct Call {
     pub protocol: u8,
     /// Channels; 0: unknown.
     pub channels: u8,
-    /// Bit 0: recorded into a CUDA graph, bit 1: in place.
+    /// Bits of `flag`.
     pub flags: u8,
     /// Root or peer.
     pub peer: i32,

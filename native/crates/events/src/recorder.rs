@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::file::{CaptureFile, clock};
-use crate::record::{Call, Kind, Record};
+use crate::gpu_clock::{GpuClock, Span, Untimed};
+use crate::record::{Call, Kind, Record, flag};
 use crate::ring::header;
 use crate::timing::Timings;
 
@@ -39,8 +40,10 @@ pub struct Task {
     pub api: u64,
     /// NCCL's sequence number.
     pub sequence: u64,
-    /// Whether NCCL reports its kernels in this version.
-    pub timed: bool,
+    /// Number of its launch's timing; 0: none.
+    pub launch: u64,
+    /// Whether NCCL reports its kernels.
+    pub kernels: bool,
 }
 
 /// The recorder of a process.
@@ -49,22 +52,24 @@ pub struct Recorder {
     file: CaptureFile,
     mode: Mode,
     timings: Timings,
+    gpu_clock: Option<GpuClock>,
     comms: AtomicU32,
     calls: AtomicU64,
-    tasks: AtomicU64,
+    numbers: AtomicU64,
     groups: AtomicU64,
 }
 
 impl Recorder {
-    /// Create the file and the thread that empties the ring. `text` describes the process.
+    /// Create the file and the thread that empties the ring. `text` describes the process. Without a `gpu_clock` times are those that NCCL
+    /// reports of its kernels.
     ///
     /// # Errors
     /// As `CaptureFile::create`, or the thread cannot be started.
-    pub fn start(path: &Path, mode: Mode, text: &str) -> io::Result<Arc<Self>> {
+    pub fn start(path: &Path, mode: Mode, text: &str, gpu_clock: Option<GpuClock>) -> io::Result<Arc<Self>> {
         let file = CaptureFile::create(path, SLOTS, text)?;
         let zero = || AtomicU64::new(0);
-        let comms = AtomicU32::new(0);
-        let recorder = Arc::new(Self { file, mode, timings: Timings::new(), comms, calls: zero(), tasks: zero(), groups: zero() });
+        let (comms, timings) = (AtomicU32::new(0), Timings::new());
+        let recorder = Arc::new(Self { file, mode, timings, gpu_clock, comms, calls: zero(), numbers: zero(), groups: zero() });
         let weak = Arc::downgrade(&recorder);
         let undo = block_signals();
         let started = thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak));
@@ -76,6 +81,11 @@ impl Recorder {
     /// What it records.
     pub const fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// The clock of launches, if they are timed by events.
+    pub const fn gpu_clock(&self) -> Option<&GpuClock> {
+        self.gpu_clock.as_ref()
     }
 
     /// The version of NCCL and of the interface that it uses.
@@ -101,6 +111,7 @@ impl Recorder {
 
     /// A communicator ends. The process may end next, so a ring that only this process has is written.
     pub fn comm_end(&self, comm: u32) {
+        self.read_times();
         self.put(Kind::CommEnd, Call::default(), comm, 0, 0, 0);
         if !self.file.is_shared() {
             self.file.drain();
@@ -119,15 +130,69 @@ impl Recorder {
         id
     }
 
-    /// NCCL has enqueued it; returns the number of its timing, 0 without.
+    /// A new number for a timing or plan.
+    pub fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// NCCL has enqueued it; returns the number of its timing, 0 without. Its launch's time is preferred to that of its kernel.
     pub fn task(&self, comm: u32, task: &Task) -> u64 {
-        let timed = task.timed && self.mode == Mode::Timed && task.call.channels > 0;
-        let id = if timed { self.tasks.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
-        if timed && self.timings.begin(id, task.call.channels) {
+        let kernel = task.launch == 0 && task.kernels && self.mode == Mode::Timed && task.call.channels > 0;
+        let id = if kernel { self.number() } else { task.launch };
+        if kernel && self.timings.begin(id, task.call.channels) {
             self.file.ring().word(header::UNTIMED).fetch_add(1, Ordering::Relaxed);
         }
         self.put(task.kind, task.call, comm, task.api, task.sequence, id);
         id
+    }
+
+    /// A call without a task has this timing.
+    pub fn call_timing(&self, comm: u32, call: u64, timing: u64) {
+        self.put(Kind::CallTiming, Call::default(), comm, call, 0, timing);
+    }
+
+    /// A communicator launches after its calls have returned.
+    pub fn deferred(&self, comm: u32) {
+        self.put(Kind::Deferred, Call::default(), comm, 0, 0, 0);
+    }
+
+    /// A launch has no time. The user is told once for each reason.
+    pub fn untimed(&self, reason: Untimed) {
+        let word = match reason {
+            Untimed::NoEvent => header::NO_EVENT,
+            Untimed::Captured => header::CAPTURED,
+            Untimed::Failed(_) => header::FAILED,
+            Untimed::Ended => return,
+        };
+        let first = self.file.ring().word(word).fetch_add(1, Ordering::Relaxed) == 0;
+        if let (true, Some(clock)) = (first, &self.gpu_clock) {
+            clock.say(reason);
+        }
+    }
+
+    /// Record the times of launches that have ended.
+    pub fn read_times(&self) {
+        if let Some(clock) = &self.gpu_clock {
+            clock.read(&mut |time| self.time(time));
+        }
+    }
+
+    /// The same as the process ends; the driver is not called again.
+    pub fn read_last_times(&self) {
+        if let Some(clock) = &self.gpu_clock {
+            clock.read_last(&mut |time| self.time(time));
+            self.file.drain();
+        }
+    }
+
+    fn time(&self, time: Result<Span, Untimed>) {
+        match time {
+            Ok(span) => {
+                let flags = if span.around_call { flag::AROUND_CALL } else { flag::EVENTS };
+                self.put(Kind::Timed, Call { flags, ..Call::default() }, 0, span.timing, span.start, span.end);
+            }
+            Err(reason) => self.untimed(reason),
+        }
     }
 
     /// A channel of a timing has started, by the GPU's clock in ns.
@@ -165,6 +230,7 @@ fn block_signals() -> libc::sigset_t {
 /// Empty the ring until the recorder is gone.
 fn drain(recorder: &Weak<Recorder>) {
     while let Some(recorder) = recorder.upgrade() {
+        recorder.read_times();
         recorder.file.drain();
         drop(recorder);
         thread::sleep(INTERVAL);

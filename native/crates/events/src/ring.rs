@@ -29,6 +29,8 @@ pub mod header {
     pub const DROPPED: usize = 5;
     /// Timings that ended incomplete.
     pub const UNTIMED: usize = 6;
+    /// Launches without a time, because all CUDA events were in use.
+    pub const NO_EVENT: usize = 7;
     /// The last errno of appending.
     pub const ERRNO: usize = 8;
     /// CLOCK_REALTIME in ns at the start.
@@ -39,6 +41,10 @@ pub mod header {
     pub const NCCL: usize = 11;
     /// Profiler interface in use.
     pub const INTERFACE: usize = 12;
+    /// Launches without a time, because their stream was being captured.
+    pub const CAPTURED: usize = 13;
+    /// Launches without a time, because CUDA's driver returned an error.
+    pub const FAILED: usize = 14;
     /// Bytes of the text.
     pub const TEXT_BYTES: usize = 15;
     /// The text: names and values of variables, each ended by a newline.

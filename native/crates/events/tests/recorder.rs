@@ -26,7 +26,7 @@ fn words(path: &PathBuf) -> Vec<u64> {
 }
 
 fn task(channels: u8) -> Task {
-    Task { kind: Kind::Coll, call: Call { channels, ..Call::default() }, api: 0, sequence: 7, timed: true }
+    Task { kind: Kind::Coll, call: Call { channels, ..Call::default() }, api: 0, sequence: 7, launch: 0, kernels: true }
 }
 
 /// The words once all records have left the ring.
@@ -53,7 +53,7 @@ fn appended(path: &PathBuf) -> Vec<[u64; 4]> {
 fn a_timing_spans_its_channels_whatever_their_order() {
     let folder = Folder::new("order");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Timed, "host=h\n").unwrap();
+    let recorder = Recorder::start(&path, Mode::Timed, "host=h\n", None).unwrap();
     let comm = recorder.comm(5, "", 0, 2, 1);
     let (one, two) = (recorder.task(comm, &task(2)), recorder.task(comm, &task(1)));
     recorder.channel_started(one, 100);
@@ -72,7 +72,7 @@ fn a_timing_spans_its_channels_whatever_their_order() {
 fn a_timing_that_never_ends_gives_way_and_is_counted() {
     let folder = Folder::new("lost");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Timed, "").unwrap();
+    let recorder = Recorder::start(&path, Mode::Timed, "", None).unwrap();
     let first = recorder.task(0, &task(1));
     for _ in 0..4096 {
         recorder.task(0, &task(1));
@@ -88,7 +88,7 @@ fn a_timing_that_never_ends_gives_way_and_is_counted() {
 fn cheap_records_have_no_timings() {
     let folder = Folder::new("cheap");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Cheap, "").unwrap();
+    let recorder = Recorder::start(&path, Mode::Cheap, "", None).unwrap();
     assert_eq!(recorder.task(0, &task(3)), 0);
-    assert_eq!(Recorder::start(&path, Mode::Cheap, "").unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(Recorder::start(&path, Mode::Cheap, "", None).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }

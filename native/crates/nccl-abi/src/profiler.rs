@@ -1,4 +1,5 @@
-//! Profiler plugins v2 (NCCL 2.24 to 2.26), v4 (2.27) and v5 (2.28 and newer): NCCL reports what the application calls and what it does.
+//! Profiler plugins v2 (NCCL 2.24 to 2.26), v4 (2.27), v5 (2.28), v6 (2.29, 2.30) and v7 (2.31 and newer): NCCL reports what the application
+//! calls and what it does.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -6,6 +7,8 @@ use crate::common::{Logger, NcclResult};
 
 /// Kinds of events: bits of the mask, and the type of a descriptor.
 pub mod event {
+    /// One plan of a communicator: the tasks that one launch runs. Reported whenever tasks are.
+    pub const PLAN: u64 = 1;
     /// Collective.
     pub const COLL: u64 = 1 << 1;
     /// Send or receive.
@@ -18,6 +21,10 @@ pub mod event {
     pub const COLL_API: u64 = 1 << 9;
     /// The application's call of send or receive.
     pub const P2P_API: u64 = 1 << 10;
+    /// The launch of a kernel; from v5 on.
+    pub const KERNEL_LAUNCH: u64 = 1 << 11;
+    /// A collective that copy engines run; from v6 on.
+    pub const CE_COLL: u64 = 1 << 12;
 }
 
 /// The state that ends a channel of a kernel.
@@ -50,7 +57,7 @@ pub struct HeadV4 {
 /// Offset of the union in all versions.
 pub const BODY: usize = 24;
 
-/// A collective, v4 and v5. v5 has a parent group after it.
+/// A collective, v4 to v7. What v5 and v7 have after it is in `CollParent` and `CollVariant`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Coll {
@@ -76,6 +83,60 @@ pub struct Coll {
     pub algo: *const c_char,
     /// Name of the protocol.
     pub proto: *const c_char,
+}
+
+/// A collective from v5 on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollParent {
+    /// As in v4.
+    pub coll: Coll,
+    /// Handle of its plan.
+    pub plan: *mut c_void,
+}
+
+/// A collective from v7 on, without the user's tag.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CollVariant {
+    /// As in v5.
+    pub parent: CollParent,
+    /// Name of a kernel over symmetric memory; NULL for another.
+    pub variant: *const c_char,
+    /// Whether the kernel runs over symmetric memory.
+    pub symmetric: bool,
+}
+
+/// A collective that copy engines run, v6 and v7. v7 has the user's tag after it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct CeColl {
+    /// Number of the collective in its communicator.
+    pub sequence: u64,
+    /// Name of the function.
+    pub func: *const c_char,
+    /// Send buffer.
+    pub send: *const c_void,
+    /// Receive buffer.
+    pub recv: *mut c_void,
+    /// Elements.
+    pub count: usize,
+    /// Root.
+    pub root: c_int,
+    /// Name of the element type.
+    pub datatype: *const c_char,
+    /// How the ranks meet.
+    pub sync: *const c_char,
+    /// Whether they meet within a batch.
+    pub batch_sync: bool,
+    /// Copies of a batch.
+    pub batch_size: u32,
+    /// Batches.
+    pub batches: u32,
+    /// The same number as `sequence`.
+    pub number: u32,
+    /// CUDA stream.
+    pub stream: *mut c_void,
 }
 
 /// A collective in v2.
@@ -112,7 +173,7 @@ pub struct CollV2 {
     pub proto: *const c_char,
 }
 
-/// A send or receive, v4 and v5. v5 has a parent group after it.
+/// A send or receive, v4 to v7. What v5 has after it is in `P2pParent`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct P2p {
@@ -128,6 +189,16 @@ pub struct P2p {
     pub peer: c_int,
     /// Channels.
     pub channels: u8,
+}
+
+/// A send or receive from v5 on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct P2pParent {
+    /// As in v4.
+    pub p2p: P2p,
+    /// Handle of its plan.
+    pub plan: *mut c_void,
 }
 
 /// A send or receive in v2.
@@ -150,7 +221,7 @@ pub struct P2pV2 {
     pub peer: c_int,
 }
 
-/// One channel of a kernel, v4 and v5.
+/// One channel of a kernel, v4 to v7.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct KernelCh {
@@ -160,7 +231,25 @@ pub struct KernelCh {
     pub timer: u64,
 }
 
-/// A call of a collective, v5.
+/// A group of calls, v5 to v7.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GroupApi {
+    /// Whether its calls are recorded into a CUDA graph.
+    pub captured: bool,
+    /// How deeply groups are nested.
+    pub depth: c_int,
+}
+
+/// The launch of a kernel, v5 to v7.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KernelLaunch {
+    /// CUDA stream.
+    pub stream: *mut c_void,
+}
+
+/// A call of a collective, v5 to v7. v7 has the user's tag after it, as it has after `P2pApi`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CollApi {
@@ -178,7 +267,7 @@ pub struct CollApi {
     pub captured: bool,
 }
 
-/// A call of send or receive, v5.
+/// A call of send or receive, v5 to v7.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct P2pApi {
@@ -198,7 +287,7 @@ pub struct P2pApi {
 pub type StartEvent = unsafe extern "C" fn(context: *mut c_void, event: *mut *mut c_void, descr: *mut c_void) -> NcclResult;
 /// Ends an event.
 pub type StopEvent = unsafe extern "C" fn(event: *mut c_void) -> NcclResult;
-/// A state of an event; `arguments` is NULL or a union, whose first 8 bytes are a kernel's timer in v4 and v5.
+/// A state of an event; `arguments` is NULL or a union, whose first 8 bytes are a kernel's timer from v4 on.
 pub type RecordEventState = unsafe extern "C" fn(event: *mut c_void, state: c_int, arguments: *mut c_void) -> NcclResult;
 
 /// A table of functions, which versions differ in `init` alone.
@@ -219,7 +308,7 @@ pub struct Profiler<Init> {
     pub finalize: unsafe extern "C" fn(context: *mut c_void) -> NcclResult,
 }
 
-/// `ncclProfiler_v5_t`, which NCCL finds at the symbol `ncclProfiler_v5`.
+/// `ncclProfiler_v5_t`, which NCCL finds at the symbol `ncclProfiler_v5`. v6 and v7 have the same functions.
 pub type ProfilerV5 = Profiler<
     unsafe extern "C" fn(
         context: *mut *mut c_void,
@@ -259,6 +348,16 @@ layout!(Coll, 80, {
     sequence @ 24 - BODY, func @ 32 - BODY, send @ 40 - BODY, recv @ 48 - BODY, count @ 56 - BODY, root @ 64 - BODY,
     datatype @ 72 - BODY, channels @ 80 - BODY, warps @ 81 - BODY, algo @ 88 - BODY, proto @ 96 - BODY,
 });
+layout!(CollParent, 88, { coll @ 0, plan @ 104 - BODY });
+layout!(CollVariant, 104, { parent @ 0, variant @ 112 - BODY, symmetric @ 120 - BODY });
+layout!(CeColl, 88, {
+    sequence @ 24 - BODY, func @ 32 - BODY, send @ 40 - BODY, recv @ 48 - BODY, count @ 56 - BODY, root @ 64 - BODY,
+    datatype @ 72 - BODY, sync @ 80 - BODY, batch_sync @ 88 - BODY, batch_size @ 92 - BODY, batches @ 96 - BODY,
+    number @ 100 - BODY, stream @ 104 - BODY,
+});
+layout!(P2pParent, 48, { p2p @ 0, plan @ 64 - BODY });
+layout!(GroupApi, 8, { captured @ 24 - BODY, depth @ 28 - BODY });
+layout!(KernelLaunch, 8, { stream @ 24 - BODY });
 layout!(CollV2, 104, {
     name @ 24 - BODY, comm_hash @ 32 - BODY, sequence @ 40 - BODY, func @ 48 - BODY, send @ 56 - BODY, recv @ 64 - BODY,
     count @ 72 - BODY, root @ 80 - BODY, datatype @ 88 - BODY, traffic_bytes @ 96 - BODY, channels @ 104 - BODY,

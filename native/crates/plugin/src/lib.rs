@@ -3,17 +3,20 @@
 //! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used,
 //! BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if BUSBW_CAPTURE is set.
 
+mod call_clock;
 mod entry;
 mod error_text;
 mod exchanges;
+mod handles;
 mod logger;
 mod net;
 mod net_v11;
 mod net_v8;
 mod profiler;
+mod profiler_events;
 mod profiler_v2;
 mod profiler_v4;
-mod profiler_v5;
+mod profiler_v5_to_v7;
 mod rate;
 mod recording;
 mod setup;

@@ -1,17 +1,18 @@
 //! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for.
-//!
-//! A handle is a kind and a number, not an address, so no event can reach memory that is gone.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
 
-use busbw_events::{Call, Kind, Mode, Recorder, Task};
+use busbw_events::{Launches, Mode, Recorder, Untimed};
 use busbw_nccl_abi::common::{Logger, NcclResult, result};
-use busbw_nccl_abi::profiler::{BODY, Coll, CollApi, KERNEL_CH_STOP, KernelCh, P2p, P2pApi, event};
+use busbw_nccl_abi::profiler::{BODY, KERNEL_CH_STOP, event};
 use busbw_transport::Error;
 
 use crate::entry::{entry, given};
-use crate::{logger, recording};
+use crate::handles::{GROUP, LAUNCH, TIMING, number};
+use crate::profiler_events::begun;
+use crate::{call_clock, logger, recording};
 
 /// A communicator.
 pub struct Context {
@@ -19,6 +20,10 @@ pub struct Context {
     pub recorder: &'static Recorder,
     /// Its number.
     pub comm: u32,
+    /// The version of the table.
+    pub interface: u64,
+    /// Its launches, if they are timed by events.
+    pub launches: Option<Arc<Launches>>,
 }
 
 /// A communicator as `init` describes it.
@@ -34,21 +39,11 @@ pub struct Described {
 /// Events that tell calls and sizes; from v5 on with what the application called.
 const CALLS: u64 = event::COLL | event::P2P;
 const API: u64 = event::GROUP_API | event::COLL_API | event::P2P_API;
-
-const KIND_SHIFT: u32 = 60;
-const CALLED: u64 = 1;
-const GROUP: u64 = 2;
-const TIMING: u64 = 3;
-
-fn handle(kind: u64, number: u64) -> *mut c_void {
-    if number == 0 { null_mut() } else { std::ptr::without_provenance_mut(usize::try_from(kind << KIND_SHIFT | number).unwrap_or(0)) }
-}
-
-/// The number in a handle of this kind; 0 for another.
-fn number(kind: u64, handle: *mut c_void) -> u64 {
-    let value = handle.addr() as u64;
-    if value >> KIND_SHIFT == kind { value & ((1 << KIND_SHIFT) - 1) } else { 0 }
-}
+/// The first version that reports calls and launches, and the first one that reports copy engines.
+pub const REPORTS_CALLS: u64 = 5;
+pub const REPORTS_COPY_ENGINES: u64 = 6;
+/// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor launch.
+const BROADCAST: u8 = 0;
 
 /// The bytes of a name; none for NULL.
 ///
@@ -59,10 +54,28 @@ pub unsafe fn bytes<'a>(name: *const c_char) -> &'a [u8] {
     if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() }
 }
 
-/// The mask of events that a recorder needs.
-pub fn mask(mode: Mode, api: bool) -> c_int {
-    let timing = if mode == Mode::Timed { event::KERNEL_CH } else { 0 };
-    c_int::try_from(CALLS | timing | if api { API } else { 0 }).unwrap_or(0)
+/// The mask of events that a recorder needs from a table of this version. `events`: launches are timed by events.
+pub fn mask(mode: Mode, interface: u64, events: bool) -> c_int {
+    let timing = match (mode, events) {
+        (Mode::Cheap, _) => 0,
+        (Mode::Timed, true) => event::KERNEL_LAUNCH,
+        (Mode::Timed, false) => event::KERNEL_CH,
+    };
+    let api = if interface >= REPORTS_CALLS { API } else { 0 };
+    let copies = if interface >= REPORTS_COPY_ENGINES { event::CE_COLL } else { 0 };
+    c_int::try_from(CALLS | api | copies | timing).unwrap_or(0)
+}
+
+/// The launches of a new communicator, whose GPU is this thread's; None if they are not timed by events.
+fn launches(recorder: &Recorder, comm: u32, interface: u64) -> Option<Arc<Launches>> {
+    let clock = recorder.gpu_clock()?;
+    let gpu = clock.gpu().map_err(|result| recorder.untimed(Untimed::Failed(result))).ok();
+    let silent: &[u8] = if interface >= REPORTS_COPY_ENGINES { &[BROADCAST] } else { &[] };
+    let launches = Launches::new(comm, gpu, silent);
+    if recording::launches_later() {
+        launches.set_deferred();
+    }
+    Some(Arc::new(launches))
 }
 
 /// Begin a communicator: `context` and `mask` for NCCL. A recorder that cannot start leaves the application undisturbed.
@@ -75,18 +88,20 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
             logger::keep(logger);
         }
         let (context, mask_out) = (given(context, "pointer for the context")?, given(mask_out, "pointer for the mask")?);
-        let recorder = recording::recorder(logger, comm.interface);
+        let interface = comm.interface;
+        let recorder = recording::recorder(logger, interface);
         // SAFETY: the caller guarantees a C string or NULL.
         let name = String::from_utf8_lossy(unsafe { bytes(comm.name) });
         let made = recorder.map_or(null_mut(), |recorder| {
             let count = |value: c_int| u64::try_from(value).unwrap_or_default();
             let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
-            Box::into_raw(Box::new(Context { recorder, comm })).cast()
+            Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
         });
+        let events = recorder.map_or(0, |recorder| mask(recorder.mode(), interface, recorder.gpu_clock().is_some()));
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
-            mask_out.write(recorder.map_or(0, |recorder| mask(recorder.mode(), comm.interface >= 5)));
+            mask_out.write(events);
         }
         if recorder.is_some() {
             recording::keep_mask(mask_out.as_ptr());
@@ -95,7 +110,7 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
     })
 }
 
-/// Start an event of v4 or v5, of which `kind` and `parent` were read.
+/// Start an event of v4 to v7, of which `kind` and `parent` were read.
 ///
 /// # Safety
 /// `context` is of `init`, `event` writable, and `descr` a descriptor of that kind.
@@ -110,93 +125,24 @@ pub unsafe fn start(context: *mut c_void, out: *mut *mut c_void, descr: *mut c_v
     Ok(())
 }
 
-/// The handle of an event whose descriptor has this body.
-unsafe fn begun(context: &Context, body: *mut c_void, kind: u64, parent: *mut c_void) -> *mut c_void {
-    let Context { recorder, comm } = *context;
-    match kind {
-        event::GROUP_API => handle(GROUP, recorder.group()),
-        event::COLL_API => {
-            // SAFETY: the body of this kind of event.
-            let api = unsafe { &*body.cast::<CollApi>() };
-            // SAFETY: as before.
-            let call = unsafe { coll_api(api) };
-            handle(CALLED, recorder.api(Kind::CollCall, comm, call, api.stream.addr() as u64, number(GROUP, parent)))
-        }
-        event::P2P_API => {
-            // SAFETY: the body of this kind of event.
-            let api = unsafe { &*body.cast::<P2pApi>() };
-            // SAFETY: as before.
-            let call = unsafe { p2p_api(api) };
-            handle(CALLED, recorder.api(Kind::P2pCall, comm, call, api.stream.addr() as u64, number(GROUP, parent)))
-        }
-        event::COLL => {
-            // SAFETY: the body of this kind of event.
-            let event = unsafe { &*body.cast::<Coll>() };
-            // SAFETY: as before.
-            let call = unsafe { coll(event) };
-            let task = Task { kind: Kind::Coll, call, api: number(CALLED, parent), sequence: event.sequence, timed: true };
-            handle(TIMING, recorder.task(comm, &task))
-        }
-        event::P2P => {
-            // SAFETY: the body of this kind of event.
-            let call = unsafe { p2p(&*body.cast::<P2p>()) };
-            handle(TIMING, recorder.task(comm, &Task { kind: Kind::P2p, call, api: number(CALLED, parent), sequence: 0, timed: true }))
-        }
-        event::KERNEL_CH => {
-            let timing = number(TIMING, parent);
-            // SAFETY: the body of this kind of event.
-            recorder.channel_started(timing, unsafe { (*body.cast::<KernelCh>()).timer });
-            handle(TIMING, timing)
-        }
-        _ => null_mut(),
+/// An event ends. Those of groups and launches end what is under way on this thread.
+pub unsafe extern "C" fn stop_event(event: *mut c_void) -> NcclResult {
+    let (group, launch) = (number(GROUP, event), number(LAUNCH, event));
+    if group == 0 && launch == 0 {
+        return result::SUCCESS;
     }
+    entry("stopEvent", || {
+        let Some(recorder) = recording::running().filter(|recorder| recorder.gpu_clock().is_some()) else { return Ok(()) };
+        if group != 0 {
+            call_clock::group_ended(recorder, group);
+        } else {
+            call_clock::launch_ended(recorder, launch);
+        }
+        Ok(())
+    })
 }
 
-/// Bits of `Call::flags`.
-const CAPTURED: u8 = 1;
-const IN_PLACE: u8 = 2;
-
-/// A call with the codes of its names.
-///
-/// # Safety
-/// The names are NULL or C strings.
-pub unsafe fn coded(func: *const c_char, datatype: *const c_char, algo: *const c_char, proto: *const c_char) -> Call {
-    // SAFETY: the caller guarantees C strings or NULL.
-    let (func, datatype, algo, proto) = unsafe { (bytes(func), bytes(datatype), bytes(algo), bytes(proto)) };
-    let (function, dtype) = (busbw_events::function(func), busbw_events::dtype(datatype));
-    Call { function, dtype, algorithm: busbw_events::algorithm(algo), protocol: busbw_events::protocol(proto), ..Call::default() }
-}
-
-unsafe fn coll(event: &Coll) -> Call {
-    // SAFETY: NCCL passes C strings.
-    let call = unsafe { coded(event.func, event.datatype, event.algo, event.proto) };
-    let flags = if event.send == event.recv.cast_const() { IN_PLACE } else { 0 };
-    Call { channels: event.channels, flags, peer: event.root, count: event.count as u64, ..call }
-}
-
-unsafe fn p2p(event: &P2p) -> Call {
-    // SAFETY: NCCL passes C strings.
-    let call = unsafe { coded(event.func, event.datatype, null(), null()) };
-    Call { channels: event.channels, peer: event.peer, count: event.count as u64, ..call }
-}
-
-unsafe fn coll_api(event: &CollApi) -> Call {
-    // SAFETY: NCCL passes C strings.
-    let call = unsafe { coded(event.func, event.datatype, null(), null()) };
-    Call { flags: if event.captured { CAPTURED } else { 0 }, peer: event.root, count: event.count as u64, ..call }
-}
-
-unsafe fn p2p_api(event: &P2pApi) -> Call {
-    // SAFETY: NCCL passes C strings.
-    let call = unsafe { coded(event.func, event.datatype, null(), null()) };
-    Call { flags: if event.captured { CAPTURED } else { 0 }, peer: -1, count: event.count as u64, ..call }
-}
-
-pub unsafe extern "C" fn stop_event(_event: *mut c_void) -> NcclResult {
-    result::SUCCESS
-}
-
-/// A state of v4 and v5: the end of a channel.
+/// A state of v4 to v7: the end of a channel.
 pub unsafe extern "C" fn record_event_state(event: *mut c_void, state: c_int, arguments: *mut c_void) -> NcclResult {
     entry("recordEventState", || {
         let timing = number(TIMING, event);

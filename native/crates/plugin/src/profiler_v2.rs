@@ -10,8 +10,12 @@ use busbw_nccl_abi::profiler::{BODY, CollV2, HeadV4, P2pV2, ProfilerV2, event};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;
-use crate::profiler::{self, bytes, coded};
+use crate::profiler::{self, bytes};
+use crate::profiler_events::coded;
 use crate::recording;
+
+/// The version of the table.
+const INTERFACE: u64 = 2;
 
 /// The table.
 #[allow(non_upper_case_globals)]
@@ -36,12 +40,12 @@ impl Context {
 unsafe extern "C" fn init(context: *mut *mut c_void, mask: *mut c_int) -> NcclResult {
     entry("profiler init", || {
         let (context, mask) = (given(context, "pointer for the context")?, given(mask, "pointer for the mask")?);
-        let recorder = recording::recorder(None, 2);
+        let recorder = recording::recorder(None, INTERFACE);
         let made = recorder.map_or(null_mut(), |recorder| Box::into_raw(Box::new(Context { recorder, comm: OnceLock::new() })).cast());
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
-            mask.write(recorder.map_or(0, |_| profiler::mask(Mode::Cheap, false)));
+            mask.write(recorder.map_or(0, |_| profiler::mask(Mode::Cheap, INTERFACE, false)));
         }
         Ok(())
     })
@@ -74,7 +78,7 @@ unsafe fn record(context: &Context, descr: *mut c_void) {
                 (call, context.comm(coll.comm_hash, coll.name, head.rank))
             };
             let call = Call { channels: coll.channels, peer: coll.root, count: coll.count as u64, ..call };
-            context.recorder.task(comm, &Task { kind: Kind::Coll, call, api: 0, sequence: coll.sequence, timed: false });
+            context.recorder.task(comm, &Task { kind: Kind::Coll, call, api: 0, sequence: coll.sequence, launch: 0, kernels: false });
         }
         event::P2P => {
             // SAFETY: the body of this kind of event.
@@ -85,7 +89,7 @@ unsafe fn record(context: &Context, descr: *mut c_void) {
                 (coded(p2p.func, p2p.datatype, none, none), context.comm(p2p.comm_hash, p2p.name, head.rank))
             };
             let call = Call { peer: p2p.peer, count: p2p.count as u64, ..call };
-            context.recorder.task(comm, &Task { kind: Kind::P2p, call, api: 0, sequence: 0, timed: false });
+            context.recorder.task(comm, &Task { kind: Kind::P2p, call, api: 0, sequence: 0, launch: 0, kernels: false });
         }
         _ => {}
     }

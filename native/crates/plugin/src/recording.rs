@@ -7,14 +7,16 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use busbw_events::{Mode, Recorder};
+use busbw_events::{Driver, GpuClock, Mode, Recorder, Untimed};
 use busbw_nccl_abi::common::Logger;
+use busbw_nccl_abi::profiler::event;
 use busbw_transport::Level;
 
 use crate::logger;
+use crate::profiler::REPORTS_CALLS;
 
 const FOLDER: &str = "BUSBW_CAPTURE";
 const MODE: &str = "BUSBW_CAPTURE_MODE";
@@ -33,16 +35,50 @@ const DESCRIBES: [&str; 12] = [
     "NCCL_HOSTID",
     "SLURM_STEP_ID",
 ];
+/// Variables with which communicators return from calls before they launch anything, and the value that says so.
+const LAUNCH_LATER: [(&str, &str); 2] = [("NCCL_COMM_BLOCKING", "0"), ("TORCH_NCCL_USE_COMM_NONBLOCKING", "1")];
 /// Files of one process: more than one if it loads several copies of this library.
 const MOST_FILES: u32 = 16;
 
 /// NCCL's mask of events, one for all communicators, which it reads at each event.
 static MASK: AtomicPtr<c_int> = AtomicPtr::new(null_mut());
+/// Whether NCCL reports kernels too, beside launches.
+static KERNELS: AtomicBool = AtomicBool::new(false);
+/// The process that the recorder is of.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 static RECORDER: OnceLock<Option<Arc<Recorder>>> = OnceLock::new();
 
-/// Keep where NCCL reads its mask.
+/// Keep where NCCL reads its mask, which each communicator writes.
 pub fn keep_mask(mask: *mut c_int) {
     MASK.store(mask, Ordering::Release);
+    if kernels_asked_for() {
+        add_kernels();
+    }
+}
+
+/// Let NCCL report kernels from now on. It reads its mask before it reports a call, so the first one is without.
+pub fn ask_for_kernels() {
+    if !KERNELS.swap(true, Ordering::Relaxed) {
+        add_kernels();
+    }
+}
+
+/// Whether NCCL reports kernels beside launches.
+pub fn kernels_asked_for() -> bool {
+    KERNELS.load(Ordering::Relaxed)
+}
+
+fn add_kernels() {
+    let place = MASK.load(Ordering::Acquire);
+    if let (false, Ok(kernels)) = (place.is_null(), c_int::try_from(event::KERNEL_CH)) {
+        // SAFETY: NCCL's variable lives as long as NCCL, and NCCL itself reads it without a lock while it may be written.
+        unsafe { AtomicI32::from_ptr(place) }.fetch_or(kernels, Ordering::Relaxed);
+    }
+}
+
+/// Whether communicators are to launch after the call has returned.
+pub fn launches_later() -> bool {
+    LAUNCH_LATER.iter().any(|(name, value)| env::var(name).is_ok_and(|set| set == *value))
 }
 
 /// Let NCCL report other events from now on, 0 for none: measurements compare them within one process. Returns the mask until now, -1 if
@@ -70,7 +106,7 @@ pub fn recorder(logger: Option<Logger>, interface: u64) -> Option<&'static Recor
 
 fn started(folder: OsString, logger: Option<Logger>, interface: u64) -> Option<Arc<Recorder>> {
     let folder = PathBuf::from(folder);
-    match start(&folder) {
+    match start(&folder, interface) {
         Ok((path, recorder)) => {
             recorder.nccl(version(logger), interface);
             logger::say(Level::Info, &format!("recording calls to {}", path.display()));
@@ -83,7 +119,30 @@ fn started(folder: OsString, logger: Option<Logger>, interface: u64) -> Option<A
     }
 }
 
-fn start(folder: &Path) -> Result<(PathBuf, Arc<Recorder>)> {
+/// Read what the GPU has done before CUDA's own exit handlers run: they were registered earlier, and the last one registered is the first.
+///
+/// A process forked from this one has the same handlers and file, but no GPU.
+extern "C" fn read_last_times() {
+    if let (Some(recorder), true) = (running(), OWNER.load(Ordering::Relaxed) == process::id()) {
+        recorder.read_last_times();
+    }
+}
+
+fn say_untimed(reason: Untimed) {
+    match reason {
+        Untimed::NoEvent => {
+            let text = "some calls are recorded without a time: the GPU is behind by more launches than there are CUDA events";
+            logger::say(Level::Warn, text);
+        }
+        Untimed::Captured => logger::say(Level::Info, "calls in CUDA graphs are timed by NCCL's kernel events, not by CUDA events"),
+        Untimed::Failed(result) => {
+            logger::say(Level::Warn, &format!("some calls are recorded without a time: a CUDA event failed with CUresult {result}"));
+        }
+        Untimed::Ended => {}
+    }
+}
+
+fn start(folder: &Path, interface: u64) -> Result<(PathBuf, Arc<Recorder>)> {
     let mode = match env::var(MODE).as_deref() {
         Ok("timed") => Mode::Timed,
         Ok("cheap" | "") | Err(_) => Mode::Cheap,
@@ -92,6 +151,13 @@ fn start(folder: &Path) -> Result<(PathBuf, Arc<Recorder>)> {
     fs::create_dir_all(folder)?;
     let host = hostname();
     let mut text = format!("host={host}\npid={}\nmode={}\n", process::id(), if mode == Mode::Timed { "timed" } else { "cheap" });
+    let driver = if mode == Mode::Timed && interface >= REPORTS_CALLS { Driver::open() } else { Err(String::new()) };
+    if let Err(error) = driver.as_ref().map_err(|error| error.replace('\n', " ")) {
+        if !error.is_empty() {
+            text += &format!("no_events={error}\n");
+            logger::say(Level::Warn, &format!("calls are timed by NCCL's kernel events, not by CUDA events: {error}"));
+        }
+    }
     for name in DESCRIBES {
         if let Ok(value) = env::var(name) {
             text += &format!("{name}={}\n", value.replace('\n', " "));
@@ -100,9 +166,15 @@ fn start(folder: &Path) -> Result<(PathBuf, Arc<Recorder>)> {
     for number in 1..=MOST_FILES {
         let more = if number == 1 { String::new() } else { format!("-{number}") };
         let path = folder.join(format!("{host}-{}{more}.capture", process::id()));
-        match Recorder::start(&path, mode, &text) {
+        let clock = driver.as_ref().ok().map(|driver| GpuClock::new(*driver, say_untimed));
+        match Recorder::start(&path, mode, &text, clock) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            other => return other.map(|recorder| (path, recorder)),
+            other => {
+                OWNER.store(process::id(), Ordering::Relaxed);
+                // SAFETY: the function takes no arguments, and this library is never unloaded. Where it fails the last times are lost.
+                unsafe { libc::atexit(read_last_times) };
+                return other.map(|recorder| (path, recorder));
+            }
         }
     }
     Err(ErrorKind::AlreadyExists.into())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from busbw.core.env import CAPTURE
 from busbw.core.errors import UsageError
-from busbw.core.pattern import algbw_bytes
+from busbw.core.pattern import KERNEL, algbw_bytes
 from busbw.core.sizes import counted
 from busbw.measure import profiler_calls, profiler_file
 from busbw.measure.profiler_calls import ProfiledCall
@@ -57,12 +57,12 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
     calls, unknown, shifted = profiler_calls.read_calls(process_file)
-    delays_ns = [call.gpu_ns[0] - call.at_ns for call in calls if call.gpu_ns and not call.captured]
-    ahead_ns = min(delays_ns, default=0)
+    ahead_ns = _ahead_ns(calls, comms)
     for call in calls:
         if call.comm in comms:
             comm = comms[call.comm]
-            collector.add_call(comm.process, _call(call, comm, process_file, ahead_ns))
+            ahead = ahead_ns.get(_clock(call, comm), 0)
+            collector.add_call(comm.process, _call(call, comm, process_file, ahead))
         else:
             unknown += 1
     _add_remarks(collector, process_file, calls, unknown, shifted)
@@ -102,6 +102,24 @@ def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
     return comms
 
 
+def _clock(call: ProfiledCall, comm: _Comm) -> Hashable:
+    """What the starts of calls on the GPU are counted from: each GPU has a moment for NCCL's kernel
+    events, and another one for CUDA events.
+    """
+    return comm.process, call.clock == KERNEL
+
+
+def _ahead_ns(calls: list[ProfiledCall], comms: dict[int, _Comm]) -> dict[Hashable, int]:
+    """How far each clock is ahead of the host's: no kernel starts before its call."""
+    ahead_ns: dict[Hashable, int] = {}
+    for call in calls:
+        if call.gpu_ns and not call.captured and call.comm in comms:
+            clock = _clock(call, comms[call.comm])
+            delay_ns = call.gpu_ns[0] - call.at_ns
+            ahead_ns[clock] = min(ahead_ns.get(clock, delay_ns), delay_ns)
+    return ahead_ns
+
+
 def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
     """The call as the collector takes it.
 
@@ -127,6 +145,7 @@ def _call(call: ProfiledCall, comm: _Comm, process_file: ProcessFile, ahead_ns: 
         gpu_at_us=gpu_at_us,
         stream=call.stream,
         group=call.group,
+        clock=call.clock,
     )
 
 
@@ -148,11 +167,8 @@ def _add_remarks(
         collector.header.dropped += process_file.dropped
         why = f", because the disk gave error {process_file.errno}" if process_file.errno else ""
         collector.add_note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
-    if process_file.facts.get("mode") == CAPTURE.timed and process_file.untimed:
-        collector.add_note(
-            f"{who}: {counted(process_file.untimed, 'call')} whose end the GPU reported too late or"
-            " not at all"
-        )
+    if process_file.facts.get("mode") == CAPTURE.timed:
+        _add_untimed(collector, process_file, calls, who)
     if shifted:
         collector.add_note(_SHIFTED)
     if process_file.interface == 2:
@@ -161,8 +177,33 @@ def _add_remarks(
             " reduce_scatter are those of one rank"
         )
     captured = sum(call.captured for call in calls)
-    if captured:
+    if captured and process_file.captured:
+        collector.add_note(
+            f"{who}: {counted(captured, 'call')} in CUDA graphs; the first one that was captured is"
+            " not timed, and its replays are seen only if they use a network"
+        )
+    elif captured:
         collector.add_note(
             f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if"
             " they use a network"
         )
+
+
+def _add_untimed(
+    collector: Collector, process_file: ProcessFile, calls: list[ProfiledCall], who: str
+) -> None:
+    """Say how many calls have no time, and why."""
+    if "no_events" in process_file.facts:
+        collector.add_note(
+            f"{who}: timed by NCCL's kernel events, because CUDA events cannot be used:"
+            f" {process_file.facts['no_events']}"
+        )
+    reasons = [
+        (process_file.no_event, ("launch", "es"), "while all CUDA events were in use"),
+        (process_file.failed, ("CUDA event", "s"), "failed"),
+        (process_file.untimed, ("kernel", "s"), "whose end was reported too late or not at all"),
+    ]
+    untimed = sum(call.gpu_ns is None for call in calls)
+    texts = [f"{counted(number, *noun)} {what}" for number, noun, what in reasons if number]
+    if untimed and texts:
+        collector.add_note(f"{who}: {counted(untimed, 'call')} without a time: {', '.join(texts)}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.pattern import Pattern, Times
+from busbw.core.pattern import KERNEL, Pattern, Times
 from busbw.core.pattern_weights import (
     average,
     coverage,
@@ -37,6 +37,10 @@ from busbw.pattern.replay.timing import Opened, Player, check_members, open_engi
 from busbw.pattern.replay.types import Replay, Replayed
 
 GPU, EVENT, CPU = "gpu", "event", "cpu"
+_OTHER_CLOCK = (
+    "the recorded times are by NCCL's kernel events, which leave out the launch; those of the"
+    " replay may be by CUDA events around it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ def _play(
         _conclude(result.replay, plan, processes, kind)
         _add_ideals(result)
         result.replay.notes += [*coverage(recorded), *notes]
+        if kind == GPU and set(recorded.header.clocks) == {KERNEL}:
+            result.replay.notes.append(_OTHER_CLOCK)
         _add_notes(job, result.replay)
         emit(Played(result.replay))
         emit(Ended(now(), {}))

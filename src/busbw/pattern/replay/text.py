@@ -138,7 +138,7 @@ def _columns(replay: Replay, total_s: float) -> list[Column]:
 
 
 def _ran(row: Replayed) -> str:
-    return f"{row.algorithm}/{row.protocol}" if row.algorithm else "-"
+    return "/".join(filter(None, (row.algorithm, row.protocol))) or "-"
 
 
 def _recorded_clock(replay: Replay) -> str:
