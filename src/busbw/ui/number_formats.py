@@ -160,11 +160,17 @@ def machine(result: Outcome) -> str:
 
 
 def library(result: Outcome) -> str:
-    """`nccl engine, NCCL 2.28.9, network Socket`, as far as they are known."""
+    """`nccl engine, NCCL 2.28.9, network Socket, loop native`, as far as they are known.
+
+    The loop is that of classic timing, whose times depend on it.
+    """
     engine = f"{result.library.engine} engine" if result.library.engine else ""
     nccl = f"NCCL {nccl_version_text(result.library.nccl)}" if result.library.nccl else ""
     network = f"network {result.library.network}" if result.library.network else ""
-    return ", ".join(filter(None, (engine, nccl, network)))
+    loop = ""
+    if isinstance(result, Result) and result.loop and not result.spec.sampling:
+        loop = f"loop {result.loop}"
+    return ", ".join(filter(None, (engine, nccl, network, loop)))
 
 
 def known_count(row: ResultRow) -> int | None:

@@ -89,6 +89,7 @@ def sweeps(draw: st.DrawFn) -> Result:
         spec=spec | {"collective": collective.name},
         world=World([Device(rank, 1, "h", rank, "", name) for rank in range(ranks)], ranks),
         library=draw(st.builds(Library, st.just("nccl"), st.sampled_from([0, 22809, 2804]))),
+        loop=draw(st.sampled_from(["", "native", "python"])),
         complete=draw(st.booleans()),
         errors=draw(st.lists(st.just("rank 3 on h: lost"), max_size=1)),
         findings=findings,

@@ -135,6 +135,7 @@ def _result(table: _Table, head: Head, collective: Collective) -> Result:
     result = Result(
         spec=spec,
         library=head.library,
+        loop=head.loop,
         world=head.world,
         reduced_max_bytes=head.reduced_max_bytes,
         rows=rows,

@@ -50,6 +50,7 @@ class Head:
     world: World = field(default_factory=lambda: World(devices=[], processes=0))
     hosts: int = 0
     library: Library = field(default_factory=lambda: Library(engine=""))
+    loop: str = ""
     ideal: Ideal | None = None
     reduced_max_bytes: int | None = None
     spec: dict[str, Any] = field(default_factory=dict)
@@ -87,7 +88,7 @@ def _joined(lines: Sequence[str]) -> list[str]:
 
 
 def _take_machine(head: Head, facts: str) -> None:
-    """`8 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket`."""
+    """`8 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket, loop native`."""
     machine = _MACHINE.match(facts)
     if machine:
         head.hosts = int(machine[2])
@@ -101,6 +102,8 @@ def _take_machine(head: Head, facts: str) -> None:
             head.library.nccl = nccl_version_number(nccl[1])
         elif fact.startswith("network "):
             head.library.network = fact.removeprefix("network ")
+        elif fact.startswith("loop "):
+            head.loop = fact.removeprefix("loop ")
 
 
 def _devices(text: str, hosts: int) -> list[Device]:
