@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from results import result as make_result
 
@@ -137,6 +137,7 @@ def damaged_tables(draw: st.DrawFn) -> str:
 
 @settings(max_examples=100)
 @given(damaged_tables(), st.sampled_from(["all_reduce", "all_gather", "alltoallv"]))
+@example("AllReduce, 2 x EPYC on 1 host, nccl engine, NCCL 2.28.", "all_reduce")
 def test_a_damaged_table_is_read_and_printed_or_refused(text: str, collective: str) -> None:
     try:
         in_file = read_table_head.read(text.splitlines()).collective

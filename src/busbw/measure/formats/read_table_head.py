@@ -95,10 +95,13 @@ def _take_machine(head: Head, facts: str) -> None:
         head.world.devices = _devices(machine[1], head.hosts)
         facts = facts[machine.end() :]
     for fact in facts.split(", "):
-        engine, nccl = re.fullmatch(r"(\w+) engine", fact), re.fullmatch(r"NCCL ([\d.]+)", fact)
+        engine, nccl = (
+            re.fullmatch(r"(\w+) engine", fact),
+            re.fullmatch(r"NCCL (\d+\.\d+\.\d+)", fact),
+        )
         if engine:
             head.library.engine = engine[1]
-        elif nccl and nccl[1].count(".") == 2:
+        elif nccl:
             head.library.nccl = nccl_version_number(nccl[1])
         elif fact.startswith("network "):
             head.library.network = fact.removeprefix("network ")
