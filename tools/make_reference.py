@@ -138,7 +138,7 @@ PUBLISHED_LOGS = (
         "coreweave/nccl-tests README.md",
     ),
 )
-_LOOKUP = re.compile(r"\s*\((?:find_string )?id [0-9]+\)")
+_LOOKUP = re.compile(r"\s*\([^()]*\bid [0-9]+\)")
 
 
 def main(one_host: str, several_hosts: str, logs: str) -> None:
