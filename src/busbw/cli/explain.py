@@ -7,7 +7,7 @@ from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option
-from busbw.cli.options.system import Links, system_options
+from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
@@ -19,7 +19,6 @@ from busbw.model.explain import Measured, explain
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.reference.compared import evidence
-from busbw.model.systems import MAX_HOSTS
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"
@@ -28,11 +27,7 @@ MEASURE = "measure one: busbw run all_reduce --json run.json"
 @click.command("explain", cls=TakesRuns, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="RESULT")
 @system_options("as recorded")
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, MAX_HOSTS),
-    help="number of hosts, where the file does not say",
-)
+@recorded_nodes_option
 @click.option(
     "--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say"
 )

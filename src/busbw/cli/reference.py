@@ -11,7 +11,7 @@ from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option
-from busbw.cli.options.system import Links, system_options
+from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -114,11 +114,7 @@ def _system(text: str) -> tuple[str, int]:
 @command.command("show", cls=TakesRuns, context_settings=HELP)
 @click.argument("name", metavar="RUN|RESULT")
 @system_options("as recorded")
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, MAX_HOSTS),
-    help="number of hosts, where the file does not say",
-)
+@recorded_nodes_option
 @click.option(
     "--collective",
     default=None,

@@ -10,7 +10,7 @@ from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
-from busbw.cli.options.system import Links, system_options
+from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import Exit, UsageError, unknown
@@ -19,7 +19,6 @@ from busbw.core.settings import OFF
 from busbw.core.sizes import counted
 from busbw.model.reference.compared import Ran, ran_of
 from busbw.model.reference.curves import Curve, Source, Table, built_in
-from busbw.model.systems import MAX_HOSTS
 from busbw.reference import additions
 from busbw.reference.checked import check_curves
 from busbw.reference.own_table import change
@@ -29,11 +28,7 @@ from busbw.reference.place import VARIABLE
 @click.command("add", cls=TakesRuns, context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, metavar="RESULT...")
 @system_options("as recorded")
-@click.option(
-    "--nodes",
-    type=click.IntRange(1, MAX_HOSTS),
-    help="number of hosts, where the file does not say",
-)
+@recorded_nodes_option
 @click.option(
     "--collective",
     default=None,

@@ -6,16 +6,12 @@ ever touched.
 """
 
 import contextlib
-import fcntl
-import os
 import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from busbw.core import json_codec
+from busbw.core import folder_lock, json_codec
 from busbw.core.errors import NoMeasurement
 from busbw.lab.processes import alive
 from busbw.lab.types import Lab
@@ -25,30 +21,15 @@ STATE = "state.json"
 LOCK_LIMIT_S = 60.0
 
 
-@contextlib.contextmanager
-def locked() -> Iterator[None]:
+def locked() -> contextlib.AbstractContextManager[None]:
     """Only one process of this machine makes or removes labs' folders at a time.
 
     NoMeasurement if another one takes too long.
     """
-    # A directory that exists anyway: no lock file is left behind.
-    lock = os.open(FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
-    deadline = time.monotonic() + LOCK_LIMIT_S
-    try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise NoMeasurement(
-                        f"another process keeps {FOLDER.parent} locked for {LOCK_LIMIT_S:g} s",
-                        "busbw lab status",
-                    ) from error
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(lock)
+    refusal = NoMeasurement(
+        f"another process keeps {FOLDER.parent} locked for {LOCK_LIMIT_S:g} s", "busbw lab status"
+    )
+    return folder_lock.locked(FOLDER.parent, LOCK_LIMIT_S, refusal)
 
 
 def boot_id() -> str:

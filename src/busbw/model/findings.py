@@ -20,12 +20,13 @@ from busbw.model import (
     transport_findings,
 )
 from busbw.model.bounds import GIVEN_LABEL, bounds
-from busbw.model.fabric import NoFabric, gb, in_lab, lab_burst
+from busbw.model.fabric import ON_CPUS, NoFabric, gb, in_lab, lab_burst
 from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Known, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
+COMPARE_RUNS = "run again, and compare: busbw compare -2 -1"  # CPUs have no rate to name
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
 OF_WIRE = 0.70  # of nominal rates, of which protocols leave 76 to 98 %
 NCCL = "run with NCCL_DEBUG=INFO to see which transport and algorithm NCCL chose"
@@ -92,7 +93,8 @@ def _judge_bandwidth(run: Run) -> Conclusion | None:
     if ideal is None:
         reason = _why_unknown(run)
         message = f"no ideal, so busbw ({_at(best[1])}) cannot be judged: {reason}{without}"
-        return Conclusion(Verdict.UNKNOWN, message, fix=GIVE_IDEAL)
+        fix = COMPARE_RUNS if reason == ON_CPUS else GIVE_IDEAL
+        return Conclusion(Verdict.UNKNOWN, message, fix=fix)
     return _judge_by_bound(run, best, ideal, without)
 
 

@@ -5,17 +5,16 @@ to a temporary file that then replaces the table. Whatever fails before that cha
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
+from busbw.core.folder_lock import locked
 from busbw.core.given_file import read_whole
 from busbw.model.reference.curves import Curve, Source, Table
 from busbw.reference.checked import check_curves
@@ -145,26 +144,12 @@ def _without_defaults(curve: Curve) -> bytes:
     return msgspec.json.encode({name: value for name, value in values.items() if value != ""})
 
 
-@contextlib.contextmanager
-def _locked(folder: Path, path: Path) -> Iterator[None]:
-    """One program at a time changes tables in a folder, which needs no lock file."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    deadline = time.monotonic() + LOCK_LIMIT_S
-    try:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise TimedOut(
-                        f"{path}: locked by another program for more than {LOCK_LIMIT_S:g} s",
-                        f"fuser -v {folder}",
-                    ) from error
-            time.sleep(0.02)
-        yield
-    finally:
-        os.close(lock)
+def _locked(folder: Path, path: Path) -> contextlib.AbstractContextManager[None]:
+    """One program at a time changes tables in a folder."""
+    refusal = TimedOut(
+        f"{path}: locked by another program for more than {LOCK_LIMIT_S:g} s", f"fuser -v {folder}"
+    )
+    return locked(folder, LOCK_LIMIT_S, refusal)
 
 
 def _replace(target: Path, data: bytes) -> None:

@@ -57,6 +57,11 @@ def system_options(default: str) -> Decorator:
     )
 
 
+recorded_nodes_option = click.option(
+    "--nodes",
+    type=click.IntRange(1, MAX_HOSTS),
+    help="number of hosts, where the file does not say",
+)
 nccl_option = click.option(
     "--nccl",
     default="latest",
