@@ -221,7 +221,25 @@ def recorded() -> Path:
 
 
 @pytest.fixture(scope="session")
-def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def alone_in_native() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which no other test builds in native/target. Cargo links the library anew, and
+    maturin moves it away: a copy that is taken meanwhile would not find it.
+    """
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    return alone
+
+
+@pytest.fixture(scope="session")
+def plugin_library(
+    tmp_path_factory: pytest.TempPathFactory,
+    alone_in_native: Callable[[], contextlib.AbstractContextManager[None]],
+) -> Path:
     """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no
     cargo.
     """
@@ -239,10 +257,8 @@ def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-p",
         "busbw-plugin",
     ]
-    # One worker builds, the others find it built. Each takes a copy: for the next one cargo links
-    # the file anew.
-    with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    # One worker builds, the others find it built. Each takes a copy.
+    with alone_in_native():
         result = subprocess.run(
             [*command, "--message-format=json-render-diagnostics"],
             capture_output=True,

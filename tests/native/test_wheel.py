@@ -5,6 +5,8 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from sysconfig import get_path
@@ -38,14 +40,18 @@ def packages(home: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def native_wheel(plugin_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def native_wheel(
+    plugin_library: Path,
+    alone_in_native: Callable[[], AbstractContextManager[None]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
     """Of the library that the other tests load: cargo finds it built."""
     if not find_spec("maturin") or not find_spec("cffi"):
         pytest.skip("no maturin with cffi to build a wheel with")
     options = ("--release", "--compatibility", "linux", "-i", sys.executable)
-    return build(
-        ROOT / "native", tmp_path_factory.mktemp("native"), "maturin", "build", *options, "-o"
-    )
+    where = tmp_path_factory.mktemp("native")
+    with alone_in_native():
+        return build(ROOT / "native", where, "maturin", "build", *options, "-o")
 
 
 @pytest.fixture(scope="module")
