@@ -21,7 +21,7 @@ from results import make, make_cell, planned, planned_for_record, planned_in_rou
 __all__ = ["make", "make_cell", "planned", "planned_for_record", "planned_in_rounds", "trained"]
 
 settings.register_profile(
-    "busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "busbw", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busbw")
 
