@@ -5,7 +5,7 @@ for generated examples.
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ sys.path.append(str(Path(__file__).parent))  # results.py, nodes_and_watches.py
 
 from results import make, make_cell, planned, planned_for_record, planned_in_rounds, trained
 
+from busbw.host import cpu
+
 __all__ = ["make", "make_cell", "planned", "planned_for_record", "planned_in_rounds", "trained"]
 
 settings.register_profile(
@@ -26,6 +28,14 @@ settings.register_profile(
 settings.load_profile("busbw")
 
 TABLES = "int ncclNetPlugin_v8 = 8; int ncclNetPlugin_v11 = 11;"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_pauses_between_readings_of_the_load() -> Iterator[None]:
+    """Hundreds of runs of the sim engine read it; each would wait for a twentieth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "LOAD_PAUSE_S", 0.0)
+        yield
 
 
 @pytest.fixture
