@@ -5,7 +5,7 @@ from rank 0.
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +18,15 @@ from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, nccl_library, network, plan, timed_loop, tuner_table
+from busbw.measure import (
+    fault_injection,
+    nccl_library,
+    network,
+    plan,
+    timed_loop,
+    tuner_table,
+    what_ran,
+)
 from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
@@ -66,19 +74,26 @@ def measure(
         simulation=job.simulation,
     )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
-    for repeat in range(repeats):
-        enter_phase("init", job.engine)
-        with (
-            tuner_table.loaded(job.table, row.name, party.world),
-            network.starting(job, control) as log,
-        ):
-            opened = row.open(opening)
-        job = settled(job, opened)
-        with running(opened):
-            ended = sweep(job, party, opened, emit, enter_phase, repeat, log.networks)
-            enter_phase("teardown", "")
-            if control.process == 0 and repeat == repeats - 1:
-                emit(ended)
+    with ExitStack() as stack:
+        for repeat in range(repeats):
+            enter_phase("init", job.engine)
+            with (
+                tuner_table.loaded(job.table, row.name, party.world),
+                what_ran.asking(job) as reason,
+                network.starting(job, control, stay=repeat == 0 and not job.compat) as log,
+            ):
+                opened = row.open(opening)
+            if repeat == 0:
+                first_log = stack.enter_context(closing(log))
+            job = settled(job, opened)
+            with running(opened):
+                recorder = what_ran.agreed(opened, party.world, party.group, reason)
+                ended = sweep(job, party, opened, emit, enter_phase, repeat, log.networks, recorder)
+                if not job.compat:
+                    ended.ran = what_ran.connections(first_log, party.group)
+                enter_phase("teardown", "")
+                if control.process == 0 and repeat == repeats - 1:
+                    emit(ended)
 
 
 @contextmanager
@@ -117,6 +132,7 @@ def sweep(
     enter_phase: EnterPhase,
     repeat: int,
     networks: Sequence[str],
+    recorder: what_ran.Recorder,
 ) -> Ended:
     """One pass of the sweep on new communicators.
 
@@ -132,7 +148,7 @@ def sweep(
     nccl_library.confirm(job.nccl, result.library)
     result.library.network = network.agreed(job, party.world, result.library, networks)
     loop = timed_loop.agreed(opened, party.world, job.sweep)
-    result.loop = loop.name
+    result.loop, result.ran_unknown = loop.name, recorder.problem
     if announces:
         emit(Started(result))
         for note in (loop.note, network.unconfirmed(job, result.library.network)):
@@ -157,10 +173,12 @@ def sweep(
             host_sampler=host_sampler,
             repeat=repeat,
             loop=loop.loop,
+            recorder=recorder,
         )
         runner.sweep()
         links = runner.links(result.world.devices) if last else []
-    return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
+    memory = opened.memory_use() if job.sweep.memory else {}
+    return Ended(now(), memory, links, ran_unknown=recorder.missing())
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:

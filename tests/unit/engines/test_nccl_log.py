@@ -81,9 +81,7 @@ def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
     ],
 )
 def test_networks_are_read_from_nccls_log_lines(text: str, networks: tuple[str, ...]) -> None:
-    log = Log()
-    log.text = text
-    assert log.networks == networks
+    assert Log(lambda: text).networks == networks
 
 
 def test_the_log_is_not_shown_unless_requested() -> None:

@@ -1,4 +1,4 @@
-//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for.
+//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for but what `what_ran` wants to know.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -12,7 +12,7 @@ use busbw_transport::Error;
 use crate::entry::{entry, given};
 use crate::handles::{GROUP, LAUNCH, TIMING, number};
 use crate::profiler_events::begun;
-use crate::{call_clock, logger, recording};
+use crate::{call_clock, logger, recording, what_ran};
 
 /// A communicator.
 pub struct Context {
@@ -42,6 +42,8 @@ const API: u64 = event::GROUP_API | event::COLL_API | event::P2P_API;
 /// The first version that reports calls and launches, and the first one that reports copy engines.
 pub const REPORTS_CALLS: u64 = 5;
 pub const REPORTS_COPY_ENGINES: u64 = 6;
+/// The first version that tells kernels over symmetric memory.
+pub const TELLS_SYMMETRIC: u64 = 7;
 /// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor launch.
 const BROADCAST: u8 = 0;
 
@@ -103,7 +105,7 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
             context.write(made);
             mask_out.write(events);
         }
-        if recorder.is_some() {
+        if recorder.is_some() || what_ran::asked(interface) {
             recording::keep_mask(mask_out.as_ptr());
         }
         Ok(())
@@ -119,7 +121,10 @@ pub unsafe fn start(context: *mut c_void, out: *mut *mut c_void, descr: *mut c_v
     // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
     let context = unsafe { context.cast::<Context>().as_ref() };
     // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions.
-    let started = context.map_or(null_mut(), |context| unsafe { begun(context, descr.byte_add(BODY), kind, parent) });
+    let started = unsafe {
+        let body = descr.byte_add(BODY);
+        context.map_or_else(|| what_ran::begun(body, kind), |context| begun(context, body, kind, parent))
+    };
     // SAFETY: not NULL, and NCCL passes the address of its own pointer.
     unsafe { out.write(started) };
     Ok(())

@@ -12,7 +12,7 @@ use crate::entry::{entry, given};
 use crate::net::NAME;
 use crate::profiler::{self, bytes};
 use crate::profiler_events::coded;
-use crate::recording;
+use crate::{recording, what_ran};
 
 /// The version of the table.
 const INTERFACE: u64 = 2;
@@ -47,6 +47,9 @@ unsafe extern "C" fn init(context: *mut *mut c_void, mask: *mut c_int) -> NcclRe
             context.write(made);
             mask.write(recorder.map_or(0, |_| profiler::mask(Mode::Cheap, INTERFACE, false)));
         }
+        if recorder.is_none() && what_ran::asked(INTERFACE) {
+            recording::keep_mask(mask.as_ptr());
+        }
         Ok(())
     })
 }
@@ -57,17 +60,20 @@ unsafe extern "C" fn start_event(context: *mut c_void, event: *mut *mut c_void, 
         // SAFETY: not NULL, and NCCL passes the address of its own pointer. No event of this version needs a handle.
         unsafe { event.write(null_mut()) };
         // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
-        if let Some(context) = unsafe { context.cast::<Context>().as_ref() } {
-            // SAFETY: NCCL passes a descriptor of this version.
-            unsafe { record(context, given(descr, "descriptor")?.as_ptr()) };
-        }
+        let context = unsafe { context.cast::<Context>().as_ref() };
+        // SAFETY: NCCL passes a descriptor of this version.
+        unsafe { record(context, given(descr, "descriptor")?.as_ptr()) };
         Ok(())
     })
 }
 
-unsafe fn record(context: &Context, descr: *mut c_void) {
+unsafe fn record(context: Option<&Context>, descr: *mut c_void) {
     // SAFETY: the caller guarantees a descriptor of this version, whose body lies at this offset.
     let (head, body) = unsafe { (&*descr.cast::<HeadV4>(), descr.byte_add(BODY)) };
+    let Some(context) = context else {
+        // SAFETY: the body of this kind of event.
+        return unsafe { what_ran::begun_v2(body, head.kind.into()) };
+    };
     match u64::from(head.kind) {
         event::COLL => {
             // SAFETY: the body of this kind of event.
