@@ -94,18 +94,21 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
         let recorder = recording::recorder(logger, interface);
         // SAFETY: the caller guarantees a C string or NULL.
         let name = String::from_utf8_lossy(unsafe { bytes(comm.name) });
-        let made = recorder.map_or(null_mut(), |recorder| {
-            let count = |value: c_int| u64::try_from(value).unwrap_or_default();
-            let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
-            Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
-        });
+        let made = recorder.map_or_else(
+            || what_ran::context(interface, mask_out.as_ptr()),
+            |recorder| {
+                let count = |value: c_int| u64::try_from(value).unwrap_or_default();
+                let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
+                Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
+            },
+        );
         let events = recorder.map_or(0, |recorder| mask(recorder.mode(), interface, recorder.gpu_clock().is_some()));
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
             mask_out.write(events);
         }
-        if recorder.is_some() || what_ran::asked(interface) {
+        if recorder.is_some() {
             recording::keep_mask(mask_out.as_ptr());
         }
         Ok(())
@@ -118,12 +121,15 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
 /// `context` is of `init`, `event` writable, and `descr` a descriptor of that kind.
 pub unsafe fn start(context: *mut c_void, out: *mut *mut c_void, descr: *mut c_void, kind: u64, parent: *mut c_void) -> Result<(), Error> {
     let out = given(out, "pointer for the event")?;
-    // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
-    let context = unsafe { context.cast::<Context>().as_ref() };
-    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions.
+    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions. Another context is NULL, or
+    // made by `init` with Box::into_raw and not yet finalized.
     let started = unsafe {
         let body = descr.byte_add(BODY);
-        context.map_or_else(|| what_ran::begun(body, kind), |context| begun(context, body, kind, parent))
+        if what_ran::is_context(context) {
+            what_ran::begun(body, kind)
+        } else {
+            context.cast::<Context>().as_ref().map_or(null_mut(), |context| begun(context, body, kind, parent))
+        }
     };
     // SAFETY: not NULL, and NCCL passes the address of its own pointer.
     unsafe { out.write(started) };
@@ -162,7 +168,7 @@ pub unsafe extern "C" fn record_event_state(event: *mut c_void, state: c_int, ar
 
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("profiler finalize", || {
-        if !context.is_null() {
+        if !context.is_null() && !what_ran::is_context(context) {
             // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
             let context = unsafe { Box::from_raw(context.cast::<Context>()) };
             context.recorder.comm_end(context.comm);

@@ -2,7 +2,7 @@
 //!
 //! At other times NCCL's mask is 0, so that it reports nothing of timed calls. Where BUSBW_CAPTURE records all calls, nothing can be asked.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Write;
 use std::ptr::{copy_nonoverlapping, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,20 +45,29 @@ impl Reported {
     }
 }
 
-/// Whether busbw asks what communicators run that are created now. If so, `interface` is noted.
-pub fn asked(interface: u64) -> bool {
-    let asked = ASKED.load(Ordering::Relaxed);
-    if asked {
-        INTERFACE.store(interface, Ordering::Relaxed);
-    }
-    asked
+/// The context of communicators that can be asked: no state of their own, but not NULL, as NCCL may take that for none.
+static CONTEXT: u8 = 0;
+
+/// Whether a context is that of a communicator that can be asked.
+pub fn is_context(context: *mut c_void) -> bool {
+    context.cast_const() == (&raw const CONTEXT).cast()
 }
 
-/// An event of v4 to v7 on a communicator without a recorder; returns its handle. Parents have one, as in a recording: NCCL may not report
+/// The context of a communicator that is created now, with NCCL's mask of events, if busbw asks what it runs; else NULL.
+pub fn context(interface: u64, mask: *mut c_int) -> *mut c_void {
+    if !ASKED.load(Ordering::Relaxed) {
+        return null_mut();
+    }
+    INTERFACE.store(interface, Ordering::Relaxed);
+    recording::keep_mask(mask);
+    (&raw const CONTEXT).cast_mut().cast()
+}
+
+/// An event of v4 to v7 on a communicator that can be asked; returns its handle. Parents have one, as in a recording: NCCL may not report
 /// tasks of parents without.
 ///
 /// # Safety
-/// `body` is that of a descriptor of this kind, in the version of `asked`.
+/// `body` is that of a descriptor of this kind, in the version of `context`.
 pub unsafe fn begun(body: *mut c_void, kind: u64) -> *mut c_void {
     match kind {
         event::GROUP_API => return handle(GROUP, 1),
@@ -94,7 +103,7 @@ unsafe fn coll(body: *mut c_void) -> String {
     unsafe { line(kind, [coll.func, coll.algo, coll.proto, name], coll.channels) }
 }
 
-/// An event of v2 on a communicator without a recorder.
+/// An event of v2 on a communicator that can be asked.
 ///
 /// # Safety
 /// `body` is that of a descriptor of this kind.
