@@ -23,6 +23,7 @@ from busbw.core.pattern_weights import (
 )
 from busbw.core.ran import Ran
 from busbw.core.sizes import counted
+from busbw.engines.base import Engine
 from busbw.engines.nccl_log import Log
 from busbw.engines.registry import engine
 from busbw.launch.control import Control
@@ -143,9 +144,7 @@ def _play(
         kernels_of = _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
     processes = control.gather(Timed(walls, taken, kernels_of))
     if processes is not None:
-        kind = GPU
-        if marks:
-            kind = EVENT if first.asynchronous else CPU
+        kind = GPU if not marks else _clock_of_marks(first)
         _conclude(result.replay, plan, processes, kind)
         _add_ideals(result)
         result.replay.notes += [*coverage(recorded), *notes]
@@ -154,6 +153,10 @@ def _play(
         _add_notes(job, result.replay)
         emit(Played(result.replay))
         emit(Ended(now(), {}, ran=ran))
+
+
+def _clock_of_marks(opened: Engine) -> str:
+    return EVENT if opened.asynchronous else CPU
 
 
 def _connections(pattern: Pattern, control: Control, log: Log) -> Ran | None:
