@@ -84,9 +84,12 @@ def main(words: list[str]) -> int:
         ranks, words = words[1], words[2:]
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
+    own = int(ranks) if ranks != "1" else None
     gbit = float(words[0])
     shape = Shape(rate=gbit * 1e9 / 8, burst=BURST) if gbit else Shape()
-    with lab.temporary_lab(LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False)) as made:
+    with lab.temporary_lab(
+        LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False, gpus=own)
+    ) as made:
         for note in made.notes:
             print(f"note: {note}", file=sys.stderr)
         if words[1] == "each":

@@ -70,6 +70,7 @@ def answers(
     for name, path in plugins(folder).items():
         sweeps[name] = ({}, here | {"BUSBW_PLUGIN": str(path)})
     sweeps["sends"] = ({"collective": "sendrecv"}, here)
+    sweeps["no data"] = ({"min_bytes": 2, "max_bytes": 4}, here)
     sweeps["user's profiler"] = ({}, here | {"NCCL_PROFILER_PLUGIN": "none"})
     sweeps["missing, native"] = ({}, sweeps["missing"][1] | {"BUSBW_LOOP": "native"})
     sweeps["no profiler"] = ({}, here | {"FAKE_NO_PROFILER": "1"})
@@ -182,6 +183,16 @@ def test_how_ranks_are_connected_is_in_the_log_of_the_first_operation(
         "SHM/direct",
     ]
     assert outcome["left"] == []
+
+
+def test_nothing_is_asked_about_operations_without_data(
+    answers: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    outcome = answers[1]["no data"]
+    assert "rows" in outcome, outcome
+    assert [row[:2] for row in outcome["rows"]] == [[0, 0], [4, 1]]
+    assert outcome["ran"][0] == ["None", "None"]
+    assert (outcome["reported"], outcome["ran_unknown"]) == (2, "")
 
 
 def test_sends_have_no_algorithm(answers: tuple[dict[str, Any], dict[str, Any]]) -> None:

@@ -330,9 +330,13 @@ class CellRun:
         return cell
 
     def _record(self) -> None:
-        """Run one more operation, as those that were timed, of which NCCL says what it runs."""
+        """Run one more operation, as those that were timed, of which NCCL says what it runs:
+        nothing if it moves no data.
+        """
         setup = self.setup
         if setup.recorder is None or not setup.recorder.running:
+            return
+        if not self.calls.moved_bytes(self.call)[0]:
             return
         launches = [self._launch] * setup.spec.agg_iters
         launch = setup.engine.grouped(launches) if len(launches) > 1 else self._launch
