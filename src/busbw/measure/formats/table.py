@@ -12,7 +12,7 @@ from collections.abc import Callable
 from busbw.core.cells import IN_PLACE, Figure, figures, headline
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, ResultRow
-from busbw.core.sizes import format_size
+from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import link_table, ran_text
 from busbw.measure.formats.ideal_text import share_of_ideal
@@ -215,10 +215,10 @@ def sweep_text(result: Result) -> str:
     spec, sampling = result.spec, result.spec.sampling
     sizes = _sizes_text(result) + _counts(result)
     if sampling is None:
-        return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
+        return f"{sizes}, {counted(spec.iters, 'iteration')}" if spec.iters else sizes
     confidence = percent(sampling.confidence)
     if sampling.fixed:
-        iterations = f"{sampling.fixed} iterations, {confidence} intervals"
+        iterations = f"{counted(sampling.fixed, 'iteration')}, {confidence} intervals"
     else:
         precision = percent(sampling.precision)
         iterations = f"medians to {precision} with {confidence} confidence"
