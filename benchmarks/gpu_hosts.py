@@ -1,8 +1,9 @@
-"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, without the
+"""Two emulated hosts, h1 and h2, with half of this machine's GPUs and cores each, without the
 commands `ip` and `tc`.
 
     gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s
         between them (0: no limit; at most 34)
+    gpu_hosts.py -p 2 0 run all_reduce                    two ranks on each host
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the
         variables of torchrun
 
@@ -78,11 +79,17 @@ def main(words: list[str]) -> int:
         }
         argv = host_exec.enter(made, host, "sh", "-c", " ".join(words[2:]))
         os.execvpe(argv[0], argv, kept)
+    ranks = "1"
+    if words[:1] == ["-p"]:
+        ranks, words = words[1], words[2:]
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
+    own = int(ranks) if ranks != "1" else None
     gbit = float(words[0])
     shape = Shape(rate=gbit * 1e9 / 8, burst=BURST) if gbit else Shape()
-    with lab.temporary_lab(LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False)) as made:
+    with lab.temporary_lab(
+        LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False, gpus=own)
+    ) as made:
         for note in made.notes:
             print(f"note: {note}", file=sys.stderr)
         if words[1] == "each":
@@ -94,7 +101,7 @@ def main(words: list[str]) -> int:
             "busbw",
             *words[1:],
             "--hosts",
-            "h1:1,h2:1",
+            f"h1:{ranks},h2:{ranks}",
             "--ifname",
             NETWORK,
         ]

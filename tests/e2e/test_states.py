@@ -33,3 +33,9 @@ def test_ways_are_compared_and_one_that_fails_is_recorded(run, tmp_path, capsys)
         "| offload",
         "| torchao",
     ]
+
+
+def test_a_model_that_fits_in_no_way_has_exit_code_3(run):
+    words = ("gpt", "--params", "500B", "--compare", "adamw", "--no-history")
+    done = run("busbw", "train", *words, limit_s=HANG_S)
+    assert (done.code, "does not fit in host memory" in " ".join(done.out.split())) == (3, True)

@@ -40,7 +40,7 @@ from busbw.model.forecast import Evidence
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.constants import release
 from busbw.model.overlap import parse_ratios
-from busbw.model.patterns import Job, predict_pattern
+from busbw.model.patterns import SENT, Job, predict_pattern
 from busbw.model.predict import predict, without_rails
 from busbw.model.reference.compared import evidence as of_own
 from busbw.model.reference.curves import Curve
@@ -181,7 +181,8 @@ def command(
     The bounds are over the links, over what they carry of data, and by NCCL's cost model. The
     system is this host, or what --system or --topo describe. --calibrate reads any file that
     busbw show reads. A pattern has its own collectives and sizes; its ranks fill the hosts, and
-    --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time.
+    --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time, except
+    receives, which take that of their sends.
     """
     row = collective_row(collective)
     links = Links(nics, fabric, cpu)
@@ -207,7 +208,8 @@ def command(
             answer(explanation_text.json(expected))
         else:
             answer(prediction_text.pattern_text(expected, width()))
-        return int(Exit.BAD if expected.without else Exit.OK)
+        unknown = any(row.reason != SENT for row in expected.without)
+        return int(Exit.BAD if unknown else Exit.OK)
     for option in ("scale", "together"):
         if given(option):
             raise UsageError(

@@ -13,7 +13,7 @@ from busbw.cli.options.shared import options
 from busbw.cli.output import Output
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.errors import UsageError
+from busbw.core.errors import Exit, UsageError
 from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
@@ -109,7 +109,7 @@ def train(
     table: bool,
     history: bool,
 ) -> int:
-    """Run the comparison and print it."""
+    """Run the comparison and print it; exit code 3 where no way has figures."""
     if environment.detect(os.environ) is not None:
         raise UsageError(
             "busbw train gpt starts its own ranks, but this process is a rank of a job",
@@ -122,7 +122,8 @@ def train(
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
     keep(result, asked=history)
-    return 0
+    nothing = not largest and all(run.failed for run in result.training.runs)
+    return int(Exit.UNKNOWN if nothing else Exit.OK)
 
 
 def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from busbw.ui.number_formats import nccl_version_text
 
 SONAME = "libnccl.so.2"  # the name under which nccl4py and PyTorch ask the dynamic loader for it
 HASH_DIGITS = 16  # of the SHA-256 in a result
+NEEDS_GPU = "run it on a host where nvidia-smi lists a GPU"
 
 
 def choose(
@@ -31,7 +32,7 @@ def choose(
         return None
     row, missing = choose_for(engine, elsewhere=elsewhere)
     if missing:
-        raise NoMeasurement(f"--nccl {release}: {missing}", "nvidia-smi, or leave out --nccl")
+        raise NoMeasurement(f"--nccl {release}: {missing}", NEEDS_GPU)
     if row and not row.nccl:
         able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
         raise UsageError(

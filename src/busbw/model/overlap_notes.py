@@ -6,6 +6,7 @@ from busbw.model.pattern_overlap import Overlap
 
 MAX_PAIRS, ROUNDING = 4, 1e-9
 ADDED = "calls are added up one after the other"
+UNTIMED = "a record with times, as of busbw capture --timed, tells whether they ran together"
 OVERLAPPING = "all overlapping, limited by the longest chain and by links that they share,"
 
 
@@ -28,9 +29,12 @@ def overlap_note(overlapped: Overlap, average: str) -> str:
 
 
 def unused_notes(overlapped: Overlap, ratios: Ratios) -> list[str]:
-    """The measured ratios of functions that did not run together."""
+    """The measured ratios that leave a range: of functions that did not run together, or of which
+    that is not known.
+    """
     if overlapped.untimed:
-        return []
+        pairs = sorted(map(pair_text, ratios))
+        return [f"--together {pair}: the longest total remains; {UNTIMED}" for pair in pairs]
     unused = sorted(pair_text(pair) for pair in ratios if pair not in overlapped.together)
     return [f"--together {pair}: they did not run together" for pair in unused]
 

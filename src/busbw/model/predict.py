@@ -198,10 +198,12 @@ def _calibration_note(rows: Sequence[Forecast], evidence: Evidence) -> str:
     """Which rows are the calibrations' own times, and how the others were corrected."""
     calibrated = sum(row.basis == Basis.CALIBRATION for row in rows)
     measured = sorted({curve.hosts for curve in evidence.calibration})
-    hosts = " and ".join(map(str, measured))
+    hosts = f"{', '.join(map(str, measured))} {'host' if measured == [1] else 'hosts'}"
+    if calibrated == len(rows):
+        return f"calibrated on {hosts}: all rows are measured sizes"
     return (
-        f"calibrated on {hosts} {'host' if measured == [1] else 'hosts'}: {calibrated} of"
-        f" {len(rows)} rows are measured sizes, the others have the correction that was found there"
+        f"calibrated on {hosts}: {calibrated} of {len(rows)} rows are measured sizes, the others"
+        " have the correction that was found there"
     )
 
 

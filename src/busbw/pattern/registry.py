@@ -313,4 +313,6 @@ def _open(name: str) -> BinaryIO:
         refuse_device(name)
         return Path(name).open("rb", buffering=0)
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}", "name a file, or - for stdin") from error
+        raise UsageError(
+            f"{name}: {error.strerror}", "name a file or a folder, or - for stdin"
+        ) from error

@@ -182,6 +182,11 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
     file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "in 7 calls" in out) == (0, True)
+    for function in ("send", "recv"):
+        tally.add_calls(Arguments(comm, function, 1 << 20), 5)
+    file.write_bytes(b"".join(lines(tally.to_pattern())))
+    code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
+    assert (code, "recv: its time is that of the send" in out) == (0, True)
     tally.add_calls(Arguments(comm, "all_reduce", 0), 2)
     file.write_bytes(b"".join(lines(tally.to_pattern())))
     code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)

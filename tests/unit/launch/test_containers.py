@@ -67,6 +67,14 @@ def test_the_stages_are_those_that_are_documented():
     assert STAGES["ssh"][0][1].startswith("run ") and STAGES["result"][0][1] == "run"
 
 
+def test_images_have_the_commands_of_nccl_tests():
+    """`busbw manifest mpijob -- all_reduce_perf` starts them."""
+    path = next(words for name, words in STAGES["run"] if name == "ENV" and "PATH=" in words)
+    assert path.startswith("PATH=/opt/busbw/bin:")
+    builds = [words for name, words in STAGES["build"] if name == "RUN"]
+    assert builds[-1].endswith("&& /opt/busbw/bin/busbw compat /opt/busbw/bin")
+
+
 @pytest.mark.parametrize("stage", RESULTS)
 def test_images_run_as_a_user_without_privileges(stage):
     users = [words for name, words in STAGES[stage] if name == "USER"]

@@ -122,6 +122,22 @@ def test_a_program_or_python_that_the_service_could_not_start_is_named(capsys):
     assert f"{private}/python: busbw-watch.service runs as a user that cannot enter" in second
 
 
+def test_files_that_units_need_and_this_host_lacks_are_named(tmp_path, capsys):
+    lacking = ["--token-file", "/nope", "--textfile-directory", "/no/where"]
+    words = ["manifest", "systemd", "--program", "/bin/true", "--into", str(tmp_path)]
+    assert guarded([*words, *lacking]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note:")]
+    assert notes == [
+        "note: --token-file /nope: no such file; busbw-watch.service does not start without it",
+        "note: --textfile-directory /no/where: no such directory; busbw-check.service does not"
+        " start without it",
+    ]
+    (tmp_path / "token").touch()
+    present = ["--token-file", f"{tmp_path}/token", "--textfile-directory", str(tmp_path)]
+    assert guarded([*words, *present, "--force"]) == 0
+    assert "note:" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["--listen", "0.0.0.0:1"], ["--check", "--layr GPU"]])
 def test_units_that_could_not_start_are_refused(words, capsys):
     assert guarded(["manifest", "systemd", *words]) == 2

@@ -113,6 +113,9 @@ def test_without_times_the_overlap_is_unknown() -> None:
     assert unknown.least_s <= known.least_s
     assert unknown.most_s == pytest.approx(known.total_s)
     assert "unknown, as 336 of 336 calls have no time on the GPU" in unknown.notes[0]
+    ratio = predicted(training(timed=False), "8x400G", "all_gather+all_reduce=1.5")
+    assert ratio.most_s == unknown.most_s
+    assert ratio.notes[-1].startswith("--together all_gather+all_reduce: the longest total remains")
 
 
 def test_a_format_without_communicators_says_nothing_of_overlap() -> None:

@@ -174,6 +174,16 @@ fn channels_follow_the_bytes_that_a_rank_sends_at_once() {
 }
 
 #[test]
+fn with_several_ranks_on_a_host_trees_run_longer() {
+    let shared = |bytes| Tuner::new(4, 2, true, Table::default()).choose(function::ALL_REDUCE, bytes);
+    assert_eq!(shared(8 << 10), Some((1, Favour::Tree)), "two ranks on each host");
+    assert_eq!(shared(32 << 10), Some((1, Favour::Nothing)));
+    assert_eq!(shared(64 << 10), Some((2, Favour::TreeSimple)));
+    assert_eq!(shared(1 << 20), Some((2, Favour::TreeSimple)));
+    assert_eq!(shared(2 << 20), Some((2, Favour::Simple)));
+}
+
+#[test]
 fn one_host_and_unknown_collectives_are_left_to_nccl() {
     assert_eq!(Tuner::new(8, 1, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20), None);
     assert_eq!(Tuner::new(8, 2, true, Table::default()).choose(9, 1 << 20), None);
@@ -252,6 +262,7 @@ fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
     };
     assert_eq!(after(Favour::Simple), [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Tree), [0.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
+    assert_eq!(after(Favour::TreeSimple), [5.0, 6.0, 0.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Nothing), table);
     let mut none = [5.0, 6.0, -1.0];
     prefer(Favour::Simple, &mut none, 3);

@@ -22,6 +22,12 @@ const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4
 
 /// Bytes of an all-reduce up to which Tree is faster than Ring.
 const TREE_UP_TO: usize = 2 << 10;
+/// The same with several ranks on a host, where a ring has more steps and a tree still crosses the network twice.
+const SHARED_TREE_UP_TO: usize = 8 << 10;
+/// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest, and from there up to
+/// which Tree with Simple is. Beyond, nothing was measured. From `benchmarks/net_2x2_4xh200_202611`, with two ranks on each of two hosts.
+const SHARED_ONE_CHANNEL: usize = 8 << 10;
+const SHARED_TREE_SIMPLE: usize = 256 << 10;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
 const PENALTY: c_float = 100.0;
@@ -35,6 +41,8 @@ pub enum Favour {
     Tree,
     /// Protocol Simple with its cheapest algorithm.
     Simple,
+    /// Algorithm Tree with protocol Simple, or else as `Simple`.
+    TreeSimple,
     /// One entry of the cost table.
     Entry(Wanted),
 }
@@ -73,6 +81,13 @@ impl Tuner {
             _ => return None,
         };
         let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
+        if function == function::ALL_REDUCE && self.ranks > self.nodes && part <= SHARED_TREE_SIMPLE {
+            return Some(match part {
+                _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
+                ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
+                _ => (channels, Favour::TreeSimple),
+            });
+        }
         let favour = match function {
             _ if part >= SIMPLE_FROM => Favour::Simple,
             function::ALL_REDUCE if bytes <= TREE_UP_TO => Favour::Tree,
@@ -88,10 +103,13 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
         Favour::Simple => at % protocols == SIMPLE,
+        Favour::TreeSimple => at == TREE * protocols + SIMPLE,
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
-    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else { return false };
+    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else {
+        return favour == Favour::TreeSimple && prefer(Favour::Simple, costs, protocols);
+    };
     if matches!(favour, Favour::Entry(_)) && penalized(costs[least], costs) {
         return false;
     }

@@ -109,6 +109,7 @@ def systemd_command(
     texts = systemd.units(service)
     if into:
         _write(texts, Path(into), force=force)
+        _warn_if_missing(service)
     else:
         answer("\n".join(f"# {name}\n{text}" for name, text in texts.items()))
     _warn_if_private(Path(service.program))
@@ -124,6 +125,22 @@ def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
         talk(f"wrote {folder / name}")
     talk("next: systemctl daemon-reload")
     talk("next: systemctl enable --now busbw-watch.service busbw-check.timer")
+
+
+def _warn_if_missing(service: Service) -> None:
+    """Say so if a unit needs what this host lacks: systemd then names the step that failed, and for
+    a token not the file.
+    """
+    if service.token_file and not Path(service.token_file).is_file():
+        talk(
+            f"note: --token-file {service.token_file}: no such file; busbw-watch.service does not"
+            " start without it"
+        )
+    if not Path(service.directory).is_dir():
+        talk(
+            f"note: --textfile-directory {service.directory}: no such directory;"
+            " busbw-check.service does not start without it"
+        )
 
 
 def _warn_if_private(program: Path) -> None:

@@ -24,8 +24,8 @@ _SWEEP = re.compile(
     rf"(?P<sizes>{SIZE}.*?)"
     r"(?:, (?P<dtype>\w+), (?:"
     rf"medians to (?P<precision>{_NUMBER}) % with (?P<confidence>{_NUMBER}) % confidence"
-    rf"|(?P<fixed>\d{{1,9}}) iterations, (?P<fixed_confidence>{_NUMBER}) % intervals)"
-    r"|, (?P<iters>\d{1,9}) iterations)?; busbw = "
+    rf"|(?P<fixed>\d{{1,9}}) iterations?, (?P<fixed_confidence>{_NUMBER}) % intervals)"
+    r"|, (?P<iters>\d{1,9}) iterations?)?; busbw = "
 )
 _SIZES = re.compile(
     rf"(?:(?P<min>{SIZE}) to )?(?P<max>{SIZE})"
