@@ -17,7 +17,9 @@ UNIT = r"(?:[KMGT]i?B|B|[num]?s|[KMG]B(?:/s)?|[KMG]bit/s|GPUs?)\b|%"
 GROUPS = re.compile(
     rf"(\([^()]{{1,20}}\)|[-+~]?[\d.,]+(?: (?:±|/) [\d.,]+)+|[-+~]?[\d.,]+ (?:{UNIT}))"
 )
+OPTION = re.compile(r"((?<![\w-])--?[a-z][\w-]*(?:=\w+)?)")  # not broken after its hyphens
 FEW_COLUMNS = 2  # of tables that always fit
+CROWDED = 4  # columns; names in the first column of more are broken on wide screens too
 WIDEST = 45  # characters of a row on a phone
 LONG_TEXT, SHORT_TEXT = 40, 16  # characters of a cell
 
@@ -27,6 +29,8 @@ def adapt(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: 
     if "body" not in context:
         return
     body = BeautifulSoup(context["body"], "html.parser")
+    for element in body.select("h1, h2, h3, p"):
+        _keep_whole(body, element, OPTION)
     for table in body.find_all("table"):
         _adapt_table(body, table)
     for element in body.select("h1, td a, code.literal"):
@@ -40,9 +44,11 @@ def _adapt_table(body: BeautifulSoup, table: Tag) -> None:
     cells = [cell for row in rows for cell in row if cell.get_text(strip=True)]
     figures = [cell for cell in cells if FIGURE.match(cell.get_text(strip=True))]
     for cell in figures:
-        _keep_whole(body, cell)
+        _keep_whole(body, cell, GROUPS)
     lengths = [[len(cell.get_text(strip=True)) for cell in row] for row in rows]
     widths = [min(max(column), LONG_TEXT) for column in zip(*lengths, strict=True)]
+    if len(widths) > CROWDED:
+        _add_class(table, "crowded")
     of_text = 2 * len(figures) < len(cells)  # a table of figures is read down its columns
     if of_text and len(widths) > FEW_COLUMNS and sum(widths) > WIDEST:
         _make_blocks(table, titles, rows, widths)
@@ -68,13 +74,16 @@ def _add_class(element: Tag, name: str) -> None:
     element["class"] = " ".join([*element.get_attribute_list("class"), name])
 
 
-def _keep_whole(body: BeautifulSoup, cell: Tag) -> None:
-    """Wrap a figure with its unit, and an interval, so that they are not broken."""
-    for text in cell.find_all(string=GROUPS):
+def _keep_whole(body: BeautifulSoup, element: Tag, groups: re.Pattern[str]) -> None:
+    """Wrap what is not to be broken; code is left as it is."""
+    for text in element.find_all(string=groups):
+        if text.find_parent("code"):
+            continue
         parts: list[NavigableString | Tag] = []
-        for at, part in enumerate(GROUPS.split(str(text))):
+        for at, part in enumerate(groups.split(str(text))):
             if at % 2:
-                whole = body.new_tag("span", attrs={"class": "whole"})
+                kind = "pair" if " / " in part else "whole"  # pairs are broken on wide screens
+                whole = body.new_tag("span", attrs={"class": kind})
                 whole.string = part
                 parts.append(whole)
             elif part:
