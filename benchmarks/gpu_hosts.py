@@ -1,8 +1,9 @@
-"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, without the
+"""Two emulated hosts, h1 and h2, with half of this machine's GPUs and cores each, without the
 commands `ip` and `tc`.
 
     gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s
         between them (0: no limit; at most 34)
+    gpu_hosts.py -p 2 0 run all_reduce                    two ranks on each host
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the
         variables of torchrun
 
@@ -78,6 +79,9 @@ def main(words: list[str]) -> int:
         }
         argv = host_exec.enter(made, host, "sh", "-c", " ".join(words[2:]))
         os.execvpe(argv[0], argv, kept)
+    ranks = "1"
+    if words[:1] == ["-p"]:
+        ranks, words = words[1], words[2:]
     if len(words) < 2:
         sys.exit((__doc__ or "").strip())
     gbit = float(words[0])
@@ -94,7 +98,7 @@ def main(words: list[str]) -> int:
             "busbw",
             *words[1:],
             "--hosts",
-            "h1:1,h2:1",
+            f"h1:{ranks},h2:{ranks}",
             "--ifname",
             NETWORK,
         ]

@@ -8,6 +8,7 @@ HOW_TO = {
         "pytorch-benchmark",
         "use-from-python",
         "tune-nccl",
+        "what-nccl-ran",
         "compare-runs",
         "share-a-report",
         "shell-completion",

@@ -145,9 +145,10 @@ def compared(fakes: Fakes) -> dict[str, dict[str, list[str]]]:
     return answer
 
 
-def sweep(fields: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """A whole sweep as a rank runs it: its loop, its notes, and what its rows measure."""
+def sweep(fakes: Fakes, fields: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """A whole sweep as a rank runs it: its loop, its notes, what its rows measure, and what ran."""
     os.environ.update(environment)
+    reported = fakes.nccl.fake_reported()
     nccl_loop.library.cache_clear()
     spec = msgspec.convert(
         {"collective": "all_reduce", "max_bytes": 64, "step_factor": 2, "check": 0, **fields},
@@ -162,7 +163,13 @@ def sweep(fields: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]
     for row in rows:
         assert row.out_of_place.time_s > 0 and row.in_place.time_s > 0
     (result,) = (event.result for event in events if isinstance(event, Started))
+    events[-1].add_to(result)
     return {
+        "ran": [[str(row.ran), str(row.ran_in_place)] for row in rows],
+        "ran_unknown": result.ran_unknown,
+        "connections": msgspec.to_builtins(result.ran.connections) if result.ran else [],
+        "left": sorted(name for name in os.environ if name.startswith("NCCL_DEBUG")),
+        "reported": fakes.nccl.fake_reported() - reported,
         "loop": result.loop,
         "notes": [event.text for event in events if isinstance(event, Note)],
         "rows": [[row.size_bytes, row.count, row.dtype, row.op, row.iters] for row in rows],
@@ -173,7 +180,9 @@ def main() -> None:
     """See the docstring of the module."""
     fakes = Fakes(sys.argv[1])
     requests = json.loads(sys.argv[2])
-    print(json.dumps([compared(fakes), {name: sweep(*row) for name, row in requests.items()}]))
+    print(
+        json.dumps([compared(fakes), {name: sweep(fakes, *row) for name, row in requests.items()}])
+    )
 
 
 if __name__ == "__main__":

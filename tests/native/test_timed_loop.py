@@ -1,5 +1,5 @@
 """The timed loop of busbw-native calls NCCL and CUDA exactly as Python's does, and a sweep says
-which of them it used.
+which of them it used, and what NCCL ran.
 
 The nccl engine runs with the real bindings of NCCL and CUDA on fake libraries, which note calls.
 """
@@ -57,7 +57,7 @@ def answers(
     compile_library(HERE / "fake_cuda.c", folder / "libcuda.so.1", "-ldl")
     link = (f"-L{folder}", "-l:libcuda.so.1")
     compile_library(HERE / "fake_nccl.c", folder / "libnccl.so.2", *link)
-    here = {"BUSBW_PLUGIN": str(plugin_library), "BUSBW_LOOP": ""}
+    here = {"BUSBW_PLUGIN": str(plugin_library), "BUSBW_LOOP": "", "NCCL_PROFILER_PLUGIN": ""}
     sweeps = {
         "native": ({}, here),
         "python": ({}, here | {"BUSBW_LOOP": "python"}),
@@ -69,7 +69,10 @@ def answers(
     }
     for name, path in plugins(folder).items():
         sweeps[name] = ({}, here | {"BUSBW_PLUGIN": str(path)})
+    sweeps["sends"] = ({"collective": "sendrecv"}, here)
+    sweeps["user's profiler"] = ({}, here | {"NCCL_PROFILER_PLUGIN": "none"})
     sweeps["missing, native"] = ({}, sweeps["missing"][1] | {"BUSBW_LOOP": "native"})
+    sweeps["no profiler"] = ({}, here | {"FAKE_NO_PROFILER": "1"})
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     program = [sys.executable, HERE / "loop_calls.py", folder, json.dumps(sweeps)]
     run = subprocess.run(
@@ -155,3 +158,50 @@ def test_a_choice_that_cannot_be_met_is_refused(
     ]
     assert sweeps["unknown"]["error"][0] == "BUSBW_LOOP=rust: not a loop"
     assert sweeps["missing, native"]["error"][0].startswith("BUSBW_LOOP=native: BUSBW_PLUGIN=")
+
+
+@pytest.mark.parametrize("case", ["native", "python", "precise", "precise in python"])
+def test_rows_state_what_nccl_ran_of_one_more_operation_each(
+    answers: tuple[dict[str, Any], dict[str, Any]], case: str
+) -> None:
+    outcome = answers[1][case]
+    small, large = ["Tree LL, 2 channels", "None"], ["NEW Simple, 24 channels", "None"]
+    assert outcome["ran"] == [small, small, large, large]
+    assert outcome["ran_unknown"] == ""
+    assert outcome["reported"] == 4 * 2, "one operation for each row and placement, no timed one"
+
+
+def test_how_ranks_are_connected_is_in_the_log_of_the_first_operation(
+    answers: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    outcome = answers[1]["native"]
+    (connection,) = outcome["connections"]
+    assert [connection[name] for name in ("sender", "receiver", "transport")] == [
+        0,
+        1,
+        "SHM/direct",
+    ]
+    assert outcome["left"] == []
+
+
+def test_sends_have_no_algorithm(answers: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    assert {row[0] for row in answers[1]["sends"]["ran"]} == {"SendRecv, 2 channels"}
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("user's profiler", "NCCL_PROFILER_PLUGIN=none is set on "),
+        ("no profiler", "NCCL has not loaded the profiler plugin on "),
+        ("other", f"busbw-native is 0.0.1, and busbw is {__version__} on "),
+        ("garbage", "garbage.so has no loop of calls: "),
+        ("missing", "missing.so: no such file on "),
+    ],
+)
+def test_a_run_without_the_profiler_goes_on_and_says_why(
+    answers: tuple[dict[str, Any], dict[str, Any]], case: str, reason: str
+) -> None:
+    outcome = answers[1][case]
+    assert reason in outcome["ran_unknown"]
+    assert outcome["ran"] == [["None", "None"]] * 4 and outcome["reported"] == 0
+    assert len(outcome["connections"]) == 1, "the log is read all the same"

@@ -75,11 +75,14 @@ def largest(texts: Sequence[HostText]) -> list[HostText]:
 
 def _columns(texts: Sequence[HostText]) -> list[list[HostText]]:
     """For each place of a value, what the texts have there."""
-    values = [_values(text.host).split(text.text)[1::2] for text in texts]
-    return [
-        [HostText(text.host, value) for text, value in zip(texts, column, strict=True)]
-        for column in zip(*values, strict=True)
-    ]
+    rows = [_host_values(text) for text in texts]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _host_values(text: HostText) -> list[HostText]:
+    """The values of a text, each as one of its host."""
+    values = _values(text.host).split(text.text)[1::2]
+    return [HostText(text.host, value) for value in values]
 
 
 @lru_cache(maxsize=4096)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from busbw.check.alike import HostText, merged_text, pattern
 from busbw.check.causes import is_cause
@@ -222,13 +223,17 @@ def _muted_text(nodes: Sequence[CheckReport], names: Sequence[str]) -> str:
     accepted: dict[tuple[str, ...], list[tuple[str, Muted]]] = {}
     for name, report in zip(names, nodes, strict=True):
         for mute in report.muted:
-            lines = muted_lines(mute)
-            key = tuple(part for line in lines for part in pattern(HostText(name, line)))
+            lines = _host_lines(name, mute)
+            key = tuple(chain.from_iterable(pattern(line) for line in lines))
             accepted.setdefault(key, []).append((name, mute))
     text = ""
     for mutes in accepted.values():
-        texts = [[HostText(name, line) for line in muted_lines(mute)] for name, mute in mutes]
+        texts = [_host_lines(name, mute) for name, mute in mutes]
         first, second = (merged_text(column) for column in zip(*texts, strict=True))
         on = _on_line(list(Counter(name for name, _ in mutes)), names)
         text += f"{first}\n{on}{second}\n"
     return text
+
+
+def _host_lines(name: str, mute: Muted) -> list[HostText]:
+    return [HostText(name, line) for line in muted_lines(mute)]

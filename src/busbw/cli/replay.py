@@ -31,12 +31,12 @@ ENGINES = (AUTO, *(name for name, row in BY_NAME.items() if not row.in_process))
 class ReplayOutput(Output):
     """Prints a replay when it has ended, at most `rows` of it."""
 
-    rows = ROWS
+    rows, ran = ROWS, False
 
     def show(self, event: Event, result: Outcome) -> None:
         """Print the whole text."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
-            answer(replay_text.render_all(result, width(), self.rows))
+            answer(replay_text.render_all(result, width(), self.rows, ran=self.ran))
 
 
 class CsvOutput(Output):
@@ -84,6 +84,11 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
     help="rows of the table, the longest first",
 )
 @click.option(
+    "--ran",
+    is_flag=True,
+    help="the number of NCCL's channels of each row, and how ranks are connected",
+)
+@click.option(
     "--limit",
     "limit_s",
     type=Seconds(zero=True),
@@ -111,6 +116,7 @@ def command(
     scale: str,
     choice: str,
     rows: int,
+    ran: bool,
     limit_s: float,
     launch_limit_s: float,
     net: str | None,
@@ -144,7 +150,7 @@ def command(
     record = Record(shared.result_file(json_name), overwrite=force)
     output = OUTPUTS["json" if json_name == "-" else format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):
-        output.rows = rows
+        output.rows, output.ran = rows, ran
     with finishing(record, partial(keep, asked=history)):
         result = run(job, where, output)
     if not isinstance(result, ReplayResult):

@@ -154,6 +154,11 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     show_default=True,
     help=", ".join(row.name for row in VIEWS),
 )
+@click.option(
+    "--ran",
+    is_flag=True,
+    help="columns with NCCL's algorithm, protocol and channels, and how ranks are connected",
+)
 @click.option("--brief", is_flag=True, help="the same as --format brief")
 @minimum_options
 @result_options
@@ -201,6 +206,7 @@ def command(
     history: bool,
     dry_run: bool,
     env_format: str | None,
+    ran: bool,
     brief: bool,
     min_busbw: float | None,
     min_percent: float | None,
@@ -244,9 +250,14 @@ def command(
             f"--json - and --format {format_name} both want stdout",
             "leave out one, or give --json a file, like --json result.json",
         )
+    if ran and (to_stdout or format_name != "table"):
+        raise UsageError(
+            f"--ran adds columns to the table, not to {'json' if to_stdout else format_name}",
+            "leave out --ran; json always has what NCCL ran",
+        )
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
-    output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal())
+    output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal(), ran=ran)
     fields |= {
         "net": fields["net"] or "",
         "program": "busbw run",

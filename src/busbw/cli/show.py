@@ -65,7 +65,8 @@ OF_PATTERNS = ("rows", "calls", "source")
 @click.option(
     "--ran",
     is_flag=True,
-    help="of sweeps: columns with NCCL's algorithm, protocol and channels, where they are known",
+    help="of sweeps and replays: what NCCL ran (algorithm, protocol, channels) and how ranks are"
+    " connected, where it is known",
 )
 @click.option("-o", "--output", type=File(), help="write to this file, not to stdout")
 def command(

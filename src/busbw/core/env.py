@@ -4,8 +4,10 @@ A result contains the variables that concern communication, with values masked i
 secrets.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from busbw.core.masking import MASK, masked_value
@@ -170,3 +172,18 @@ def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[
         for name, value in sorted(environment.items())
         if (all_names or _CARRIED.match(name)) and name != _JOB_VARIABLE
     }
+
+
+@contextmanager
+def temporarily(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables of this process in this context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

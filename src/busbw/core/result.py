@@ -138,7 +138,10 @@ class ResultRow(msgspec.Struct):
     operations: int = 0
     ran: Annotated[
         Kernel | None,
-        Meta(description="what NCCL ran the operations with; null if no log of NCCL was read"),
+        Meta(description="what NCCL ran the operations with; null if it is not known"),
+    ] = None
+    ran_in_place: Annotated[
+        Kernel | None, Meta(description="the same in place, if that differs from `ran`")
     ] = None
 
 
@@ -233,6 +236,10 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
     memory: dict[str, int] = {}
     errors: list[str] = []
     complete: bool = False
+    ran: Annotated[
+        Ran | None,
+        Meta(description="how NCCL connected the ranks; null if no log of NCCL states it"),
+    ] = None
 
     @property
     def measured(self) -> int:
@@ -261,10 +268,10 @@ class Result(Outcome, tag="busbw.result/1"):
         Traffic | None, Meta(description="of alltoallv: what moves between its ranks")
     ] = None
     out_of_bounds: int = 0
-    ran: Annotated[
-        Ran | None,
-        Meta(description="how NCCL connected the ranks; null if no log of NCCL was read"),
-    ] = None
+    ran_unknown: Annotated[
+        str,
+        Meta(description="why rows do not state what NCCL ran; empty if they do, or without NCCL"),
+    ] = ""
     loop: Annotated[
         str,
         Meta(

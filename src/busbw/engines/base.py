@@ -22,6 +22,7 @@ from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME, DType, decode, encode, round_to_bits
 from busbw.core.errors import NoMeasurement
 from busbw.core.layouts import InPlace, Layout
+from busbw.core.ran import Kernel
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
 from busbw.core.tuning import Choice
@@ -227,6 +228,23 @@ class Tuner(Protocol):
         """
 
 
+class Profiler(Protocol):
+    """Asks NCCL what it runs. No operation may be under way at `start` and `stop`.
+
+    `lost` counts the kernels so far for which there was no room.
+    """
+
+    lost: int
+
+    def start(self) -> bool:
+        """Let NCCL report what is enqueued from now on; False if it cannot."""
+
+    def stop(self) -> list[Kernel]:
+        """Let NCCL report nothing from now on; returns the kernels that local ranks ran since
+        `start`, each once.
+        """
+
+
 class Engine(Protocol):
     """Runs collectives.
 
@@ -316,6 +334,13 @@ class Engine(Protocol):
         """What steers NCCL's choice of algorithm; None if this engine has no choice.
 
         NoMeasurement if busbw-native is not on this host.
+        """
+        return None
+
+    def profiler(self) -> "Profiler | None":
+        """What asks NCCL what it runs; None if this engine has no NCCL.
+
+        NoMeasurement if busbw-native is not on this host, or does not fit.
         """
         return None
 

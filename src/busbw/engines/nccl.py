@@ -27,6 +27,7 @@ from busbw.engines.nccl_calls import CALLS, Groups, Message, OneGroup, Rank, Rep
 from busbw.engines.nccl_comms import Buffers
 from busbw.engines.nccl_devices import checked, package_version, requested
 from busbw.engines.nccl_loop import NcclLoop, Queues
+from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.host.cpu import usable_by_gpu
 from busbw.launch.control import Control
@@ -290,6 +291,10 @@ class NcclEngine(Engine):
     def tuner(self) -> NcclTuner:
         """The tuner plugin of busbw-native."""
         return NcclTuner()
+
+    def profiler(self) -> NcclProfiler:
+        """The profiler plugin of busbw-native."""
+        return NcclProfiler()
 
     def loop(self) -> NcclLoop:
         """The loop of busbw-native."""

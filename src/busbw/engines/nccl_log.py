@@ -1,7 +1,7 @@
-"""Reads NCCL's log while it starts, because only the log says which network NCCL uses.
+"""Reads NCCL's log, because only the log says which network NCCL uses and how it connects ranks.
 
-The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET
-plugin Socket to comm`.
+The lines of the network are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also
+`Assigned NET plugin Socket to comm`.
 """
 
 import contextlib
@@ -9,22 +9,37 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+
+from busbw.core.env import temporarily
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 NEEDED = {LEVEL: "INFO", SUBSYSTEMS: "INIT,NET"}
 CHATTY = ("INFO", "TRACE")  # the levels at which NCCL names its network
+# Subsystems without lines of every call.
+QUIET = {"INIT", "NET", "GRAPH", "ENV", "BOOTSTRAP", "P2P", "SHM", "NVLS", "RAS"}
+FILE_BYTES = 64 << 20  # of a user's log: what NCCL writes at its start comes first
 TEE_LIMIT_S = 5.0
 _NAMED = re.compile(r"NCCL INFO (?:Using network (.+)|Assigned NET plugin (.+) to comm)")
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Log:
-    """What NCCL wrote between two moments; empty until the second."""
+    """What NCCL has written since its start, up to now or up to `close`.
 
-    def __init__(self) -> None:
-        self.text = ""
+    `read` gives it. `end` gives it for the last time, and lets NCCL log as it would without this.
+    """
+
+    def __init__(self, read: Callable[[], str] = str, end: Callable[[], str] | None = None) -> None:
+        self._read, self._end = read, end or read
+        self._last: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The lines so far."""
+        return self._read() if self._last is None else self._last
 
     @property
     def networks(self) -> tuple[str, ...]:
@@ -32,25 +47,40 @@ class Log:
         names = (match.group(1) or match.group(2) for match in _NAMED.finditer(self.text))
         return tuple(dict.fromkeys(name.strip() for name in names))
 
+    def close(self) -> None:
+        """Capture no more."""
+        if self._last is None:
+            self._last = self._end()
+
 
 @contextlib.contextmanager
-def listening() -> Iterator[Log]:
-    """Captures NCCL's log in this context.
+def listening(*, stay: bool = False) -> Iterator[Log]:
+    """Captures NCCL's log from this context on.
 
     It must be entered before this process first calls NCCL, which reads its variables once. With
     NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is read.
-    Levels below INFO do not name the network, and nothing is captured. Afterwards NCCL logs as it
-    would have without this.
+    Levels below INFO do not name the network, and nothing is captured. After the context the
+    variables are as before, and the log is closed. With `stay` the caller closes it, as NCCL
+    connects some ranks only when they first exchange data; a log with lines of every call is closed
+    all the same.
     """
-    log = Log()
     level = os.environ.get(LEVEL, "").upper()
-    with contextlib.ExitStack() as stack:
-        if not level:
-            stack.enter_context(_capture(log))
-        elif level in CHATTY:
-            file = os.environ.get(FILE)
-            stack.enter_context(_read(log, Path(expanded(file))) if file else _copy_stdout(log))
-        yield log
+    subsystems = os.environ.get(SUBSYSTEMS, "").upper() if level else NEEDED[SUBSYSTEMS]
+    stay = stay and QUIET.issuperset(filter(None, subsystems.split(","))) and level != "TRACE"
+    log, variables = Log(), dict[str, str]()
+    if not level:
+        log, variables = _memory()
+    elif level in CHATTY:
+        file = os.environ.get(FILE)
+        log, variables = (_user_file(file), {}) if file else _copy_of_stdout()
+    try:
+        with temporarily(variables):  # not part of the run's environment
+            yield log
+    except BaseException:
+        log.close()
+        raise
+    if not stay:
+        log.close()
 
 
 def expanded(file: str) -> str:
@@ -63,34 +93,37 @@ def expanded(file: str) -> str:
     return re.sub("%(.)", lambda match: values.get(match.group(1), match.group(0)), file)
 
 
-@contextlib.contextmanager
-def _read(log: Log, file: Path) -> Iterator[None]:
-    """Read the file that the user gave."""
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            log.text = file.read_text(errors="replace")
+def _user_file(file: str) -> Log:
+    """The log in the file that the user gave."""
+
+    def read() -> str:
+        with contextlib.suppress(OSError), Path(expanded(file)).open("rb") as opened:
+            return opened.read(FILE_BYTES).decode(errors="replace")
+        return ""
+
+    return Log(read)
 
 
-@contextlib.contextmanager
-def _capture(log: Log) -> Iterator[None]:
-    """Without NCCL_DEBUG, send the log to memory, and later to /dev/null."""
+def _memory() -> tuple[Log, dict[str, str]]:
+    """A log in memory for a user without NCCL_DEBUG, and its variables. At its end NCCL's lines go
+    to /dev/null.
+    """
     memory = os.memfd_create("nccl-log")
-    try:
-        with _environment({**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}):
-            yield
-    finally:
-        log.text = _contents(memory)
+
+    def end() -> str:
+        text = _contents(memory)
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         _redirect(memory, null)
         os.close(null)
         os.close(memory)
+        return text
+
+    log = Log(partial(_contents, memory), end)
+    return log, {**NEEDED, FILE: f"{_DESCRIPTORS}/{memory}"}
 
 
-@contextlib.contextmanager
-def _copy_stdout(log: Log) -> Iterator[None]:
-    """Copy the log on its way to stdout.
+def _copy_of_stdout() -> tuple[Log, dict[str, str]]:
+    """A copy of the log on its way to stdout, and its variables.
 
     It goes through `tee`, so that lines appear at once even if NCCL hangs or dies.
     """
@@ -103,19 +136,19 @@ def _copy_stdout(log: Log) -> Iterator[None]:
     except OSError:  # without tee the log is not captured
         for descriptor in (memory, read_end, write_end):
             os.close(descriptor)
-        yield
-        return
+        return Log(), {}
     os.close(read_end)
-    try:
-        with _environment({FILE: f"{_DESCRIPTORS}/{write_end}"}):
-            yield
-    finally:
+
+    def end() -> str:
         _redirect(write_end, 1)  # NCCL's stdout
         os.close(write_end)
         with contextlib.suppress(subprocess.TimeoutExpired):
             tee.wait(TEE_LIMIT_S)
-        log.text = _contents(memory)
+        text = _contents(memory)
         os.close(memory)
+        return text
+
+    return Log(partial(_contents, memory), end), {FILE: f"{_DESCRIPTORS}/{write_end}"}
 
 
 def _contents(memory: int) -> str:
@@ -133,18 +166,3 @@ def _redirect(opened: int, target: int) -> None:
         with contextlib.suppress(OSError):
             if int(name) != opened and os.path.samestat(os.fstat(int(name)), file):
                 os.dup2(target, int(name), inheritable=False)
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set these variables in this context; they are not part of the run's environment."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

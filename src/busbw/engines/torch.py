@@ -23,6 +23,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.engines import torch_rank
 from busbw.engines.base import Call, Engine, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
+from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.torch_rank import TorchRank
 from busbw.host.cpu import usable_by_gpu, usable_bytes
@@ -81,6 +82,10 @@ class TorchEngine(TorchRank, Engine):
     def tuner(self) -> NcclTuner | None:
         """The tuner plugin of busbw-native; None for Gloo."""
         return NcclTuner() if self._gpu is not None else None
+
+    def profiler(self) -> NcclProfiler | None:
+        """The profiler plugin of busbw-native; None for Gloo."""
+        return NcclProfiler() if self._gpu is not None else None
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Allocate both buffers, and one for reductions that would overwrite what must stay."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Protocol
 
+from busbw.core.ran import Kernel
 from busbw.core.result import Cell, Mismatch
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, SweepSpec
@@ -19,6 +20,7 @@ from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, H
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.plan import Calls
 from busbw.measure.progress import Progress
+from busbw.measure.what_ran import Recorder
 from busbw.stats.sampling import first
 
 MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
@@ -54,6 +56,7 @@ class Setup:
     begin: Begin
     late_s: float = 0.0
     loop: Loop | None = None
+    recorder: Recorder | None = None
     batches: Batches | None = field(default=None, init=False)
     # ranks of different groups do not wait for each other
     group_id: int = field(default=0, init=False)
@@ -99,7 +102,7 @@ class CellRun:
 
     `operations` counts those of each rank, the untimed ones included. `check_s`, `visit_s` and
     `operation_s` are the seconds of the check, of the last timing and of one operation.
-    `bad_rounds` counts the checks that found wrong data.
+    `bad_rounds` counts the checks that found wrong data. `ran` is what NCCL ran, on process 0.
     """
 
     def __init__(self, setup: Setup, calls: Calls, size: int, *, in_place: bool) -> None:
@@ -115,6 +118,7 @@ class CellRun:
         self._wrong: tuple[int, list[Mismatch]] | None = None
         self._visiting: adaptive_timing.Visiting | None = None
         self._classic: Cell | None = None
+        self.ran: Kernel | None = None
 
     @property
     def more(self) -> int:
@@ -150,6 +154,7 @@ class CellRun:
             self._check_timed(probe, targets)
         self.setup.world.barrier()
         self._share()
+        self._record()
         self.visit_s = time.perf_counter() - began
         self.operation_s = self.visit_s / max(self.setup.spec.iters, 1)
 
@@ -181,6 +186,7 @@ class CellRun:
             self._check_timed(probe, targets)
         if is_first:
             self._share()
+            self._record()
         self.visit_s = time.perf_counter() - began
 
     def finish(self) -> None:
@@ -322,6 +328,18 @@ class CellRun:
             cell.samples_s = [max(samples) for samples in zip(*by_process, strict=True)]
             cell.process_samples_s = by_process if len(by_process) > 1 else None
         return cell
+
+    def _record(self) -> None:
+        """Run one more operation, as those that were timed, of which NCCL says what it runs."""
+        setup = self.setup
+        if setup.recorder is None or not setup.recorder.running:
+            return
+        launches = [self._launch] * setup.spec.agg_iters
+        launch = setup.engine.grouped(launches) if len(launches) > 1 else self._launch
+        progress = setup.begin("timing", self.label, self.size, len(launches))
+        self.ran = setup.recorder.record(launch, setup.spec.timeout)
+        progress.done += 1
+        self.operations += len(launches)
 
     def _share(self) -> None:
         """Add the counts of all processes."""

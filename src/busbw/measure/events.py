@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from busbw.core import json_codec, rank_messages
+from busbw.core.ran import Ran
 from busbw.core.result import Link, Outcome, Result, ResultRow
 from busbw.measure.progress import Progress
 
@@ -65,17 +66,22 @@ class Note(Event, tag="note"):
 
 
 class Ended(Event, tag="ended"):
-    """The run is complete."""
+    """The run is complete. `ran` is how NCCL connected the ranks; `ran_unknown` is why not all rows
+    of a sweep state what it ran.
+    """
 
     end: str
     memory: dict[str, int]
     links: list[Link] = []
+    ran: Ran | None = None
+    ran_unknown: str = ""
 
     def add_to(self, result: Outcome) -> bool:
         """Mark the result as complete."""
         result.end, result.memory, result.complete = self.end, self.memory, True
+        result.ran = self.ran
         if isinstance(result, Result):
-            result.links = self.links
+            result.links, result.ran_unknown = self.links, self.ran_unknown
         return True
 
 

@@ -26,9 +26,9 @@ HINT = (
 
 
 @contextmanager
-def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
+def starting(job: Job, control: Control, *, stay: bool = False) -> Iterator[nccl_log.Log]:
     """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's
-    log meanwhile.
+    log meanwhile; with `stay` also afterwards, until the caller closes it.
 
     Collective. UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this
     host, or NCCL does not start with that network.
@@ -40,7 +40,7 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
     if not engine(job.engine).nccl:
         yield nccl_log.Log()
         return
-    with nccl_log.listening() as log:
+    with nccl_log.listening(stay=stay) as log:
         try:
             yield log
         except (NoMeasurement, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors

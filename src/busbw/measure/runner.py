@@ -26,6 +26,7 @@ from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
+from busbw.measure.what_ran import Recorder
 from busbw.stats.sampling import fewest_visits
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
@@ -67,7 +68,7 @@ class Runner:
     are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
     detail (`1 MiB in place`). `late_s` is an injected delay of this process. `host_sampler` reads
     the counters of its host. `repeat` is the number of times the communicators have been recreated
-    so far. `loop` enqueues operations in place of Python.
+    so far. `loop` enqueues operations in place of Python. `recorder` asks NCCL what it runs.
     """
 
     engine: Engine
@@ -82,6 +83,7 @@ class Runner:
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0
     loop: Loop | None = None
+    recorder: Recorder | None = None
     out_of_bounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +101,7 @@ class Runner:
             self._begin,
             self.late_s,
             self.loop,
+            self.recorder,
         )
 
     def sweep(self) -> None:
@@ -294,6 +297,8 @@ class Runner:
             now() if self.spec.report_timestamps else "",
             repeat=self.repeat,
         )
+        reported.ran, in_place_ran = (cell.ran for cell in row.cells)
+        reported.ran_in_place = in_place_ran if in_place_ran != reported.ran else None
         reported.machine = row.machine()
         reported.operations = sum(cell.operations for cell in row.cells) if reported.machine else 0
         self._emit(RowDone(reported, self.out_of_bounds, row.number, final=final))

@@ -4,8 +4,8 @@ from rank 0.
 
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -16,9 +16,18 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result, World
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
+from busbw.engines.nccl_log import Log
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, nccl_library, network, plan, timed_loop, tuner_table
+from busbw.measure import (
+    fault_injection,
+    nccl_library,
+    network,
+    plan,
+    timed_loop,
+    tuner_table,
+    what_ran,
+)
 from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
@@ -42,20 +51,7 @@ def measure(
     """
     party = join_groups(control)
     row = engine(job.engine)
-    if job.engine == "mpi" and job.gpus_per_process > 1:
-        message = (
-            f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a"
-            " separate process"
-        )
-        raise NoMeasurement(
-            message, f"mpirun -np {control.processes * job.gpus_per_process}, without -t and -g"
-        )
-    if job.compat:
-        ignored = ignored_options(job.sweep, row.name, strict=False)
-        if ignored and control.process == 0:
-            emit(Note(f"note: {', '.join(ignored)}: not used by engine {row.name}"))
-    else:
-        refuse_ignored(job.sweep, row.name)
+    _refuse_options(job, control, emit)
     opening = Opening(
         control=party.group,
         spec=job.sweep,
@@ -66,19 +62,42 @@ def measure(
         simulation=job.simulation,
     )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
-    for repeat in range(repeats):
-        enter_phase("init", job.engine)
-        with (
-            tuner_table.loaded(job.table, row.name, party.world),
-            network.starting(job, control) as log,
-        ):
-            opened = row.open(opening)
-        job = settled(job, opened)
-        with running(opened):
-            ended = sweep(job, party, opened, emit, enter_phase, repeat, log.networks)
-            enter_phase("teardown", "")
-            if control.process == 0 and repeat == repeats - 1:
-                emit(ended)
+    with ExitStack() as stack:
+        for repeat in range(repeats):
+            enter_phase("init", job.engine)
+            with (
+                tuner_table.loaded(job.table, row.name, party.world),
+                what_ran.asking(job) as reason,
+                network.starting(job, control, stay=repeat == 0 and not job.compat) as log,
+            ):
+                opened = row.open(opening)
+            if repeat == 0:
+                first_log = stack.enter_context(closing(log))
+            job = settled(job, opened)
+            with running(opened):
+                recorder = what_ran.agreed(opened, party.world, party.group, reason)
+                ended = sweep(job, party, opened, emit, enter_phase, repeat, first_log, recorder)
+                enter_phase("teardown", "")
+                if control.process == 0 and repeat == repeats - 1:
+                    emit(ended)
+
+
+def _refuse_options(job: SweepJob, control: Control, emit: Emit) -> None:
+    """NoMeasurement or UsageError for options that the engine does not use; with compat a note."""
+    if job.engine == "mpi" and job.gpus_per_process > 1:
+        message = (
+            f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a"
+            " separate process"
+        )
+        raise NoMeasurement(
+            message, f"mpirun -np {control.processes * job.gpus_per_process}, without -t and -g"
+        )
+    if job.compat:
+        ignored = ignored_options(job.sweep, job.engine, strict=False)
+        if ignored and control.process == 0:
+            emit(Note(f"note: {', '.join(ignored)}: not used by engine {job.engine}"))
+    else:
+        refuse_ignored(job.sweep, job.engine)
 
 
 @contextmanager
@@ -116,12 +135,10 @@ def sweep(
     emit: Emit,
     enter_phase: EnterPhase,
     repeat: int,
-    networks: Sequence[str],
+    log: Log,
+    recorder: what_ran.Recorder,
 ) -> Ended:
-    """One pass of the sweep on new communicators.
-
-    `networks` are those that NCCL's log named while the communicators were created.
-    """
+    """One pass of the sweep on new communicators. `log` is NCCL's since the first ones."""
     announces = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
     late_s = fault_injection.delay_s(
@@ -130,21 +147,14 @@ def sweep(
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     nccl_library.confirm(job.nccl, result.library)
-    result.library.network = network.agreed(job, party.world, result.library, networks)
+    result.library.network = network.agreed(job, party.world, result.library, log.networks)
     loop = timed_loop.agreed(opened, party.world, job.sweep)
-    result.loop = loop.name
+    result.loop, result.ran_unknown = loop.name, recorder.problem
     if announces:
-        emit(Started(result))
-        for note in (loop.note, network.unconfirmed(job, result.library.network)):
-            if note:
-                emit(Note(note))
+        _announce(job, result, loop.note, emit)
     if announces and job.sweep.row.uneven:
         _describe_matrix(job, opened, max_bytes, emit)
-    sampled_devices = []
-    if party.local == 0 and job.sweep.sampling is not None:  # one process of each host
-        host = platform.node()
-        sampled_devices = [device for device in result.world.devices if device.host == host]
-    with closing(HostSampler(sampled_devices, watch=job.watch)) as host_sampler:
+    with closing(_host_sampler(job, party, result.world)) as host_sampler:
         runner = Runner(
             opened,
             world=party.world,
@@ -157,10 +167,31 @@ def sweep(
             host_sampler=host_sampler,
             repeat=repeat,
             loop=loop.loop,
+            recorder=recorder,
         )
         runner.sweep()
+        # The exchanges of all pairs connect ranks that the sweep does not.
+        ran = None if job.compat else what_ran.connections(log, party.group)
         links = runner.links(result.world.devices) if last else []
-    return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
+    memory = opened.memory_use() if job.sweep.memory else {}
+    return Ended(now(), memory, links, ran, recorder.missing())
+
+
+def _announce(job: SweepJob, result: Result, loop_note: str, emit: Emit) -> None:
+    """Emit the result without rows, and the notes on how it is measured."""
+    emit(Started(result))
+    for note in (loop_note, network.unconfirmed(job, result.library.network)):
+        if note:
+            emit(Note(note))
+
+
+def _host_sampler(job: SweepJob, party: Party, world: World) -> HostSampler:
+    """The sampler of this host; only one process of each has devices to sample."""
+    devices = []
+    if party.local == 0 and job.sweep.sampling is not None:
+        host = platform.node()
+        devices = [device for device in world.devices if device.host == host]
+    return HostSampler(devices, watch=job.watch)
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:

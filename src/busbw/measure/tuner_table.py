@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from busbw.core.env import TUNER
+from busbw.core.env import TUNER, temporarily
 from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Pattern
 from busbw.core.tuner_table import Rule, Table
@@ -71,16 +71,6 @@ def _agreed(control: Control, environment: Mapping[str, str]) -> tuple[Path | No
 
 
 @contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        for name in variables:
-            os.environ.pop(name, None)
-
-
-@contextmanager
 def asking(
     pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ
 ) -> Iterator[list[str]]:
@@ -96,7 +86,7 @@ def asking(
     if refused:
         yield [f"algorithms and protocols of the pattern were not asked for: {refused}"]
         return
-    with _file(table.text()) as variables, _set(variables | {TUNER.plugin: str(library)}):
+    with _file(table.text()) as variables, temporarily(variables | {TUNER.plugin: str(library)}):
         notes = []
         if left_out:
             notes = [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"]
@@ -112,7 +102,7 @@ def loaded(text: str, name: str, control: Control) -> Iterator[None]:
     if not text:
         yield
         return
-    with _file(text) as variables, _set(variables | _plugin(name, control)):
+    with _file(text) as variables, temporarily(variables | _plugin(name, control)):
         yield
 
 
@@ -125,7 +115,7 @@ def steered(name: str, control: Control) -> Iterator[None]:
     plugin = _plugin(name, control)
     if plugin:
         NcclTuner()
-    with _set(plugin):
+    with temporarily(plugin):
         yield
 
 

@@ -8,18 +8,19 @@ from math import log
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
+from busbw.core.result import Ideal
 from busbw.core.sizes import counted
 from busbw.model.bounds import ALGORITHMS, bounds
 from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, forecast, job_of
 from busbw.model.nccl.choice import choices
-from busbw.model.nccl.constants import LATEST, MODELLED, NVLS, NVLS_TREE, TREE
+from busbw.model.nccl.constants import LATEST, MODELLED, NVLS, NVLS_TREE, RING, SIMPLE, TREE
 from busbw.model.predict import describe
 from busbw.model.reference.expected import modelled_s
 from busbw.model.types import Explanation, Forecast, Judged, Load
 
-ABOUT = 0.05  # in the logarithm: how much farther NCCL's choice may be than the nearest
+ABOUT = 0.03  # in the logarithm: how much farther NCCL's choice may be than the nearest
 LATENCY_BOUND = 1 << 20
 LARGE_BYTES = 1 << 40  # bytes, beyond every correction by size
 RING_TEST = "NCCL_ALGO=Ring measures the network (NVIDIA/nccl-tests issue 196)"
@@ -97,10 +98,18 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
     busbw = measured.figure.busbw
     judged = []
     for bound in bounds(measured.row, fabric, features):
-        protocol, planned = _planned(measured, setting, bound.algorithm)
-        off = busbw / planned - 1 if planned else None
+        protocol, planned, at_nics = _planned(measured, setting, bound)
+        off = _off(busbw, planned, at_nics) if planned and at_nics else None
         judged.append(
-            Judged(bound.algorithm, bound.busbw, busbw > bound.busbw, planned, protocol, off)
+            Judged(
+                bound.algorithm,
+                bound.busbw,
+                busbw > bound.busbw,
+                planned,
+                protocol,
+                off,
+                planned_to=at_nics if at_nics != planned else None,
+            )
         )
     plain = {bound.algorithm for bound in judged}
     judged += [
@@ -114,16 +123,36 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
     )
 
 
-def _planned(measured: Measured, setting: Setting, algorithm: str) -> tuple[str, float | None]:
-    """The protocol and busbw that the model expects of an algorithm; no busbw without a model."""
+def _planned(
+    measured: Measured, setting: Setting, bound: Ideal
+) -> tuple[str, float | None, float | None]:
+    """The protocol and busbw that the model expects of an algorithm, and what it expects of a ring
+    that fills the NICs; no busbw without a model.
+
+    NCCL plans a ring with a speed from a table, the next one below what the NICs carry. With Simple
+    a real one runs anywhere between both: at 365 and 380 GB/s where NCCL plans with 360 and the
+    NICs carry 400.
+    """
+    algorithm = bound.algorithm
     only = replace(setting, may=replace(setting.may, algorithms=(algorithm,)), release=LATEST)
     size, shape = measured.figure.row.size_bytes, (measured.hosts, measured.per_host)
     choice = by_links(only, measured.row.name, *shape, size) if algorithm in MODELLED else None
     if choice is None or choice.algorithm != algorithm:
-        return "", None
-    factor = float(measured.row.bus_factor(measured.hosts * measured.per_host))
-    time_s = modelled_s(job_of(setting, measured.row.name, *shape), choice)
-    return choice.protocol, factor * size / time_s
+        return "", None, None
+    moved = float(measured.row.bus_factor(measured.hosts * measured.per_host)) * size
+    job = job_of(setting, measured.row.name, *shape)
+    planned = moved / modelled_s(job, choice)
+    if (algorithm, choice.protocol) != (RING, SIMPLE) or measured.hosts == 1:
+        return choice.protocol, planned, planned
+    filled_s = min(choice.parts.transfer_s, moved / bound.busbw)
+    filled = replace(choice, parts=replace(choice.parts, transfer_s=filled_s))
+    return choice.protocol, planned, moved / modelled_s(job, filled)
+
+
+def _off(busbw: float, planned: float, at_nics: float) -> float:
+    """How far a busbw is from what is between both, relative to the nearer one; 0 inside."""
+    nearer = min(max(busbw, planned), at_nics)
+    return busbw / nearer - 1
 
 
 def _distance(judged: Judged) -> float:

@@ -68,6 +68,14 @@ def json(answer: msgspec.Struct) -> str:
     return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
 
 
+def _model(judged: Judged) -> str:
+    """`440.05`, or `349.11 to 386.60` for a ring between NCCL's plan and the rate of the NICs."""
+    planned = text_or_unknown(judged.planned, bandwidth_text)
+    if judged.planned_to is None:
+        return planned
+    return f"{planned} to {bandwidth_text(judged.planned_to)}"
+
+
 def _off(judged: Judged) -> str:
     return "-" if judged.off is None else f"{100 * judged.off:+.1f}"
 
@@ -108,7 +116,7 @@ def columns(answer: Explanation) -> list[Column]:
     return [
         Column(title="algorithm", value=lambda judged: judged.algorithm, left=True),
         Column(title="at most", value=lambda judged: bandwidth_text(judged.at_most)),
-        Column(title="model", value=lambda judged: text_or_unknown(judged.planned, bandwidth_text)),
+        Column(title="model", value=_model),
         Column(title="off", unit="%", value=_off),
         Column(title="verdict", value=lambda judged: _verdict(answer, judged), left=True),
     ]
@@ -136,11 +144,9 @@ def summary(answer: Explanation) -> str:
     ]
     for judged in answer.judged:
         if judged.algorithm == answer.fits and judged.planned is not None:
-            model = bandwidth_text(judged.planned)
-            parts.append(f"nearest to {judged.algorithm}, whose model says {model}")
+            parts.append(f"nearest to {judged.algorithm}, whose model says {_model(judged)}")
         elif judged.algorithm in answer.about_as_near:
-            model = text_or_unknown(judged.planned, bandwidth_text)
-            parts.append(f"{judged.algorithm} with {model} is about as near")
+            parts.append(f"{judged.algorithm} with {_model(judged)} is about as near")
         elif judged.algorithm == answer.fits:
             parts.append(f"{judged.algorithm} allows it")
     if not answer.fits:

@@ -43,12 +43,13 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     """What follows from a run, most important first. `known` gives the reference curves to compare
     with; None for those that come with busbw.
 
-    Of a training or a plan only the network is judged.
+    Of a training, a plan or a replay only the network and the transports are judged.
     """
     if isinstance(result, Result):
         return apply(RULES, Run(result, topology, known))
     conclusion = network_findings.paced(result, topology)
-    return [network_findings.RULES[0].finding(conclusion)] if conclusion else []
+    of_network = [network_findings.RULES[0].finding(conclusion)] if conclusion else []
+    return of_network + transport_findings.findings(result)
 
 
 def _find_one_rank(run: Run) -> Conclusion | None:

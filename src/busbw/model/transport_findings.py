@@ -1,10 +1,11 @@
 """Findings on how ranks were connected: where NCCL fell back to a slower transport."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from busbw.core.finding import Finding, Verdict
 from busbw.core.ran import Connection, Ran
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.core.sizes import counted
 from busbw.core.topology import Topology
 from busbw.model.rule import Conclusion, Rule, Run, apply
@@ -26,9 +27,11 @@ FIX_SOCKET = (
 )
 
 
-def findings(result: Result) -> list[Finding]:
-    """What follows from the connections of a result that a log was read into."""
-    return apply(RULES, Run(result, Topology(hosts=[])))
+def findings(result: Outcome) -> list[Finding]:
+    """What follows from the connections of a result, of any kind: the rules below use only what all
+    kinds have.
+    """
+    return apply(RULES, Run(cast(Result, result), Topology(hosts=[])))
 
 
 def _find_transports(run: Run) -> Conclusion | None:

@@ -125,8 +125,9 @@ class Judged(msgspec.Struct, frozen=True):
     """One algorithm compared with a measurement.
 
     It is `excluded` if the measurement is above its bound `at_most`. `planned` is the busbw that
-    the model expects of this size, `off` the relative deviation of the measurement from it (0.01:
-    1 % above). `in_network` says that it needs reduction in the network's switches (SHARP).
+    the model expects of this size, up to `planned_to` for a ring that fills the NICs, and `off` is
+    the relative deviation of the measurement from them (0.01: 1 % above). `in_network` says that
+    it needs reduction in the network's switches (SHARP).
     """
 
     algorithm: str
@@ -136,6 +137,7 @@ class Judged(msgspec.Struct, frozen=True):
     protocol: str = ""
     off: float | None = None
     in_network: bool = False
+    planned_to: float | None = None
 
 
 class Load(msgspec.Struct, frozen=True):

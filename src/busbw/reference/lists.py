@@ -58,10 +58,10 @@ def run_text(known: Reference, run: str, width: int | None = None) -> str:
         head += _source_text(known.sources[key])
     for note in dict.fromkeys(curve.note for curve in curves if curve.note):
         head += f"note     {note}\n"
-    tables = [
-        _table(collective, [curve for curve in curves if curve.collective == collective], width)
-        for collective in dict.fromkeys(curve.collective for curve in curves)
-    ]
+    by_collective: dict[str, list[Curve]] = {}
+    for curve in curves:
+        by_collective.setdefault(curve.collective, []).append(curve)
+    tables = [_table(name, alike, width) for name, alike in by_collective.items()]
     return "\n".join([wrapped(head, width), *tables])
 
 

@@ -94,7 +94,7 @@ def _fitted(whole: View, width: int | None, *, ran: bool) -> View:
         whole,
         header=partial(table.header, width=width, ran=ran),
         row=partial(table.row, width=width, ran=ran),
-        footer=partial(table.footer, width=width),
+        footer=partial(table.footer, width=width, ran=ran),
     )
 
 
@@ -108,7 +108,7 @@ def _colored(plain: View, width: int | None, *, ran: bool) -> View:
         plain,
         header=escaped(rich.header, ran=ran),
         row=escaped(rich.row, ran=ran),
-        footer=escaped(rich.footer),
+        footer=escaped(rich.footer, ran=ran),
     )
 
 
@@ -132,7 +132,7 @@ def render(
         return results.render(result)
     if name == "table":
         if isinstance(result, ReplayResult):
-            return replay_text.render_all(result, width)
+            return replay_text.render_all(result, width, ran=ran)
         if isinstance(result, PlanResult):
             return plan_text.render_all(result, width)
         if result.training.spec.states:

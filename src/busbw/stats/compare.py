@@ -206,7 +206,7 @@ def _kernels_note(a: Result, b: Result) -> list[str]:
     """The sizes that NCCL ran with other kernels, where both sides state them."""
     of_a, of_b = _kernels(a), _kernels(b)
     shared = [key for key in of_a if key in of_b]
-    differ = [key for key in shared if of_a[key] != of_b[key]]
+    differ = [key for key in shared if not of_a[key].same(of_b[key])]
     if not differ:
         return []
     first = differ[0]

@@ -39,6 +39,21 @@ out.write("h:1:1 [0] NCCL INFO later\\n")
 out.flush()
 sys.stderr.write(f"{log.networks} {sorted(name for name in os.environ if name.startswith('NCCL'))}")
 """
+# The log stays open: a line while it does, and one after its end.
+STAYS = """
+import os, sys, time
+os.chdir(sys.argv[1])
+from busbw.engines.nccl_log import listening
+with listening(stay=True) as log:
+    file = os.environ.get("NCCL_DEBUG_FILE")
+    out = open(file, "w", buffering=1) if file else sys.stdout
+    out.write("first\\n")
+out.write("second\\n")
+log.close()
+out.write("third\\n")
+out.flush()
+sys.stderr.write(f"{'second' in log.text} {'third' in log.text}")
+"""
 REAL = """
 import ctypes, os, sys
 from busbw.engines.nccl_log import listening
@@ -81,9 +96,7 @@ def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
     ],
 )
 def test_networks_are_read_from_nccls_log_lines(text: str, networks: tuple[str, ...]) -> None:
-    log = Log()
-    log.text = text
-    assert log.networks == networks
+    assert Log(lambda: text).networks == networks
 
 
 def test_the_log_is_not_shown_unless_requested() -> None:
@@ -113,6 +126,23 @@ def test_the_users_log_file_is_read_and_kept(tmp_path: Path) -> None:
     out, err = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=str(file))
     assert (out, err) == ("", "('Socket',) ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
     assert "later" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [({}, 0), ({"NCCL_DEBUG": "INFO"}, 3), ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "log"}, 0)],
+)
+def test_a_log_that_stays_open_is_read_to_its_end(
+    tmp_path: Path, variables: dict[str, str], shown: int
+) -> None:
+    out, err = python(STAYS, str(tmp_path), **variables)
+    assert len(out.splitlines()) == shown
+    assert err == "True False"
+
+
+def test_a_log_with_a_line_for_each_call_is_not_read_on() -> None:
+    out, err = python(STAYS, ".", NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,COLL")
+    assert (len(out.splitlines()), err) == (3, "False False")
 
 
 def test_a_lower_log_level_gives_no_network() -> None:

@@ -1,7 +1,7 @@
 //! The library: the tables that NCCL looks for, and the functions that busbw.accel, `busbw run` and `busbw tune` call.
 //!
 //! NCCL also looks for tuner and profiler symbols in this library. The tuner acts only if this network is used,
-//! BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if BUSBW_CAPTURE is set.
+//! BUSBW_TUNER_TABLE is set or `busbw tune` steers, the profiler only if BUSBW_CAPTURE is set or `busbw run` asks what NCCL runs.
 
 mod call_clock;
 mod entry;
@@ -30,3 +30,4 @@ mod tuner_table;
 mod tuner_tables;
 mod updates;
 mod version;
+mod what_ran;

@@ -1,4 +1,4 @@
-//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for.
+//! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for but what `what_ran` wants to know.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -12,7 +12,7 @@ use busbw_transport::Error;
 use crate::entry::{entry, given};
 use crate::handles::{GROUP, LAUNCH, TIMING, number};
 use crate::profiler_events::begun;
-use crate::{call_clock, logger, recording};
+use crate::{call_clock, logger, recording, what_ran};
 
 /// A communicator.
 pub struct Context {
@@ -42,6 +42,8 @@ const API: u64 = event::GROUP_API | event::COLL_API | event::P2P_API;
 /// The first version that reports calls and launches, and the first one that reports copy engines.
 pub const REPORTS_CALLS: u64 = 5;
 pub const REPORTS_COPY_ENGINES: u64 = 6;
+/// The first version that tells kernels over symmetric memory.
+pub const TELLS_SYMMETRIC: u64 = 7;
 /// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor launch.
 const BROADCAST: u8 = 0;
 
@@ -92,11 +94,14 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
         let recorder = recording::recorder(logger, interface);
         // SAFETY: the caller guarantees a C string or NULL.
         let name = String::from_utf8_lossy(unsafe { bytes(comm.name) });
-        let made = recorder.map_or(null_mut(), |recorder| {
-            let count = |value: c_int| u64::try_from(value).unwrap_or_default();
-            let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
-            Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
-        });
+        let made = recorder.map_or_else(
+            || what_ran::context(interface, mask_out.as_ptr()),
+            |recorder| {
+                let count = |value: c_int| u64::try_from(value).unwrap_or_default();
+                let comm = recorder.comm(comm.id, &name, comm.rank, count(comm.ranks), count(comm.nodes));
+                Box::into_raw(Box::new(Context { recorder, comm, interface, launches: launches(recorder, comm, interface) })).cast()
+            },
+        );
         let events = recorder.map_or(0, |recorder| mask(recorder.mode(), interface, recorder.gpu_clock().is_some()));
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
@@ -116,10 +121,16 @@ pub unsafe fn init(context: *mut *mut c_void, mask_out: *mut c_int, logger: Opti
 /// `context` is of `init`, `event` writable, and `descr` a descriptor of that kind.
 pub unsafe fn start(context: *mut c_void, out: *mut *mut c_void, descr: *mut c_void, kind: u64, parent: *mut c_void) -> Result<(), Error> {
     let out = given(out, "pointer for the event")?;
-    // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
-    let context = unsafe { context.cast::<Context>().as_ref() };
-    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions.
-    let started = context.map_or(null_mut(), |context| unsafe { begun(context, descr.byte_add(BODY), kind, parent) });
+    // SAFETY: the caller guarantees a descriptor of this kind, whose body lies at this offset in all versions. Another context is NULL, or
+    // made by `init` with Box::into_raw and not yet finalized.
+    let started = unsafe {
+        let body = descr.byte_add(BODY);
+        if what_ran::is_context(context) {
+            what_ran::begun(body, kind)
+        } else {
+            context.cast::<Context>().as_ref().map_or(null_mut(), |context| begun(context, body, kind, parent))
+        }
+    };
     // SAFETY: not NULL, and NCCL passes the address of its own pointer.
     unsafe { out.write(started) };
     Ok(())
@@ -157,7 +168,7 @@ pub unsafe extern "C" fn record_event_state(event: *mut c_void, state: c_int, ar
 
 pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("profiler finalize", || {
-        if !context.is_null() {
+        if !context.is_null() && !what_ran::is_context(context) {
             // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
             let context = unsafe { Box::from_raw(context.cast::<Context>()) };
             context.recorder.comm_end(context.comm);

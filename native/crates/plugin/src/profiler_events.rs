@@ -9,11 +9,8 @@ use busbw_nccl_abi::profiler::{
 };
 
 use crate::handles::{GROUP, GROUP_BITS, LAUNCH, PLAN, TIMING, call_and_group, handle, number, of_call};
-use crate::profiler::{Context, REPORTS_CALLS, bytes};
+use crate::profiler::{Context, REPORTS_CALLS, TELLS_SYMMETRIC, bytes};
 use crate::{call_clock, recording};
-
-/// The first version that tells kernels over symmetric memory.
-const TELLS_SYMMETRIC: u64 = 7;
 
 /// The handle of an event whose descriptor has this body.
 ///

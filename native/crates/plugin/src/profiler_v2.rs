@@ -12,7 +12,7 @@ use crate::entry::{entry, given};
 use crate::net::NAME;
 use crate::profiler::{self, bytes};
 use crate::profiler_events::coded;
-use crate::recording;
+use crate::{recording, what_ran};
 
 /// The version of the table.
 const INTERFACE: u64 = 2;
@@ -41,7 +41,8 @@ unsafe extern "C" fn init(context: *mut *mut c_void, mask: *mut c_int) -> NcclRe
     entry("profiler init", || {
         let (context, mask) = (given(context, "pointer for the context")?, given(mask, "pointer for the mask")?);
         let recorder = recording::recorder(None, INTERFACE);
-        let made = recorder.map_or(null_mut(), |recorder| Box::into_raw(Box::new(Context { recorder, comm: OnceLock::new() })).cast());
+        let asked = || what_ran::context(INTERFACE, mask.as_ptr());
+        let made = recorder.map_or_else(asked, |recorder| Box::into_raw(Box::new(Context { recorder, comm: OnceLock::new() })).cast());
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
@@ -56,18 +57,22 @@ unsafe extern "C" fn start_event(context: *mut c_void, event: *mut *mut c_void, 
         let event = given(event, "pointer for the event")?;
         // SAFETY: not NULL, and NCCL passes the address of its own pointer. No event of this version needs a handle.
         unsafe { event.write(null_mut()) };
-        // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
-        if let Some(context) = unsafe { context.cast::<Context>().as_ref() } {
-            // SAFETY: NCCL passes a descriptor of this version.
-            unsafe { record(context, given(descr, "descriptor")?.as_ptr()) };
+        let descr = given(descr, "descriptor")?.as_ptr();
+        // SAFETY: NCCL passes a descriptor of this version, whose body lies at this offset.
+        let (head, body) = unsafe { (&*descr.cast::<HeadV4>(), descr.byte_add(BODY)) };
+        if what_ran::is_context(context) {
+            // SAFETY: the body of this kind of event.
+            unsafe { what_ran::begun_v2(body, head.kind.into()) };
+            // SAFETY: NULL, or made by `init` with Box::into_raw and not yet finalized.
+        } else if let Some(context) = unsafe { context.cast::<Context>().as_ref() } {
+            // SAFETY: the body of this kind of event.
+            unsafe { record(context, head, body) };
         }
         Ok(())
     })
 }
 
-unsafe fn record(context: &Context, descr: *mut c_void) {
-    // SAFETY: the caller guarantees a descriptor of this version, whose body lies at this offset.
-    let (head, body) = unsafe { (&*descr.cast::<HeadV4>(), descr.byte_add(BODY)) };
+unsafe fn record(context: &Context, head: &HeadV4, body: *mut c_void) {
     match u64::from(head.kind) {
         event::COLL => {
             // SAFETY: the body of this kind of event.
@@ -101,7 +106,7 @@ unsafe extern "C" fn record_event_state(_event: *mut c_void, _state: c_int, _arg
 
 unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry("profiler finalize", || {
-        if !context.is_null() {
+        if !context.is_null() && !what_ran::is_context(context) {
             // SAFETY: `init` made it with Box::into_raw, and NCCL finalizes each context once, as its last use.
             let context = unsafe { Box::from_raw(context.cast::<Context>()) };
             if let Some(comm) = context.comm.get() {

@@ -85,12 +85,14 @@ pub fn launches_later() -> bool {
 /// nothing is recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_capture_mask(mask: c_int) -> c_int {
+    set_mask(mask).unwrap_or(-1)
+}
+
+/// Let NCCL report these events from now on; returns the mask until now, None if no communicator has given its place.
+pub fn set_mask(mask: c_int) -> Option<c_int> {
     let place = MASK.load(Ordering::Acquire);
-    if place.is_null() {
-        return -1;
-    }
     // SAFETY: NCCL's variable lives as long as NCCL, and NCCL itself reads it without a lock while it may be written.
-    unsafe { AtomicI32::from_ptr(place) }.swap(mask, Ordering::Relaxed)
+    (!place.is_null()).then(|| unsafe { AtomicI32::from_ptr(place) }.swap(mask, Ordering::Relaxed))
 }
 
 /// The recorder if it is running.

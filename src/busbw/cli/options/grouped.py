@@ -27,10 +27,7 @@ class GroupedCommand(click.Command):
         """Write a section for each group, all with the same width of names; then the subcommands
         of a group.
         """
-        shown = [
-            (heading, [(re.sub(_UNDERSCORE, "", names), text) for names, text in records])
-            for heading, records in sections(self, ctx)
-        ]
+        shown = [(heading, _shown(records)) for heading, records in sections(self, ctx)]
         lengths = [len(names) for _, records in shown for names, _ in records]
         widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)
         for heading, records in shown:
@@ -39,6 +36,11 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(padded, col_max=widest)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+
+def _shown(records: list[Record]) -> list[Record]:
+    """The records as help prints them."""
+    return [(re.sub(_UNDERSCORE, "", names), text) for names, text in records]
 
 
 def sections(command: click.Command, context: click.Context) -> list[tuple[str, list[Record]]]:

@@ -50,6 +50,7 @@ RUN: Groups = (
     (
         "Output",
         (
+            "ran",
             "brief",
             "force",
             "html_name",
@@ -137,7 +138,7 @@ REPLAY: Groups = (
     ("Ranks and hosts", ("hostfile", "ifname", "net", "dry_run")),
     _SLURM,
     ("What to replay", ("scale", "choice")),
-    ("Output", ("format_name", "rows", "force", "history")),
+    ("Output", ("format_name", "rows", "ran", "force", "history")),
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 

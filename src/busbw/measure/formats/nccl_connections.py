@@ -17,9 +17,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from busbw.core.ran import Connection, Ran
-from busbw.core.result import Result
-from busbw.measure.formats import nccl_kernels
-from busbw.model import transport_findings
 
 MAX_LINE = 4096
 RDMA, SOCKET = "IB", "Socket"  # NCCL's names of its own networks
@@ -68,13 +65,6 @@ def read(text: str) -> Ran | None:
         if network == RDMA:
             rdma[host].append(device)
     return Ran(connections, dict(sorted(rdma.items())))
-
-
-def add(result: Result, text: str) -> None:
-    """Complete the result of a log by the connections and kernels in it, and what follows."""
-    result.ran = read(text)
-    nccl_kernels.add(result, text)
-    result.findings += transport_findings.findings(result)
 
 
 def _add(found: dict[Pair, _Found], host: str, message: str) -> None:

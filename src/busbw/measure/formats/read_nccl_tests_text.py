@@ -18,7 +18,7 @@ from busbw.core.finding import LOG_TABLES, Finding, Verdict
 from busbw.core.result import Device, Library, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import log_checks, log_collective, log_lines, nccl_connections, reading
+from busbw.measure.formats import log_checks, log_collective, log_lines, nccl_lines, reading
 from busbw.measure.formats.nccl_tests_rows import (
     Columns,
     Read,
@@ -392,5 +392,5 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
         fix = f"choose another with --table 2 to {len(runs)}"
         result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
     if len(runs) == 1:  # of several, NCCL's lines do not say which run they are of
-        nccl_connections.add(result, text)
+        nccl_lines.add(result, text)
     return result

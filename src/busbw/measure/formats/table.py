@@ -14,7 +14,7 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import format_size
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import link_table
+from busbw.measure.formats import link_table, ran_text
 from busbw.measure.formats.ideal_text import share_of_ideal
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import (
@@ -186,7 +186,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 # By request: what NCCL ran each size with.
 RAN: tuple[Column, ...] = (
-    Column(title="algo", value=_ran("algorithm"), width=8),
+    Column(title="algo", value=_ran("algorithm"), width=10),
     Column(title="proto", value=_ran("protocol"), width=6),
     Column(title="channels", value=_ran("channels"), width=8),
 )
@@ -284,12 +284,14 @@ def row(result: Result, row: ResultRow, width: int | None = None, *, ran: bool =
     return line(shown, [column.text(result, figure) for column in shown])
 
 
-def footer(result: Result, width: int | None = None) -> str:
-    """Bars, peak and mean, what went wrong, and the findings."""
+def footer(result: Result, width: int | None = None, *, ran: bool = False) -> str:
+    """Bars, peak and mean, what went wrong, how ranks are connected, and the findings."""
     text = f"\n{_bars(result, width)}" if result.rows else "\nno size was measured\n"
     text += "".join(f"{problem}\n" for problem in problems(result))
     links = link_table.text(result, width)
     text += f"\n{links}" if links else ""
+    connections = ran_text.text(result, width) if ran else ""
+    text += f"\n{connections}" if connections else ""
     text += "\n" + "".join(map(finding_text, result.findings)) if result.findings else ""
     return wrapped(text, width)
 

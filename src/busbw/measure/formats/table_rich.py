@@ -34,10 +34,10 @@ def row(result: Result, row: ResultRow, width: int | None = None, *, ran: bool =
     )
 
 
-def footer(result: Result, width: int | None = None) -> Text:
+def footer(result: Result, width: int | None = None, *, ran: bool = False) -> Text:
     """The plain footer with its verdicts colored."""
     text = Text()
-    for line in escape_invisible(table.footer(result, width)).splitlines(keepends=True):
+    for line in escape_invisible(table.footer(result, width, ran=ran)).splitlines(keepends=True):
         piece = Text(line)
         for pattern, style in STYLES:
             piece.highlight_regex(pattern, style)

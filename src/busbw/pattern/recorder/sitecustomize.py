@@ -159,9 +159,12 @@ def _parameters(model: Any) -> list[Any]:
 def _shapes(model: Any, buckets: str) -> list[list[list[int]]]:
     """The shapes of the parameters in each bucket, of which DDP writes the indices."""
     shapes = [list(parameter.shape) for parameter in _parameters(model)]
-    return [
-        [shapes[int(index)] for index in bucket.split()] for bucket in buckets.split(",") if bucket
-    ]
+    written = filter(None, buckets.split(","))
+    return [_chosen(shapes, bucket.split()) for bucket in written]
+
+
+def _chosen(shapes: list[list[int]], indices: list[str]) -> list[list[int]]:
+    return [shapes[int(index)] for index in indices]
 
 
 class Recorder:

@@ -5,7 +5,7 @@ the result.
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
@@ -21,10 +21,13 @@ from busbw.core.pattern_weights import (
     weights,
     world_of,
 )
+from busbw.core.ran import Ran
 from busbw.core.sizes import counted
+from busbw.engines.base import Engine
+from busbw.engines.nccl_log import Log
 from busbw.engines.registry import engine
 from busbw.launch.control import Control
-from busbw.measure import network, tuner_table
+from busbw.measure import network, tuner_table, what_ran
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.kernel_times import KERNEL_TIMES_SINCE, Kernel, KernelTimes
 from busbw.measure.process_groups import Party, facts, join_groups
@@ -81,16 +84,15 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
     enter_phase("init", job.engine)
     as_recorded = job.replay.choice == "recorded" and engine(job.engine).nccl
     choices = pattern if as_recorded else Pattern(pattern.header)
-    with (
-        closing(KernelTimes()) as kernels,
-        tuner_table.asking(choices, control) as notes,
-        network.starting(job, control) as log,
-    ):
-        opened = open_engines(job, party, pattern.comms, plan)
+    with closing(KernelTimes()) as kernels, ExitStack() as stack:
+        with (
+            tuner_table.asking(choices, control) as notes,
+            network.starting(job, control, stay=True) as log,
+        ):
+            opened = open_engines(job, party, pattern.comms, plan)
+        stack.enter_context(closing(log))
         try:
-            _play(
-                job, party, opened, plan, recorded, kernels, log.networks, notes, emit, enter_phase
-            )
+            _play(job, party, opened, plan, recorded, kernels, log, notes, emit, enter_phase)
         except BaseException as error:
             explained: BaseException = error
             if isinstance(error, Exception):
@@ -108,7 +110,7 @@ def _play(
     plan: ReplayPlan,
     recorded: Pattern,
     kernels: KernelTimes,
-    networks: Sequence[str],
+    log: Log,
     notes: list[str],
     emit: Emit,
     enter_phase: EnterPhase,
@@ -117,7 +119,7 @@ def _play(
     control, first = party.world, next(iter(opened.engines.values()))
     enter_phase("prepare", "")
     result = ReplayResult(replay=_blank(job, plan, recorded), **facts(job, party, first))
-    result.library.network = network.agreed(job, control, result.library, networks)
+    result.library.network = network.agreed(job, control, result.library, log.networks)
     if control.process == 0:
         emit(Started(result))
         note = network.unconfirmed(job, result.library.network)
@@ -134,16 +136,15 @@ def _play(
         walls.append(wall_s)
         taken.append(times)
     enter_phase("teardown", "")
+    ran = _connections(plan.pattern, control, log)
     ranks = {comm: opened_engine.ranks[0] for comm, opened_engine in opened.engines.items()}
     opened.close()
-    ran: dict[int, list[Kernel]] = {}
+    kernels_of: dict[int, list[Kernel]] = {}
     if not marks:
-        ran = _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
-    processes = control.gather(Timed(walls, taken, ran))
+        kernels_of = _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
+    processes = control.gather(Timed(walls, taken, kernels_of))
     if processes is not None:
-        kind = GPU
-        if marks:
-            kind = EVENT if first.asynchronous else CPU
+        kind = GPU if not marks else _clock_of_marks(first)
         _conclude(result.replay, plan, processes, kind)
         _add_ideals(result)
         result.replay.notes += [*coverage(recorded), *notes]
@@ -151,7 +152,19 @@ def _play(
             result.replay.notes.append(_OTHER_CLOCK)
         _add_notes(job, result.replay)
         emit(Played(result.replay))
-        emit(Ended(now(), {}))
+        emit(Ended(now(), {}, ran=ran))
+
+
+def _clock_of_marks(opened: Engine) -> str:
+    return EVENT if opened.asynchronous else CPU
+
+
+def _connections(pattern: Pattern, control: Control, log: Log) -> Ran | None:
+    """How NCCL connected the ranks, on process 0. Of several communicators it is not known: the log
+    has the numbers of ranks in each. Collective.
+    """
+    is_known = [comm.ranks for comm in pattern.comms] == [control.processes]
+    return what_ran.connections(log, control) if is_known else None
 
 
 def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:

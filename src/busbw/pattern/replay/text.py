@@ -9,11 +9,13 @@ from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import RECV, US, PatternRow, Times
 from busbw.core.sizes import counted, format_size
+from busbw.measure.formats import ran_text
 from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.types import Replay, Replayed
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import (
     bandwidth_text,
+    finding_text,
     library,
     machine,
     peers_text,
@@ -27,7 +29,7 @@ TORCH_HEADER = (
     " TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC, in-place time(us), in-place algbw(GB/s), in-place"
     " busbw(GB/s), in-place ideal busbw(GB/s), in-place busbw efficiency(%)\n"
 )
-DROP_ORDER = (
+DROP_ORDER: tuple[str, ...] = (
     "type",
     "ranks",
     "algbw",
@@ -40,6 +42,7 @@ DROP_ORDER = (
 )
 RECORDED = ("gpu_us", "cpu_us", "predicted_us")
 ROWS = 30  # of a table
+CHANNELS = Column(title="channels", value=lambda row: row.channels or "-")
 CLOCKS = {
     "gpu": "time of the kernels, by the profiler plugin",
     "event": "time between CUDA events around each call",
@@ -65,13 +68,27 @@ def header(result: ReplayResult, width: int | None = None) -> str:
     return wrapped("".join(f"{line}\n" for line in lines) + "\n", width)
 
 
-def render_all(result: ReplayResult, width: int | None = None, row_limit: int = ROWS) -> str:
-    """The whole text, with the `row_limit` longest rows."""
+def render_all(
+    result: ReplayResult, width: int | None = None, row_limit: int = ROWS, *, ran: bool = False
+) -> str:
+    """The whole text, with the `row_limit` longest rows; by request with what NCCL ran at any
+    width, and how it connected the ranks.
+    """
     rows = longest_first(result.replay)
     hidden = rows[row_limit:]
-    table = aligned(shown_columns(result.replay), rows[:row_limit], width, DROP_ORDER)
+    columns, order = shown_columns(result.replay), DROP_ORDER
+    if ran:
+        at = next((at for at, column in enumerate(columns) if column.title == "time"), 0)
+        columns = [*columns[:at], CHANNELS, *columns[at:]]
+        order = tuple(title for title in order if title != "ran")
+    table = aligned(columns, rows[:row_limit], width, order)
     table += more(hidden, sum(row.total_s or 0.0 for row in hidden), _total_s(result.replay))
-    return header(result, width) + table + wrapped("\n" + totals(result), width)
+    end = wrapped("\n" + totals(result), width)
+    if ran:
+        end += f"\n{ran_text.text(result, width)}"
+    if result.findings:
+        end += wrapped("\n" + "".join(map(finding_text, result.findings)), width)
+    return header(result, width) + table + end
 
 
 def longest_first(replay: Replay) -> list[Replayed]:

@@ -73,10 +73,10 @@ class _Search:
         """UsageError if gradients go by other calls, or none do."""
         rows = self._pattern.rows
         reduced = max(self._bytes_of_comms().values(), default=0)
-        totals = {
-            name: sum(row.bytes * row.calls for row in rows if row.function == name)
-            for name in SHARDED
-        }
+        totals = dict.fromkeys(SHARDED, 0)
+        for row in rows:
+            if row.function in totals:
+                totals[row.function] += row.bytes * row.calls
         if totals["reduce_scatter"] > reduced:
             amounts = ", ".join(f"{format_size(total)} by {name}" for name, total in totals.items())
             raise UsageError(

@@ -1,0 +1,52 @@
+"""How ranks were connected and why it is not known what NCCL ran, for people: under the table of a
+sweep or a replay, by request.
+"""
+
+from busbw.core.ran import Connection
+from busbw.core.result import Outcome, Result
+from busbw.ui.columns import Column, aligned, wrapped
+
+MAX_LINES = 40
+DROP_ORDER = ("channels",)
+COLUMNS = (
+    Column(title="from", value=lambda connection: connection.sender),
+    Column(title="to", value=lambda connection: connection.receiver),
+    Column(title="transport", value=lambda connection: connection.name, left=True),
+    Column(title="channels", value=lambda connection: connection.channels or "-"),
+    Column(title="network devices", value=lambda row: ", ".join(row.devices) or "-", left=True),
+)
+
+
+def text(result: Outcome, width: int | None = None) -> str:
+    """Both, each on lines of its own."""
+    return wrapped("".join(_unknown(result)), width) + _connections(result, width)
+
+
+def _unknown(result: Outcome) -> list[str]:
+    """Why rows, or connections, are not known."""
+    if not result.library.nccl:
+        engine = result.library.engine
+        return [f"what NCCL ran: the {engine} engine does not use NCCL\n"] if engine else []
+    lines = []
+    if isinstance(result, Result) and result.ran_unknown:
+        lines.append(f"what NCCL ran is not known: {result.ran_unknown}\n")
+    if result.ran is None and result.world.ranks > 1:
+        lines.append("how ranks are connected is not known: NCCL's log does not say it\n")
+    return lines
+
+
+def _connections(result: Outcome, width: int | None) -> str:
+    connections: list[Connection] = result.ran.connections if result.ran else []
+    if not connections:
+        return ""
+    table = aligned(_shown(connections), connections[:MAX_LINES], width, DROP_ORDER)
+    if len(connections) > MAX_LINES:
+        table += f"... {len(connections) - MAX_LINES} more connections: --json FILE has them all\n"
+    return table
+
+
+def _shown(connections: list[Connection]) -> list[Column]:
+    """The columns; devices only where they are known."""
+    if any(connection.devices for connection in connections):
+        return list(COLUMNS)
+    return list(COLUMNS[:-1])

@@ -1,0 +1,163 @@
+"""What NCCL runs the operations of each row with, and how it has connected the ranks.
+
+After the timed operations of a cell one more is run, of which NCCL's profiler interface reports
+algorithm, protocol and channels. At all other times NCCL is told to report nothing. How ranks are
+connected is in NCCL's log.
+"""
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from busbw.core.env import CAPTURE, temporarily
+from busbw.core.errors import NoMeasurement
+from busbw.core.ran import SENDS, Kernel, Ran, merged
+from busbw.core.sizes import counted
+from busbw.engines.base import Engine, Launch, Profiler
+from busbw.engines.nccl_log import Log
+from busbw.engines.nccl_profiler import NcclProfiler
+from busbw.engines.registry import engine
+from busbw.host import net_plugin
+from busbw.launch.control import Control
+from busbw.measure.formats import nccl_connections
+from busbw.measure.job import SweepJob
+
+FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
+
+
+class Recorder:
+    """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL."""
+
+    def __init__(
+        self, opened: Engine, control: Control, profiler: Profiler | None = None, problem: str = ""
+    ) -> None:
+        self.problem = problem
+        self._opened, self._control, self._profiler = opened, control, profiler
+        self._asked = self._unknown = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it records; the same on all processes."""
+        return self._profiler is not None
+
+    def record(self, launch: Launch, limit_s: float) -> Kernel | None:
+        """What NCCL runs for a launch; None if it does not say, and on processes but 0.
+
+        Collective.
+        """
+        assert self._profiler is not None
+        self._profiler.start()
+        try:
+            launch()
+            self._opened.synchronize(limit_s)
+        finally:
+            local = self._profiler.stop()
+        by_process = self._control.gather(local)
+        if by_process is None:
+            return None
+        kernel = of_all(kernel for kernels in by_process for kernel in kernels)
+        self._asked += 1
+        self._unknown += kernel is None
+        return kernel
+
+    def missing(self) -> str:
+        """Why not all rows state what NCCL ran; '' if they do."""
+        if self._profiler is None:
+            return self.problem
+        if self._unknown:
+            return (
+                f"NCCL reported nothing of {self._unknown} of the {self._asked} operations that"
+                " were asked about"
+            )
+        if self._profiler.lost:
+            return f"there was no room for {counted(self._profiler.lost, 'kernel')} more"
+        return ""
+
+
+def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
+    """What stands for the kernels of all ranks: the most frequent one; of sends and receives, which
+    differ between ranks, the one with most channels.
+    """
+    counts = Counter(kernels)
+    own = Counter({kernel: n for kernel, n in counts.items() if kernel.algorithm != SENDS})
+    if own:
+        return own.most_common(1)[0][0]
+    return max(counts, key=lambda kernel: kernel.channels, default=None)
+
+
+@contextmanager
+def asking(job: SweepJob, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Let NCCL load the profiler plugin into communicators that are created meanwhile.
+
+    Gives why it does not; '' for an engine without NCCL.
+    """
+    if not engine(job.engine).nccl:
+        yield ""
+        return
+    reason = _refusal(job, environment)
+    if reason:
+        yield reason
+        return
+    try:
+        NcclProfiler().prepare()
+        library = net_plugin.find()
+    except NoMeasurement as error:
+        yield f"{error.message} on {platform.node()}"
+        return
+    with temporarily({CAPTURE.plugin: str(library)}):
+        yield ""
+
+
+def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
+    """Why NCCL is not to load the plugin."""
+    if job.compat:
+        return "the commands of nccl-tests run nothing beside what they time"
+    if job.sweep.cudagraph > 0:
+        return "NCCL does not report what runs from a CUDA graph (-G)"
+    if environment.get(CAPTURE.plugin):
+        value = environment[CAPTURE.plugin]
+        return f"{CAPTURE.plugin}={value} is set on {platform.node()}"
+    if environment.get(CAPTURE.folder):
+        return f"{CAPTURE.folder} is set on {platform.node()}"
+    return ""
+
+
+def agreed(opened: Engine, world: Control, group: Control, reason: str) -> Recorder:
+    """The recorder of an opened engine: all processes record, or none.
+
+    `reason` is what `asking` gave on this process. Collective.
+    """
+    profiler, problem = None, reason
+    if not problem:
+        profiler, problem = _open(opened)
+    problems = [text for text in world.allgather(problem) if text]
+    if problems:
+        return Recorder(opened, group, problem=problems[0])
+    return Recorder(opened, group, profiler)
+
+
+def _open(opened: Engine) -> tuple[Profiler | None, str]:
+    """What asks NCCL in this process, and why it cannot be asked."""
+    try:
+        profiler = opened.profiler()
+    except NoMeasurement as error:
+        return None, f"{error.message} on {platform.node()}"
+    if profiler is None:
+        return None, ""
+    started = profiler.start()
+    profiler.stop()
+    if started:
+        return profiler, ""
+    if opened.library().nccl < FIRST_INTERFACE:
+        return None, "busbw-native has the profiler interfaces of NCCL 2.24 and newer"
+    return None, f"NCCL has not loaded the profiler plugin on {platform.node()}"
+
+
+def connections(log: Log, control: Control) -> Ran | None:
+    """How NCCL connected the ranks, by the logs of all processes; None if no log says it, and on
+    all processes but 0. Collective.
+    """
+    by_process = control.gather(nccl_connections.read(log.text))
+    return merged(by_process) if by_process is not None else None
