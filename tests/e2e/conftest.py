@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.cli.main import guarded
+from busbw.cli.main import main
 
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 sys.path.append(str(Path(__file__).parents[1] / "hosts"))  # trees of machines, expositions
@@ -84,11 +84,12 @@ def here(
 ) -> Busbw:
     """here("busbw", "run", ...) is `run` without a new interpreter, for what one process does."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", WIDE)
 
-    def call(program: str, *words: str) -> Done:
-        assert program == "busbw"
-        code = guarded(list(words))
+    def call(program: str, *words: str, **variables: str) -> Done:
+        with monkeypatch.context() as patch:
+            for name, value in _environment(program, variables).items():
+                patch.setenv(name, value)
+            code = main([program, *words])
         printed = capfd.readouterr()
         return Done(code, printed.out, printed.err)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.engines.sim_parameters import PARAMETERS
 from busbw.launch import mpirun
 
 ONE = ("-b", "1K", "-e", "1K", "-g", "2")
@@ -44,8 +45,8 @@ def test_text_is_what_wrappers_parse(run):
         ("junk", "-b", "4", "-e", "8", "-b", "8"),
     ],
 )
-def test_arguments_are_parsed_as_getopt_long_does(run, words):
-    done = run("all_reduce_perf", *words, "-g", "2")
+def test_arguments_are_parsed_as_getopt_long_does(here, words):
+    done = here("all_reduce_perf", *words, "-g", "2")
     assert [fields[0] for fields in rows(done.out)] == ["8"], done.err
 
 
@@ -63,21 +64,21 @@ def test_arguments_are_parsed_as_getopt_long_does(run, words):
         (("-b", "0", "-e", "8"), "would never grow"),
     ],
 )
-def test_bad_arguments_end_with_255_on_stderr(run, words, message):
-    done = run("all_reduce_perf", *words)
+def test_bad_arguments_end_with_255_on_stderr(here, words, message):
+    done = here("all_reduce_perf", *words)
     assert (done.code, done.out) == (255, "")
     assert message in done.err
 
 
-def test_unknown_options_and_help_print_usage_and_end_with_0(run):
-    done = run("all_reduce_perf", "--nope")
+def test_unknown_options_and_help_print_usage_and_end_with_0(here):
+    done = here("all_reduce_perf", "--nope")
     assert done.code == 0
     assert done.out.startswith("invalid option '?'\nUSAGE:")
-    assert run("all_reduce_perf", "-h").out.startswith("USAGE:")
+    assert here("all_reduce_perf", "-h").out.startswith("USAGE:")
 
 
-def test_unknown_types_and_operations_fall_back_to_defaults(run):
-    done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
+def test_unknown_types_and_operations_fall_back_to_defaults(here):
+    done = here("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
     assert done.code == 0, done.err
     assert done.out.startswith(
         "invalid type nope, defaulting to float .. \ninvalid op nope, defaulting to sum .. \n"
@@ -88,31 +89,18 @@ def test_unknown_types_and_operations_fall_back_to_defaults(run):
     ("least", "code", "word"),
     [("0.0000001", 0, "OK"), ("100000", 7, "FAILED"), ("garbage", 0, "OK")],
 )
-def test_minimum_bandwidth(run, least, code, word):
-    done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least)
+def test_minimum_bandwidth(here, least, code, word):
+    done = here("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least)
     assert done.code == code, done.err
     assert re.search(rf"# Avg bus bandwidth    : \S+ {word}$", done.out, re.MULTILINE)
 
 
-def test_wrong_data_ends_with_7(tmp_path):
-    program = tmp_path / "all_reduce_perf"
-    program.write_text(
-        "from busbw.cli.main import entry\n"
-        "from busbw.engines.sim_parameters import PARAMETERS\n"
-        "PARAMETERS['corrupt_rank'] = PARAMETERS['corrupt_rank']._replace(default=1.0)\n"
-        "entry()\n"
-    )
-    environment = {**os.environ, "BUSBW_ENGINE": "sim"}
-    done = subprocess.run(
-        [sys.executable, program, *ONE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 7, done.stderr
-    assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.stdout, re.MULTILINE)
+def test_wrong_data_ends_with_7(here, monkeypatch):
+    corrupt = PARAMETERS["corrupt_rank"]._replace(default=1.0)
+    monkeypatch.setitem(PARAMETERS, "corrupt_rank", corrupt)
+    done = here("all_reduce_perf", *ONE)
+    assert done.code == 7, done.err
+    assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.out, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +110,8 @@ def test_wrong_data_ends_with_7(tmp_path):
         (("--tuning=1",), "-U 1: busbw does not report which algorithm and protocol NCCL chose"),
     ],
 )
-def test_what_busbw_lacks_is_refused_with_the_reason(run, words, reason):
-    done = run("all_reduce_perf", *words, *ONE)
+def test_what_busbw_lacks_is_refused_with_the_reason(here, words, reason):
+    done = here("all_reduce_perf", *words, *ONE)
     assert done.code == 5
     assert reason in done.err
 
@@ -155,8 +143,8 @@ def test_what_busbw_lacks_is_refused_with_the_reason(run, words, reason):
     ],
     ids=["ranks", "engine", "graph"],
 )
-def test_errors_name_the_options_that_are_there(run, words, engine, code, message, hint):
-    done = run("all_reduce_perf", *words, BUSBW_ENGINE=engine)
+def test_errors_name_the_options_that_are_there(here, words, engine, code, message, hint):
+    done = here("all_reduce_perf", *words, BUSBW_ENGINE=engine)
     assert done.code == code
     assert re.search(
         rf": Test NCCL failure '(rank [01] on \S+: )?{re.escape(message)}'$",
@@ -177,30 +165,30 @@ def test_the_sim_engine_is_refused_under_an_outer_launcher(run):
     )
 
 
-def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
+def test_json_numbers_existing_files_and_lists_every_device(here, tmp_path):
     for engine in ("mpi", "sim"):
-        assert run("all_gather_perf_mpi", *ONE, "-J", "out.json", BUSBW_ENGINE=engine).code == 0
+        assert here("all_gather_perf_mpi", *ONE, "-J", "out.json", BUSBW_ENGINE=engine).code == 0
     document = json.loads((tmp_path / "out.json").read_text())
     assert (tmp_path / "out.json.0").exists()
     assert document["version"] == 4
     assert [device["rank"] for device in document["config"]["devices"]] == [0, 1]
     assert document["config"]["ngpus"] == 2
     assert all(value.endswith("=***") for value in document["env"] if value.startswith("HOME="))
-    assert run("all_gather_perf", *ONE, "-J", "out.txt").code == 0
+    assert here("all_gather_perf", *ONE, "-J", "out.txt").code == 0
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_hypercube_needs_a_power_of_two(run):
-    done = run("hypercube_perf", "-b", "1K", "-e", "1K", "-g", "3")
+def test_hypercube_needs_a_power_of_two(here):
+    done = here("hypercube_perf", "-b", "1K", "-e", "1K", "-g", "3")
     assert done.code == 0, done.err
     assert "nRanks 3 is not a power of 2, skipping" in done.out + done.err
     assert "# Avg bus bandwidth    : nan" in done.out
-    twelve = run("hypercube_perf", *ONE)
+    twelve = here("hypercube_perf", *ONE)
     assert [len(fields) for fields in rows(twelve.out)] == [12]
 
 
-def test_split_groups_print_once_with_the_groups_size(run):
-    done = run(
+def test_split_groups_print_once_with_the_groups_size(here):
+    done = here(
         "all_reduce_perf",
         "-b",
         "1K",
@@ -227,8 +215,10 @@ def test_split_groups_print_once_with_the_groups_size(run):
     "words",
     ["-z 1 -m 3 -C 1 -a 3 -N 2 -c 3 -u 1 -S 1 -w 0 -M 1 -p 1", "-z 2 -I 1 -K 2", "-z 3 -n 1"],
 )
-def test_every_option_runs(run, words):
-    done = run("reduce_scatter_perf", "-b", "256", "-e", "1K", "-f", "4", "-g", "2", *words.split())
+def test_every_option_runs(here, words):
+    done = here(
+        "reduce_scatter_perf", "-b", "256", "-e", "1K", "-f", "4", "-g", "2", *words.split()
+    )
     assert done.code == 0, done.err
     assert "# Out of bounds values : 0 OK" in done.out
 
