@@ -5,10 +5,10 @@ finding on the busiest rank.
 import json
 
 
-def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(run, tmp_path):
+def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(here, tmp_path):
     (tmp_path / "counts.csv").write_text("0,1,0,0\n1,0,0,0\n0,1,0,40\n0,0,1,0\n")
     words = ("alltoallv", "--engine", "mpi", "-n", "4", "-b", "656K", "-e", "656K", "--iters", "10")
-    done = run("busbw", "run", *words, "--counts", "file:counts.csv", "--json", "r.json")
+    done = here("busbw", "run", *words, "--counts", "file:counts.csv", "--json", "r.json")
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("656 KiB, counts file:counts.csv, matrix sha256:")
     assert "PASS    no wrong element in 1 check" in done.out
@@ -30,7 +30,7 @@ def test_a_skewed_exchange_names_the_busiest_rank_and_when_each_ended(run, tmp_p
     )
 
 
-def test_a_power_law_moves_right_data_and_is_in_the_result(run, tmp_path):
+def test_a_power_law_moves_right_data_and_is_in_the_result(here, tmp_path):
     words = (
         "alltoallv",
         "--engine",
@@ -48,7 +48,7 @@ def test_a_power_law_moves_right_data_and_is_in_the_result(run, tmp_path):
         "--json",
         "r.json",
     )
-    done = run("busbw", "run", *words, "--counts", "zipf:1.05,rows=1e6,ids=4096,dedup")
+    done = here("busbw", "run", *words, "--counts", "zipf:1.05,rows=1e6,ids=4096,dedup")
     assert done.code == 0, done.err
     counts = "counts zipf:1.05,rows=1000000,ids=4096,dedup,seed=1"
     assert (
@@ -64,9 +64,9 @@ def test_a_power_law_moves_right_data_and_is_in_the_result(run, tmp_path):
     assert [row["size_bytes"] for row in result["rows"]] == [1008, 8160, 65520]
 
 
-def test_wrong_counts_are_refused_with_a_hint(run, tmp_path):
+def test_wrong_counts_are_refused_with_a_hint(here, tmp_path):
     (tmp_path / "counts.csv").write_text("0 1\n1 x\n")
-    done = run(
+    done = here(
         "busbw",
         "run",
         "alltoallv",

@@ -7,12 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from busbw.launch import mpirun
 
+Busbw = Callable[..., Any]
+Results = Callable[..., dict[str, Any]]
 LIMIT_S = 120
 SCRIPT = """
 import json, sys, time
@@ -69,27 +73,21 @@ def test_clocks_that_differ_are_brought_together(ranks: int) -> None:
         assert offset == pytest.approx(-5000, abs=10)
 
 
-def run(*words: str, folder: Path) -> dict[str, object]:
-    file = folder / "result.json"
-    line = [
-        str(Path(sys.executable).with_name("busbw")),
-        "run",
-        "all_reduce",
-        *words,
-        "--json",
-        str(file),
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))
-    return {**result, "stdout": done.stdout}
+@pytest.fixture
+def result_of(here: Busbw, tmp_path: Path) -> Results:
+    """The result of `busbw run all_reduce` with these words, and what it printed."""
+
+    def call(*words: str) -> dict[str, Any]:
+        done = here("busbw", "run", "all_reduce", *words, "--json", "result.json")
+        assert done.code == 0, done.err
+        return {**json.loads((tmp_path / "result.json").read_text()), "stdout": done.out}
+
+    return call
 
 
-def test_two_cpu_ranks_are_measured_precisely_by_default(tmp_path: Path) -> None:
-    result = run(
-        "-n", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3", folder=tmp_path
-    )
-    for row in result["rows"]:  # type: ignore[attr-defined]
+def test_two_cpu_ranks_are_measured_precisely_by_default(result_of: Results) -> None:
+    result = result_of("-n", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3")
+    for row in result["rows"]:
         for placement in ("out_of_place", "in_place"):
             cell = row[placement]
             assert cell["stopped"] in ("ok", "budget", "unstable")
@@ -100,26 +98,26 @@ def test_two_cpu_ranks_are_measured_precisely_by_default(tmp_path: Path) -> None
         assert row["machine"], "the host's own counters stand beside"
 
 
-def test_a_rank_that_begins_late_is_named(tmp_path: Path) -> None:
+def test_a_rank_that_begins_late_is_named(result_of: Results) -> None:
     # 150 ms, so that a machine busy with other tests does not drown it.
     words = ("-n", "3", "-b", "1M", "-e", "1M", "--iters", "5", "--inject", "late:rank=1,us=150000")
-    result = run(*words, folder=tmp_path)
-    late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]  # type: ignore[attr-defined]
+    result = result_of(*words)
+    late = [finding for finding in result["findings"] if finding["id"] == "late_rank"]
     assert len(late) == 1, result["stdout"]
     assert "rank 1 on " in late[0]["message"]
     assert "is late" in str(result["stdout"])
 
 
-def test_iters_fixes_the_number_of_samples(tmp_path: Path) -> None:
-    result = run("-n", "2", "-b", "1K", "-e", "1K", "--iters", "11", folder=tmp_path)
-    cell = result["rows"][0]["in_place"]  # type: ignore[index]
+def test_iters_fixes_the_number_of_samples(result_of: Results) -> None:
+    result = result_of("-n", "2", "-b", "1K", "-e", "1K", "--iters", "11")
+    cell = result["rows"][0]["in_place"]
     assert (len(cell["samples_s"]), cell["stopped"]) == (11, "fixed")
 
 
 def test_classic_timing_takes_no_samples_and_open_mpi_needs_no_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    result_of: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    result = run("-n", "2", "-b", "1K", "-e", "1K", "--timing", "classic", folder=tmp_path)
-    assert result["spec"]["sampling"] is None  # type: ignore[index]
-    assert result["rows"][0]["in_place"]["stopped"] == ""  # type: ignore[index]
+    result = result_of("-n", "2", "-b", "1K", "-e", "1K", "--timing", "classic")
+    assert result["spec"]["sampling"] is None
+    assert result["rows"][0]["in_place"]["stopped"] == ""

@@ -2,9 +2,9 @@
 
 import csv
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +15,19 @@ from busbw.pattern.replay.kind import ReplayResult
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
 from busbw.report import results
 
+Busbw = Callable[..., str]
 
-def busbw(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "busbw", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout if not code or done.stdout else done.stderr
+
+@pytest.fixture
+def busbw(here: Callable[..., Any]) -> Busbw:
+    """What a command printed: its output, or its errors if it has none and fails with `code`."""
+
+    def call(*arguments: str, code: int = 0) -> str:
+        done = here("busbw", *arguments)
+        assert done.code == code, done.out + done.err
+        return done.out if not code or done.out else done.err
+
+    return call
 
 
 def mixed(world: int = 4) -> Pattern:
@@ -54,7 +56,9 @@ def mixed(world: int = 4) -> Pattern:
 @pytest.mark.parametrize(
     ("engine", "world"), [("mpi", 4), pytest.param("torch", 2, marks=pytest.mark.torch)]
 )
-def test_every_row_is_timed_on_every_communicator(tmp_path: Path, engine: str, world: int):
+def test_every_row_is_timed_on_every_communicator(
+    busbw: Busbw, tmp_path: Path, engine: str, world: int
+):
     recorded, file = tmp_path / "pattern.jsonl", tmp_path / "replay.json"
     recorded.write_bytes(b"".join(pattern_lines.lines(mixed(world))))
     table = busbw(
@@ -77,7 +81,7 @@ def test_every_row_is_timed_on_every_communicator(tmp_path: Path, engine: str, w
     assert busbw("show", str(file)) == table
 
 
-def test_rows_without_an_order_weigh_their_calls(tmp_path: Path):
+def test_rows_without_an_order_weigh_their_calls(busbw: Busbw, tmp_path: Path):
     tally = Tally(Header(source="test", world=2), ordered=False)
     comm = tally.add_comm(2)
     tally.add_calls(Arguments(comm, "all_reduce", 4096, 1024, "float"), 1000)
@@ -90,7 +94,7 @@ def test_rows_without_an_order_weigh_their_calls(tmp_path: Path):
     assert batch["row"]["calls"] == 1000
 
 
-def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
+def test_other_number_of_ranks_needs_a_rule(busbw: Busbw, tmp_path: Path):
     tally = Tally(Header(source="test", world=4), ordered=True)
     tally.add_calls(Arguments(tally.add_comm(4), "all_gather", 4000, 1000, "int8"))
     file = tmp_path / "pattern.jsonl"
@@ -101,7 +105,7 @@ def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
     )
 
 
-def test_csv_has_the_columns_of_the_pytorch_benchmark(tmp_path: Path):
+def test_csv_has_the_columns_of_the_pytorch_benchmark(busbw: Busbw, tmp_path: Path):
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(mixed(2))))
     lines = busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv").splitlines(
@@ -113,39 +117,24 @@ def test_csv_has_the_columns_of_the_pytorch_benchmark(tmp_path: Path):
     assert float(first[8]) > 0
 
 
-def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(tmp_path: Path):
+def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(
+    here, tmp_path: Path
+):
     pattern = mixed(2)
     del pattern.calls[-1]
     file, saved = tmp_path / "pattern.jsonl", tmp_path / "result.json"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    words = [
-        "replay",
-        str(file),
-        "-n",
-        "2",
-        "--engine",
-        "mpi",
-        "--format",
-        "csv",
-        "--json",
-        str(saved),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "busbw", *words],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stdout.startswith(TORCH_HEADER), "stdout has the lines of the CSV alone"
-    assert done.stderr == "warning: skipped 1 call: a send or receive without its counterpart\n"
+    words = ("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv")
+    done = here("busbw", *words, "--json", str(saved))
+    assert done.code == 1
+    assert done.out.startswith(TORCH_HEADER), "stdout has the lines of the CSV alone"
+    assert done.err == "warning: skipped 1 call: a send or receive without its counterpart\n"
     result = results.read(saved.read_bytes())
     assert isinstance(result, ReplayResult)
     assert "skipped  1 call: a send or receive without its counterpart\n" in render_all(result)
 
 
-def test_file_that_is_no_pattern_is_named(tmp_path: Path):
+def test_file_that_is_no_pattern_is_named(busbw: Busbw, tmp_path: Path):
     file = tmp_path / "other.txt"
     file.write_text("not JSON\n")
     assert "other.txt" in busbw("replay", str(file), "-n", "1", "--engine", "mpi", code=2)

@@ -33,9 +33,9 @@ def test_the_page_is_written_next_to_the_first_file(here, results):
     assert "verdict" in text
 
 
-def test_a_measured_run_becomes_a_page(run, tmp_path):
+def test_a_measured_run_becomes_a_page(here, tmp_path):
     assert (
-        run(
+        here(
             "busbw",
             "run",
             "all_reduce",
@@ -52,7 +52,7 @@ def test_a_measured_run_becomes_a_page(run, tmp_path):
         ).code
         == 0
     )
-    done = run("busbw", "report", "r.json", "-o", "page.html")
+    done = here("busbw", "report", "r.json", "-o", "page.html")
     assert (done.code, done.out, done.err) == (0, "page.html\n", "")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "4 x simulated GPU on 1 host" in text
@@ -92,16 +92,16 @@ def test_a_page_without_a_precise_cell_ends_with_3(tmp_path, capsys):
     assert re.search(r"None of \d+ cells reached the requested precision; data check: passed", page)
 
 
-def test_logs_and_stdin_are_read(run, results):
-    assert run("busbw", "report", "log.txt").out == "log.html\n"
+def test_logs_and_stdin_are_read(here, run, results):
+    assert here("busbw", "report", "log.txt").out == "log.html\n"
     done = run("busbw", "report", "-", before=("sh", "-c", '"$@" < log.txt', "sh"))
     assert (done.code, done.out) == (0, "report.html\n")
     assert "AllReduce" in (results / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_page_can_go_to_stdout(run, results):
+def test_the_page_can_go_to_stdout(here, run, results):
     before = set(results.rglob("*"))
-    page = run("busbw", "report", "log.txt", "-o", "log.html")
+    page = here("busbw", "report", "log.txt", "-o", "log.html")
     assert (page.code, page.out) == (0, "log.html\n")
     done = run("busbw", "report", "log.txt", "-o", "-", PYTHONIOENCODING="ascii")
     assert (done.code, done.err) == (0, "")
@@ -213,13 +213,13 @@ def small_files(limit_bytes: int) -> tuple[str, ...]:
     return ("env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={limit_bytes}")
 
 
-def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results):
+def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(here, run, results):
     (results / "log.html").write_text("earlier")
     done = run("busbw", "report", "log.txt", before=small_files(8192))
     assert (done.code, done.out) == (3, "")
     assert "error: log.html: File too large\n\nhint: make room" in done.err
     assert (results / "log.html").read_text() == "earlier"
-    assert run("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
+    assert here("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
     done = run("busbw", "check", "--save", "s.jsonl", before=small_files(256))
     assert (
         done.code,

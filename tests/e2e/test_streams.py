@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUN = "run all_reduce --engine sim -n 2 -b 64 -e 64"
+MORE = "run all_reduce --engine sim -n 2 -e 1M"
 # of some rows, so that the reader leaves before the last
 LONG = "run all_reduce --engine sim -n 2 -b 64 -e 32K -f 8"
 
@@ -36,7 +37,7 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
         ("history add --help", "1"),
         ("--version", ""),
         ("check engines", "1"),
-        (RUN, ""),
+        (MORE, ""),
         (RUN, "1"),
     ],
 )

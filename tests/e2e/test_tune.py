@@ -66,13 +66,13 @@ def test_without_a_gain_nccls_choice_is_reported_as_best(here: Busbw, tmp_path: 
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").rules == []
 
 
-def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> None:
-    done = run("busbw", "tune", "all_reduce", *QUICK, "--sim", "ll=2,channel_us=0.3,dies_algo=0")
+def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(here: Busbw) -> None:
+    done = here("busbw", "tune", "all_reduce", *QUICK, "--sim", "ll=2,channel_us=0.3,dies_algo=0")
     assert done.code == 0, done.err
     assert "note: Tree LL at 4K failed and is dropped: rank 1 ended" in done.err
     assert "dropped: Tree Simple: at 4K: rank 1 ended" in done.out
     assert "the table has rules for 2 of 2 sizes" in done.out
-    own = run("busbw", "tune", "all_reduce", *QUICK, "--sim", "dies_algo=1")
+    own = here("busbw", "tune", "all_reduce", *QUICK, "--sim", "dies_algo=1")
     assert (own.code, "rank 1 ended in all_reduce with Ring LL" in own.err) == (3, True), (
         "NCCL's own choice cannot be dropped"
     )
@@ -170,8 +170,8 @@ def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").rules
 
 
-def test_ranks_without_algorithms_are_refused(run: Busbw) -> None:
-    done = run("busbw", "tune", "all_reduce", "-n", "2", "-e", "4K")
+def test_ranks_without_algorithms_are_refused(here: Busbw) -> None:
+    done = here("busbw", "tune", "all_reduce", "-n", "2", "-e", "4K")
     assert (done.code, "the mpi engine has no algorithms to choose from" in done.err) == (
         3,
         True,

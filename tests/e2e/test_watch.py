@@ -41,8 +41,8 @@ def start(*words: str, **fields) -> subprocess.Popen[str]:
     )
 
 
-def test_count_of_intervals_as_json(run):
-    done = run(
+def test_count_of_intervals_as_json(here):
+    done = here(
         "busbw", "watch", "--no-gpus", "--interval", "100ms", "--count", "3", "--format", "json"
     )
     lines = [json.loads(line) for line in done.out.splitlines()]
@@ -51,10 +51,10 @@ def test_count_of_intervals_as_json(run):
     assert all(line["seconds"] == pytest.approx(0.1, abs=0.09) for line in lines)
 
 
-def test_table_and_text_of_rdma_monitor(run):
-    table = run("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1").out.splitlines()
+def test_table_and_text_of_rdma_monitor(here):
+    table = here("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1").out.splitlines()
     assert table[1].startswith("link") and len(table) >= 3
-    text = run(
+    text = here(
         "busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1", "--format", "rdma_monitor"
     ).out.splitlines()
     assert text[0] == text[-1] == "------" and any(
@@ -62,9 +62,9 @@ def test_table_and_text_of_rdma_monitor(run):
     )
 
 
-def test_a_watch_ends_after_the_seconds_given(run):
+def test_a_watch_ends_after_the_seconds_given(here):
     begun = time.monotonic()
-    done = run("busbw", "watch", "--no-gpus", "-i", "100ms", "--seconds", "1", "--format", "json")
+    done = here("busbw", "watch", "--no-gpus", "-i", "100ms", "--seconds", "1", "--format", "json")
     assert (done.code, len(done.out.splitlines())) == (0, 10) or "missed" in done.out
     assert time.monotonic() - begun >= 1
 
@@ -129,6 +129,6 @@ def test_metrics_are_served_while_it_watches():
         ),
     ],
 )
-def test_wrong_arguments_are_refused_with_a_hint(run, words, message):
-    done = run("busbw", "watch", "--no-gpus", *words)
+def test_wrong_arguments_are_refused_with_a_hint(here, words, message):
+    done = here("busbw", "watch", "--no-gpus", *words)
     assert done.code == 2 and message in done.err and "\nhint: " in done.err
