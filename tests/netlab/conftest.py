@@ -3,11 +3,17 @@
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from busbw.cli.main import guarded
+
+SOURCE = str(Path(__file__).parents[2] / "src")
 
 
 def _load(name: str) -> ModuleType:
@@ -24,6 +30,30 @@ def _load(name: str) -> ModuleType:
 
 netlab = _load("netlab")
 slurm = _load("slurm")
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """here(lab, "check", ...) calls busbw in this process, which is none of the lab's hosts and
+    reaches each of them.
+    """
+
+    def call(lab: Any, *words: str) -> Done:
+        with monkeypatch.context() as patch:
+            for name, value in {**lab.environment(), "PYTHONPATH": SOURCE}.items():
+                patch.setenv(name, value)
+            code = guarded(words)
+        printed = capfd.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    return call
 
 
 @pytest.fixture

@@ -52,6 +52,17 @@ class Host:
         """The command line that runs `argv` on this host, in the same process."""
         return host_exec.enter(self.lab, self.record, *argv)
 
+    @contextlib.contextmanager
+    def network(self) -> Iterator[None]:
+        """This thread, and what it starts, uses the host's network meanwhile."""
+        from pyroute2 import netns  # of those who make labs
+
+        netns.pushns(self.namespace)
+        try:
+            yield
+        finally:
+            netns.popns()
+
     def pids(self) -> list[int]:
         """Processes on this host."""
         return processes.inside(self.namespace)

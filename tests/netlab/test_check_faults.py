@@ -74,30 +74,13 @@ def test_blocked_ports_are_named_with_the_host(ssh_hosts):
     )
 
 
-def test_line_of_a_hosts_file_is_named(ssh_hosts, tmp_path):
+def test_line_of_a_hosts_file_is_named(here, two_hosts, tmp_path):
     file = tmp_path / "hosts"
     file.write_text("10.77.0.1 slots=1\n10.77.0.2 slats=1\n")
     for words in (("check", "launch"), ("check",), ("link",)):
-        done = busbw(ssh_hosts, *words, "--hostfile", str(file))
+        done = here(two_hosts, *words, "--hostfile", str(file))
         assert done.returncode == 2
         assert f"error: --hostfile {file}, line 2: slats=1 is not a setting" in done.stderr
-
-
-def test_host_with_another_mtu_is_named(ssh_hosts):
-    lab, _ = ssh_hosts
-    third = lab.hosts[2]
-    on(third, "ip", "link", "set", third.interface, "mtu", "1500")
-    done = busbw(ssh_hosts, *LAUNCH)
-    assert "PASS    tcp" in done.stdout, "TCP takes the smaller of both MTUs"
-    assert (
-        "WARN    subnets: MTUs differ on 10.77.0.0/24: 10.77.0.3 differs from the others"
-        in done.stdout
-    )
-    assert f"10.77.0.3: {third.interface} has MTU 1500, 3 of 4 hosts have 9000" in done.stdout
-    compared = busbw(ssh_hosts, "check", "--hosts", NAMES, "--differences")
-    assert compared.returncode == 1
-    (line,) = [line for line in compared.stdout.splitlines() if "MTU" in line]
-    assert f"1500 on {third.name}; 9000 on the other 3" in line
 
 
 def small_switch(lab: Any) -> None:

@@ -27,12 +27,24 @@ def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_four_hosts_are_checked_and_launched_over_ssh(ssh_hosts):
+def test_four_hosts_are_checked_and_launched_over_ssh_and_another_mtu_is_named(ssh_hosts):
+    lab, _ = ssh_hosts
+    third = lab.hosts[2]
+    smaller = third.enter("ip", "link", "set", third.interface, "mtu", "1500")
+    subprocess.run(smaller, check=True, timeout=20)
     checked = busbw(ssh_hosts, "check", "--hosts", ALL)
     assert checked.stdout.startswith("4 nodes, 4 answered"), checked.stdout + checked.stderr
+    (line,) = [line for line in checked.stdout.splitlines() if "MTU" in line]
+    assert f"1500 on {third.name}; 9000 on the other 3" in line
     hosts = "root@10.77.0.[1-2] root@10.77.0.3,root@10.77.0.4"
     done = busbw(ssh_hosts, "check", "launch", "--hosts", hosts, "--limit", "30")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (
+        "WARN    subnets: MTUs differ on 10.77.0.0/24: root@10.77.0.3 differs from the others"
+        in done.stdout
+    )
+    assert f"root@10.77.0.3: {third.interface} has MTU 1500, 3 of 4 hosts have 9000" in done.stdout
+    assert "PASS    tcp" in done.stdout, "TCP takes the smaller of both MTUs"
     assert "SKIP    nccl: no NVIDIA GPU on any host" in done.stdout
     assert "PASS    all_reduce: all_reduce on 4 ranks: busbw " in done.stdout
     assert "NCCL_SOCKET_IFNAME" not in done.stdout
