@@ -56,7 +56,7 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
 
 
 def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
-    done = shell(f"busbw {LONG} -N 20 --json r.json | head -1", tmp_path)
+    done = shell(f"busbw {LONG} -N 8 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
     assert (
         done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
@@ -66,7 +66,7 @@ def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_under_stderr_does_not_stop_the_run(tmp_path: Path) -> None:
-    done = shell(f"busbw {LONG} -N 20 --json r.json 2> /dev/full | head -1", tmp_path)
+    done = shell(f"busbw {LONG} -N 8 --json r.json 2> /dev/full | head -1", tmp_path)
     assert done.returncode == 0
     assert json.loads((tmp_path / "r.json").read_bytes())["complete"] is True
     assert shell("busbw run nothing 2> /dev/full", tmp_path).returncode == 2

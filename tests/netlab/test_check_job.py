@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import pytest
 pytestmark = pytest.mark.netlab
 
 ROOT = Path(__file__).parents[1]
-SOURCE = str(ROOT.parent / "src")
 SERVICE = ROOT / "unit" / "job" / "ras_service.py"
 COUNTS = {"Broadcast": 0, "Reduce": 0, "AllGather": 0, "ReduceScatter": 0}
 FLAGS = {
@@ -74,15 +73,18 @@ def ras(lab: Any, pid: int) -> Iterator[None]:
             process.kill()
 
 
-def check(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", "job", *words)
-    return subprocess.run(
-        argv, env=environment, capture_output=True, text=True, timeout=90, check=False
-    )
+@pytest.fixture
+def check(here: Callable[..., Any]) -> Callable[..., Any]:
+    """check(lab, ...) calls `busbw check job` in the network of the first host, whose RAS it asks."""
+
+    def call(lab: Any, *words: str) -> Any:
+        with lab.hosts[0].network():
+            return here(lab, "check", "job", *words)
+
+    return call
 
 
-def test_the_port_that_is_down_on_the_ranks_host_is_named(two_hosts):
+def test_the_port_that_is_down_on_the_ranks_host_is_named(check, two_hosts):
     """The hosts are those that RAS names: they are not given."""
     second = two_hosts.hosts[1]
     script = (
@@ -110,7 +112,7 @@ def test_the_port_that_is_down_on_the_ranks_host_is_named(two_hosts):
     )
 
 
-def test_a_link_that_goes_down_meanwhile_is_named(two_hosts):
+def test_a_link_that_goes_down_meanwhile_is_named(check, two_hosts):
     first, second = two_hosts.hosts
     script = (
         two_hosts.agent.read_text()
@@ -137,7 +139,7 @@ def test_a_link_that_goes_down_meanwhile_is_named(two_hosts):
     assert port in line and line.endswith("/s)"), line
 
 
-def test_a_host_that_does_not_answer_is_named(two_hosts):
+def test_a_host_that_does_not_answer_is_named(check, two_hosts):
     with ras(two_hosts, 1):
         two_hosts.agent.write_text(two_hosts.agent.read_text().replace("10.77.0.2|", "10.77.0.9|"))
         done = check(two_hosts, "--seconds", "0.5")
@@ -149,7 +151,7 @@ def test_a_host_that_does_not_answer_is_named(two_hosts):
 
 
 @pytest.mark.skipif(shutil.which("nft") is None, reason="no nft: make test-tools")
-def test_lost_packets_are_seen_as_segments_resent(two_hosts):
+def test_lost_packets_are_seen_as_segments_resent(check, two_hosts):
     first, second = two_hosts.hosts
     # Lost behind the sender: what its own queue drops, some kernels do not count as sent.
     rules = "add table inet loss\nadd chain inet loss in { type filter hook input priority 0; }\n"

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.netlab
 
+Run = Callable[..., Any]
 SOURCE = str(Path(__file__).parents[2] / "src")
 
 
@@ -32,15 +34,15 @@ def environment(lab: Any) -> dict[str, str]:
     return {**lab.environment(), "PYTHONPATH": SOURCE}
 
 
-def run(lab: Any, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        link(lab, *words),
-        env=environment(lab),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+@pytest.fixture
+def run(here: Callable[..., Any]) -> Run:
+    """run(lab, ...) calls `busbw link` between its hosts, from none of them."""
+
+    def call(lab: Any, *words: str) -> Any:
+        hosts = ",".join(host.address for host in lab.hosts)
+        return here(lab, "link", "--hosts", hosts, "--seconds", "0.5", *words)
+
+    return call
 
 
 def unwrapped(text: str) -> str:
@@ -48,7 +50,9 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path: Path) -> None:
+def test_a_throttled_host_is_named_with_its_direction(
+    run: Run, four_hosts: Any, tmp_path: Path
+) -> None:
     lab, file = four_hosts, tmp_path / "link.json"
     throttle(lab, 400, 400, 100, 400)
     done = run(lab, "--json", str(file), "--html", str(tmp_path / "link.html"))
@@ -67,7 +71,7 @@ def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path:
     assert (tmp_path / "link.html").read_bytes().startswith(b"<!DOCTYPE html>")
 
 
-def test_hosts_that_are_alike_pass(four_hosts: Any) -> None:
+def test_hosts_that_are_alike_pass(run: Run, four_hosts: Any) -> None:
     throttle(four_hosts, 200, 200, 200, 200)
     done = run(four_hosts)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +79,7 @@ def test_hosts_that_are_alike_pass(four_hosts: Any) -> None:
     assert "UNKNOWN no pass mark for 12 of 12 transfers on 10.77.0.0/24" in done.stdout
 
 
-def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
+def test_a_known_line_rate_gives_a_pass_mark(run: Run, four_hosts: Any) -> None:
     throttle(four_hosts, 200, 200, 200, 200)
     # on a busy machine the processors limit a rate, and a transfer that they limit has no mark
     for _ in range(4):
@@ -89,7 +93,7 @@ def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
     )
 
 
-def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
+def test_a_path_that_drops_large_packets_is_a_failure(run: Run, four_hosts: Any) -> None:
     """Connections are made, as their packets are small; data never arrives."""
     lab = four_hosts
     throttle(lab, 200, 200, 200, 200)
@@ -109,18 +113,13 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     assert unwrapped(message) in unwrapped(done.stdout)
 
 
-def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
+def test_a_host_that_does_not_answer_is_named(here: Run, four_hosts: Any) -> None:
     lab = four_hosts
     throttle(lab, 200, 200, 200, 200)
     hosts = ",".join(
         [lab.hosts[0].address, "10.77.0.99", lab.hosts[1].address, lab.hosts[2].address]
     )
-    argv = lab.hosts[0].enter(
-        sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5"
-    )
-    done = subprocess.run(
-        argv, env=environment(lab), capture_output=True, text=True, timeout=110, check=False
-    )
+    done = here(lab, "link", "--hosts", hosts, "--seconds", "0.5")
     assert done.returncode == 3, done.stdout + done.stderr
     assert (
         "warning: 10.77.0.99: exit code 255: ssh: connect to host 10.77.0.99 port 22: No route to"
