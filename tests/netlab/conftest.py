@@ -66,6 +66,15 @@ def two_hosts() -> Iterator[object]:
 
 
 @pytest.fixture
+def three_hosts() -> Iterator[object]:
+    try:
+        with netlab.lab(hosts=3) as lab:
+            yield lab
+    except netlab.Unavailable as error:
+        pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
 def four_hosts() -> Iterator[object]:
     try:
         with netlab.lab(hosts=4) as lab:

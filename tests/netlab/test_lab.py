@@ -11,17 +11,19 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbw.cli.main import guarded
 from busbw.host.process import start_time
 from busbw.lab.sshd import SSHD
 
 pytestmark = pytest.mark.netlab
 
+Busbw = Callable[..., "subprocess.CompletedProcess[str]"]
 SOURCE = str(Path(__file__).parents[2] / "src")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE}
 LABS = Path("/run/busbw-lab")
@@ -70,11 +72,23 @@ print(min(took), len(took))
 """
 
 
-def busbw(*words: str, limit_s: float = 60) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "busbw", "lab", *words]
+def up(*words: str) -> "subprocess.CompletedProcess[str]":
+    """`busbw lab up` in a process of its own, which ends, as that of users does."""
+    argv = [sys.executable, "-m", "busbw", "lab", "up", *words]
     return subprocess.run(
-        argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False
+        argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.fixture
+def busbw(capfd: pytest.CaptureFixture[str]) -> Busbw:
+    """busbw("status", ...) calls `busbw lab` in this process."""
+
+    def call(*words: str) -> "subprocess.CompletedProcess[str]":
+        code = guarded(["lab", *words])
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
+
+    return call
 
 
 def on(lab: str, host: str, *words: str) -> list[str]:
@@ -108,11 +122,11 @@ def name() -> Iterator[str]:
     own = f"test-{uuid.uuid4().hex[:6]}"
     yield own
     if (LABS / own).exists():
-        busbw("down", "--name", own)
+        guarded(["lab", "down", "--name", own])
 
 
 def start_lab(name: str, *words: str) -> dict[str, Any]:
-    done = busbw("up", "--name", name, *words)
+    done = up("--name", name, *words)
     if done.returncode == 3:
         pytest.skip(f"no lab: {done.stderr.splitlines()[0]} (make test-tools)")
     assert done.returncode == 0, done.stderr
@@ -136,10 +150,12 @@ def leftovers(lab: dict[str, Any]) -> list[str]:
     return remaining
 
 
-def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_down(name, tmp_path):
+def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_down(
+    busbw, name, tmp_path
+):
     links = sorted(Path("/sys/class/net").iterdir())
     lab = start_lab(name, "--rate", "200Mbit/s")
-    again = busbw("up", "--name", name)
+    again = up("--name", name)
     assert again.returncode == 2
     assert f"hint: busbw lab down --name {name}" in again.stderr
     assert RATE / 2 < received(name, "h2", "h1") < 1.15 * RATE
@@ -184,7 +200,7 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     assert f"no lab '{name}'" in done.stderr
 
 
-def test_two_labs_do_not_disturb_each_other(name):
+def test_two_labs_do_not_disturb_each_other(busbw, name):
     other = f"{name}b"
     first = start_lab(name, "--hosts", "3", "--no-sshd", "--rate", "200Mbit/s")
     try:
@@ -229,7 +245,7 @@ def test_two_labs_do_not_disturb_each_other(name):
     assert leftovers(second) == []
 
 
-def test_status_shows_killed_processes_and_down_removes_the_others(name):
+def test_status_shows_killed_processes_and_down_removes_the_others(busbw, name):
     lab = start_lab(name)
     pid = int(Path(lab["folder"], "sshd_pid.h2").read_text())
     subprocess.run(
@@ -290,7 +306,9 @@ NEEDS_SSHD = pytest.mark.skipif(not os.access(SSHD, os.X_OK), reason="no sshd: m
         pytest.param("sshd_pid.h1", *KILLED, marks=NEEDS_SSHD),
     ],
 )
-def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, moment, number, code):
+def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(
+    busbw, name, moment, number, code
+):
     """At several moments: when the state is there, the networks, the first sshd, and when the lab
     stands.
 
@@ -346,7 +364,7 @@ def full_pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
+def test_what_a_killed_owner_left_is_removed_by_the_next_lab(busbw, name):
     script = (
         "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import"
         " netlab\n"
@@ -362,7 +380,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
         if owner.stdout.readline() != "up\n":
             pytest.skip("no lab")
         old = state(name)
-        alive = busbw("up", "--name", name, "--no-sshd")
+        alive = up("--name", name, "--no-sshd")
         had_networks = Path("/run/netns", bare).exists()
         owner.kill()
     assert alive.returncode == 2, "its owner lives"
@@ -374,7 +392,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     assert leftovers(new) == []
 
 
-def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
+def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(busbw, name):
     argv = [sys.executable, "-m", "busbw", "lab", "up", "--no-sshd", "--name", name]
     processes = [
         subprocess.Popen(
@@ -512,8 +530,8 @@ def test_settings_of_ssh_on_this_machine_do_not_keep_hosts_from_each_other(name,
     )
 
 
-def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):
-    done = busbw("up", "--name", name, "--no-sshd", "--delay", "20ms", "--loss", "10%")
+def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(busbw, name):
+    done = up("--name", name, "--no-sshd", "--delay", "20ms", "--loss", "10%")
     if done.returncode == 3:
         assert (
             "error: this kernel has no sch_netem, which --delay and --loss need" in done.stderr
