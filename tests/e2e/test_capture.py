@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from busbw.pattern import pattern_lines
 
 SOURCE = Path(__file__).parents[2] / "src"
 PROGRAM = Path(__file__).parents[1] / "native" / "nccl_profiler.py"
+Here = Callable[..., Any]
 Busbw = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -49,7 +51,9 @@ def pattern(folder: Path) -> Pattern:
         return pattern_lines.read(lines, "pattern.jsonl")
 
 
-def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+def test_all_ranks_of_a_launcher_are_recorded(
+    here: Here, busbw: Busbw, plugin_library: Path, tmp_path: Path
+):
     folder = tmp_path / "run"
     line = ranks(2, PROGRAM, plugin_library, 5, 90, "finalize")
     done = busbw("capture", "-o", folder, "--timed", "--", *line)
@@ -60,13 +64,13 @@ def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path
     assert [comm.members for comm in recorded.comms] == [[0, 1]] * 3
     assert [recorded.rows[call.row].count for call in recorded.calls] == list(range(90))
     assert {call.gpu_us for call in recorded.calls} == {0.501}
-    again = busbw("show", folder)
-    assert again.returncode == 0
-    assert done.stdout.endswith(again.stdout)
+    again = here("busbw", "show", str(folder), COLUMNS="80")
+    assert again.code == 0
+    assert done.stdout.endswith(again.out)
 
 
 def test_rank_that_captures_itself_becomes_its_command(
-    busbw: Busbw, plugin_library: Path, tmp_path: Path
+    here: Here, plugin_library: Path, tmp_path: Path
 ):
     folder = tmp_path / "run"
     line = ranks(
@@ -94,7 +98,7 @@ def test_rank_that_captures_itself_becomes_its_command(
     )
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*.capture"))) == 2
-    assert "9 calls in 9 rows" in busbw("show", folder).stdout
+    assert "9 calls in 9 rows" in here("busbw", "show", str(folder)).out
 
 
 def test_calls_of_a_killed_command_are_recorded(busbw: Busbw, plugin_library: Path, tmp_path: Path):
@@ -142,20 +146,19 @@ def test_the_recorder_leaves_other_programs_alone(busbw: Busbw, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kept", ["pattern.jsonl", "host-1.capture"])
-def test_folder_of_another_capture_is_refused(busbw: Busbw, tmp_path: Path, kept: str):
+def test_folder_of_another_capture_is_refused(here: Here, tmp_path: Path, kept: str):
     (tmp_path / kept).write_text("kept")
-    done = busbw("capture", "-o", tmp_path, "--", "true")
-    assert done.returncode == 2
-    assert "the folder is not empty" in done.stderr
+    done = here("busbw", "capture", "-o", str(tmp_path), "--", "true")
+    assert done.code == 2
+    assert "the folder is not empty" in done.err
     assert (tmp_path / kept).read_text() == "kept"
 
 
-def test_another_profiler_is_not_replaced(busbw: Busbw, tmp_path: Path):
-    done = busbw(
-        "capture", "-o", tmp_path / "run", "--", "true", NCCL_PROFILER_PLUGIN="inspector.so"
-    )
-    assert done.returncode == 2
-    assert "NCCL_PROFILER_PLUGIN=inspector.so is set" in done.stderr
+def test_another_profiler_is_not_replaced(here: Here):
+    other = {"NCCL_PROFILER_PLUGIN": "inspector.so"}
+    done = here("busbw", "capture", "-o", "run", "--", "true", **other)
+    assert done.code == 2
+    assert "NCCL_PROFILER_PLUGIN=inspector.so is set" in done.err
 
 
 def test_missing_command_is_named(busbw: Busbw, tmp_path: Path):
@@ -164,16 +167,18 @@ def test_missing_command_is_named(busbw: Busbw, tmp_path: Path):
     assert "no-such-program: No such file or directory" in done.stderr
 
 
-def test_missing_file_of_a_rank_is_reported(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+def test_missing_file_of_a_rank_is_reported(
+    here: Here, busbw: Busbw, plugin_library: Path, tmp_path: Path
+):
     folder = tmp_path / "run"
     busbw("capture", "-o", folder, "--", *ranks(2, PROGRAM, plugin_library, 5, 9, "finalize"))
     (folder / "pattern.jsonl").unlink()
     removed, remaining = sorted(folder.glob("*.capture"))
     removed.unlink()
-    done = busbw("show", folder)
-    assert "1 of 2 ranks was read" in done.stdout
+    done = here("busbw", "show", str(folder))
+    assert "1 of 2 ranks was read" in done.out
     remaining.write_bytes(remaining.read_bytes()[:3000])
-    assert busbw("show", folder).returncode == 2
+    assert here("busbw", "show", str(folder)).code == 2
 
 
 def test_termination_reaches_the_command_and_keeps_the_record(

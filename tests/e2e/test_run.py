@@ -18,9 +18,10 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 SWEEP = ("-b", "8", "-e", "4K", "-f", "8")
 
 
-def test_a_first_run_prints_a_table_and_findings(run):
-    done = run("busbw", "run", "all-reduce", "--engine", "mpi", *SWEEP)
+def test_a_first_run_prints_a_table_and_findings(run, here):
+    done = run("busbw", "run", "all-reduce", "--engine", "mpi", *SWEEP, "--json", "r.json")
     assert done.code == 0, done.err
+    assert here("busbw", "show", "r.json").out == done.out
     assert "AllReduce, 2 x" in done.out
     assert len(re.findall(r"^ +\S+ \S?i?B +\S+ (?:us|ms|s) ", done.out, re.MULTILINE)) == 4
     assert "PASS    no wrong element in 8 checks" in done.out
@@ -60,7 +61,9 @@ def test_the_result_file_shows_again_in_every_format(here, tmp_path):
         "run",
         "all_reduce",
         "--engine",
-        "mpi",
+        "sim",
+        "-n",
+        "2",
         *SWEEP,
         "--json",
         "r.json",
@@ -486,13 +489,14 @@ def test_100000_ranks_are_refused(here):
 
 
 def test_uneven_groups_do_not_wait_for_each_other(here):
-    for words in (
-        ("hypercube_perf", "-b", "64", "-e", "64"),
-        ("broadcast_perf", "-b", "64", "-e", "64", "-r", "-1"),
+    for words, groups in (
+        (("hypercube_perf", "-g", "4"), (1, 3)),
+        (("broadcast_perf", "-g", "3", "-r", "-1"), (1, 2)),
     ):
-        done = here(*words, "-g", "4", NCCL_TESTS_SPLIT="DIV 3", BUSBW_ENGINE="mpi")
+        split = {"NCCL_TESTS_SPLIT": f"DIV {groups[1]}", "BUSBW_ENGINE": "mpi"}
+        done = here(*words, "-b", "64", "-e", "64", **split)
         assert done.code == 3, done.out
-        assert "groups of 1, 3 ranks" in done.err
+        assert f"groups of {groups[0]}, {groups[1]} ranks" in done.err
 
 
 def test_a_rank_that_stops_is_noticed_with_T(tmp_path):

@@ -107,7 +107,7 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
         "--warmup",
         "2",
         "--iters",
-        "60",
+        "10",
         "--steps",
         "1",
         "--rounds",
