@@ -195,7 +195,14 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     )
     assert busbw("down", "--name", name).returncode == 0
     assert leftovers(lab) == []
-    done = busbw("exec", "--name", name, "h1", "--", "true")
+    done = subprocess.run(
+        on(name, "h1", "true"),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert done.returncode == 2
     assert f"no lab '{name}'" in done.stderr
 

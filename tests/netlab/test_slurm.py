@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 # be out of date.
 pytestmark = [pytest.mark.netlab, pytest.mark.xdist_group("faults")]
 
+Here = Callable[..., Any]
 SOURCE = str(Path(__file__).parents[2] / "src")
 RANK = str(Path(__file__).with_name("rank.py"))
 BUSBW = (sys.executable, "-m", "busbw")
@@ -209,10 +211,10 @@ def test_an_interrupt_leaves_no_slurm_job_and_no_process(slurm_cluster):
     assert ended(slurm_cluster)
 
 
-def script(cluster: Any, *words: str) -> str:
+def script(here: Here, cluster: Any, *words: str) -> str:
     """The output of this manifest's sbatch job after it ended successfully."""
-    done = busbw(
-        cluster,
+    done = here(
+        cluster.lab,
         "manifest",
         "slurm",
         "--name",
@@ -236,21 +238,21 @@ def script(cluster: Any, *words: str) -> str:
     not Path(sys.executable).with_name("busbw").exists(),
     reason="the busbw command is not installed with this Python",
 )
-def test_the_sbatch_script_of_a_manifest_measures(slurm_cluster):
-    log = script(slurm_cluster, "--", "busbw", "run", "all_reduce", *SMALL)
+def test_the_sbatch_script_of_a_manifest_measures(here, slurm_cluster):
+    log = script(here, slurm_cluster, "--", "busbw", "run", "all_reduce", *SMALL)
     assert "on 2 hosts, mpi engine" in log
     assert "no wrong element" in log
 
 
-def test_an_sbatch_script_runs_any_program_on_every_rank(slurm_cluster):
-    log = script(slurm_cluster, "--", sys.executable, RANK, "meet", "4")
+def test_an_sbatch_script_runs_any_program_on_every_rank(here, slurm_cluster):
+    log = script(here, slurm_cluster, "--", sys.executable, RANK, "meet", "4")
     facts = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
     first, second = slurm_cluster.lab.hosts
     assert facts["size"] == 4
     assert facts["hosts"] == [first.name] * 2 + [second.name] * 2
 
 
-def test_a_prolog_drains_the_node_that_fails(slurm_cluster):
+def test_a_prolog_drains_the_node_that_fails(here, slurm_cluster):
     """The command lines are those of how-to/slurm.md; the second host's file marks it as bad."""
     script, settings = (slurm_cluster.folder / name for name in ("prolog.sh", "slurm.conf"))
     before = settings.read_text()
@@ -261,8 +263,8 @@ def test_a_prolog_drains_the_node_that_fails(slurm_cluster):
         f'ulimit -n 64\nPYTHONPATH={SOURCE} exec {sys.executable} -m busbw "$@"\n'
     )
     program.chmod(0o755)
-    done = busbw(
-        slurm_cluster,
+    done = here(
+        slurm_cluster.lab,
         "manifest",
         "prolog",
         "--program",
