@@ -1,7 +1,5 @@
 """What NCCL ran each size with comes from NCCL's log, and from nccl-tests with -U."""
 
-from pathlib import Path
-
 import pytest
 from test_nccl_connections import log_result, said
 
@@ -55,10 +53,13 @@ def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
     assert read(view("json").render(result).encode(), "x").rows[1].ran == Kernel("Ring", "LL", 2)
 
 
+@pytest.mark.parametrize(
+    "words", [["show", "run.json"], ["run", "all_reduce"], ["replay", "run.json"]]
+)
 def test_other_formats_have_no_columns_to_add(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(["show", "--ran", "--format", "csv", str(tmp_path / "run.json")]) == 2
+    assert guarded([*words, "--ran", "--format", "csv"]) == 2
     assert "--ran adds columns to the table, not to csv" in capsys.readouterr().err
 
 
