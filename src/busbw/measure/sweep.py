@@ -171,7 +171,7 @@ def sweep(
         )
         runner.sweep()
         # The exchanges of all pairs connect ranks that the sweep does not.
-        ran = None if job.compat else what_ran.connections(log, party.group)
+        ran = None if job.compat else what_ran.connections(log, party, opened)
         links = runner.links(result.world.devices) if last else []
     memory = opened.memory_use() if job.sweep.memory else {}
     return Ended(now(), memory, links, ran, recorder.missing())

@@ -8,12 +8,14 @@ connected is in NCCL's log.
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+
+import msgspec
 
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
-from busbw.core.ran import SENDS, Kernel, Ran, merged
+from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, merged, only_slow
 from busbw.core.sizes import counted
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
@@ -23,6 +25,7 @@ from busbw.host import net_plugin
 from busbw.launch.control import Control
 from busbw.measure.formats import nccl_connections
 from busbw.measure.job import SweepJob
+from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
 
@@ -155,9 +158,40 @@ def _open(opened: Engine) -> tuple[Profiler | None, str]:
     return None, f"NCCL has not loaded the profiler plugin on {platform.node()}"
 
 
-def connections(log: Log, control: Control) -> Ran | None:
+def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
     """How NCCL connected the ranks, by the logs of all processes; None if no log says it, and on
     all processes but 0. Collective.
+
+    `log` numbers the ranks of the communicator, the result those of the job.
     """
-    by_process = control.gather(nccl_connections.read(log.text))
+    local = dict(zip(opened.ranks, (device.rank for device in opened.devices()), strict=True))
+    ranks: dict[int, int] = {}
+    for of_process in party.group.allgather(local):
+        ranks |= of_process
+    own = _renumbered(nccl_connections.read(log.text), ranks)
+    total = party.world.reduce_all([len(own.connections)], "sum")[0]
+    if total > 2 * MAX_LISTED:  # both ends may name one
+        own = _sent(own, set(local.values()), max(MAX_LISTED // party.world.processes, 1))
+    by_process = party.world.gather(own)
     return merged(by_process) if by_process is not None else None
+
+
+def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
+    """The connections between ranks of the job."""
+    if ran is None:
+        return Ran([])
+    connections = [
+        msgspec.structs.replace(
+            row,
+            sender=ranks.get(row.sender, row.sender),
+            receiver=ranks.get(row.receiver, row.receiver),
+        )
+        for row in ran.connections
+    ]
+    return Ran(connections, ran.rdma)
+
+
+def _sent(ran: Ran, local: Set[int], limit: int) -> Ran:
+    """What a process tells of very many connections: those of its own sends, and slow ones."""
+    own = [row for row in ran.connections if row.slow or row.sender in local]
+    return only_slow(Ran(own, ran.rdma), limit)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.ran import Connection, Ran
+from busbw.core.ran import Connection, Ran, Unlisted
 from busbw.core.result import Device, Outcome
 from busbw.core.sizes import counted
 from busbw.model.rule import Conclusion, Find, Rule, Run
@@ -45,31 +45,31 @@ def _judge_all(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
 
 
 def _judge_shm(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
-    slow = [row for row in ran.connections if row.transport.startswith("SHM/")]
-    if not slow:
+    pairs = _pairs(ran, lambda row: row.transport.startswith("SHM/"))
+    if not pairs:
         return None
-    message = f"SHM instead of P2P between {_pairs(slow)}: the data passes through host memory"
+    message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SHM)
 
 
 def _judge_gdr(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
-    slow = [row for row in ran.connections if row.transport == "NET/IB" and row.gdr is False]
+    pairs = _pairs(ran, lambda row: row.transport == "NET/IB" and row.gdr is False)
     gpus = {device.name for device in devices}
-    if not slow or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
+    if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
     message = (
-        f"the network does not use GPUDirect RDMA between {_pairs(slow)}: the data passes through"
+        f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_GDR)
 
 
 def _judge_sockets(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
-    slow = [row for row in ran.connections if row.transport == "NET/Socket"]
-    if not slow or not ran.rdma:
+    pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
+    if not pairs or not ran.rdma:
         return None
     host, rdma = next(iter(ran.rdma.items()))
-    message = f"sockets between {_pairs(slow)}, though {host} has {', '.join(rdma)}"
+    message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SOCKET)
 
 
@@ -78,6 +78,8 @@ def _evidence(ran: Ran) -> str:
     devices: dict[str, set[str]] = {name: set() for name in ran.transports()}
     for connection in ran.connections:
         devices[connection.name] |= {name.partition(":")[2] for name in connection.devices}
+    for row in ran.unlisted:
+        devices[row.name] |= set(row.devices)
     parts = []
     for name, count in ran.transports().items():
         over = f" over {', '.join(sorted(devices[name]))}" if devices[name] else ""
@@ -85,12 +87,17 @@ def _evidence(ran: Ran) -> str:
     return f"NCCL's log: {'; '.join(parts)}"
 
 
-def _pairs(connections: Sequence[Connection]) -> str:
-    """`ranks 0 and 1, 2 and 3`, each pair once."""
-    pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in connections})
-    text = ", ".join(f"{first} and {second}" for first, second in pairs[:SHOWN])
-    more = f" and {counted(len(pairs) - SHOWN, 'more pair')}" if len(pairs) > SHOWN else ""
-    return f"ranks {text}{more}"
+def _pairs(ran: Ran, is_slow: Callable[[Connection | Unlisted], bool]) -> str:
+    """`ranks 0 and 1, 2 and 3`, each slow pair once; '' if none is slow."""
+    slow = filter(is_slow, ran.connections)
+    pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in slow})
+    if not pairs:
+        return ""
+    text = "ranks " + ", ".join(f"{first} and {second}" for first, second in pairs[:SHOWN])
+    if len(pairs) > SHOWN:
+        least = "at least " if any(map(is_slow, ran.unlisted)) else ""
+        text += f" and {least}{counted(len(pairs) - SHOWN, 'more pair')}"
+    return text
 
 
 def _of_run(judge: Judge) -> Find:

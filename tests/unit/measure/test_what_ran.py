@@ -8,13 +8,18 @@ import pytest
 from test_nccl_connections import log_result, said
 from test_nccl_kernels import RING
 
-from busbw.core.ran import Connection, Kernel, Ran, merged
+from busbw.core.ran import Connection, Kernel, Ran, Unlisted, merged
+from busbw.core.result import Device
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
+from busbw.engines.nccl_log import Log
 from busbw.launch.control import SoloControl
 from busbw.measure import what_ran
 from busbw.measure.job import SweepJob
+from busbw.measure.process_groups import Party
+from busbw.model import transport_findings
 from busbw.report.registry import view
+from busbw.stats.compare import compare
 
 JOB = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="nccl")
 RING_LL, TREE_LL = Kernel("Ring", "LL", 4), Kernel("Tree", "LL", 4)
@@ -95,6 +100,91 @@ def test_both_ends_of_a_connection_are_one() -> None:
         {"h1": ["mlx5_0"], "h2": ["mlx5_1"]},
     )
     assert merged([None, None]) is None
+
+
+def all_to_all(ranks: int) -> list[Connection]:
+    """Of each rank to each other: within hosts of 8 ranks by P2P, one pair by SHM."""
+    rows = []
+    for sender in range(ranks):
+        for receiver in range(ranks):
+            ends = [f"h{rank // 8}:mlx5_{rank % 8}" for rank in (sender, receiver)]
+            if sender == receiver:
+                continue
+            if {sender, receiver} == {8, 9}:
+                rows.append(Connection(sender, receiver, "SHM/direct"))
+            elif sender // 8 == receiver // 8:
+                rows.append(Connection(sender, receiver, "P2P/CUMEM"))
+            else:
+                rows.append(Connection(sender, receiver, "NET/IB", True, 2, ends))
+    return rows
+
+
+def test_of_very_many_connections_only_slow_ones_are_listed() -> None:
+    connections = all_to_all(96)
+    result = log_result("")
+    result.library.nccl = 22809
+    result.ran = ran = merged([Ran(connections)])
+    assert ran and {row.transport for row in ran.connections} == {"SHM/direct"}
+    assert ran.transports() == {
+        "NET/IB with GDR": 96 * 88,
+        "P2P/CUMEM": 96 * 7 - 2,
+        "SHM/direct": 2,
+    }
+    assert len(msgspec.json.encode(ran)) < 10_000
+    (finding,) = transport_findings.findings(result)
+    assert finding.message.startswith("SHM instead of P2P between ranks 8 and 9:")
+    shown = view("table", 80, ran=True).render(result)
+    assert re.search(r"^ *8 +9 +SHM/direct", shown, re.MULTILINE)
+    assert re.search(r"^ *670 +P2P/CUMEM", shown, re.MULTILINE)
+    assert "of more than 4096 connections only slow ones are listed" in shown
+    assert not any(
+        "connected by" in note for note in compare([("a", result)], [("b", result)]).notes
+    )
+
+
+class Processes(SoloControl):
+    """A control channel of process 0 of `number` processes, each of which has the log of all."""
+
+    def __init__(self, number: int, first_rank: int = 0) -> None:
+        self.processes, self.first_rank = number, first_rank
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Of a group: the ranks of each process in it, each with that in the job."""
+        return [{number: self.first_rank + number} for number in range(self.processes)]
+
+    def reduce_all(self, values: list[float], how: str) -> list[float]:
+        return [self.processes * value for value in values]
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value] * self.processes
+
+
+class OneRank(Engine):
+    """Rank 0 of its communicator."""
+
+    ranks = (0,)
+
+    def devices(self) -> list[Device]:
+        return [Device(0, 1, "h", 0, "", "")]
+
+
+def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_are_sent() -> None:
+    text = said(
+        "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+        "Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM",
+        "Channel 00/0 : 1[1] -> 0[0] via SHM/direct",
+    )
+    few = Party(Processes(2), Processes(2, first_rank=4), 0, 2, 0)
+    ran = what_ran.connections(Log(lambda: text), few, OneRank())
+    assert ran and [(row.sender, row.receiver) for row in ran.connections] == [
+        (4, 5),
+        (5, 4),
+        (5, 4),
+    ]
+    many = Party(Processes(8192), Processes(8192), 0, 1, 0)
+    ran = what_ran.connections(Log(lambda: text), many, OneRank())
+    assert ran and ran.connections == [Connection(1, 0, "SHM/direct", None, 1)]
+    assert ran.unlisted == [Unlisted("P2P/CUMEM", None, [], 8192)], "each process counts its sends"
 
 
 def test_logs_without_channels_are_alike_in_what_they_state() -> None:

@@ -2,7 +2,7 @@
 sweep or a replay, by request.
 """
 
-from busbw.core.ran import Connection
+from busbw.core.ran import MAX_LISTED, Connection, Ran
 from busbw.core.result import Outcome, Result
 from busbw.ui.columns import Column, aligned, wrapped
 
@@ -13,6 +13,11 @@ COLUMNS = (
     Column(title="to", value=lambda connection: connection.receiver),
     Column(title="transport", value=lambda connection: connection.name, left=True),
     Column(title="channels", value=lambda connection: connection.channels or "-"),
+    Column(title="network devices", value=lambda row: ", ".join(row.devices) or "-", left=True),
+)
+COUNTED = (
+    Column(title="connections", value=lambda row: row.connections),
+    Column(title="transport", value=lambda row: row.name, left=True),
     Column(title="network devices", value=lambda row: ", ".join(row.devices) or "-", left=True),
 )
 
@@ -36,13 +41,22 @@ def _unknown(result: Outcome) -> list[str]:
 
 
 def _connections(result: Outcome, width: int | None) -> str:
-    connections: list[Connection] = result.ran.connections if result.ran else []
-    if not connections:
-        return ""
-    table = aligned(_shown(connections), connections[:MAX_LINES], width, DROP_ORDER)
-    if len(connections) > MAX_LINES:
-        table += f"... {len(connections) - MAX_LINES} more connections: --json FILE has them all\n"
-    return table
+    ran = result.ran or Ran([])
+    text = ""
+    if ran.connections:
+        table = _shown(ran.connections)
+        text = aligned(table, ran.connections[:MAX_LINES], width, DROP_ORDER)
+    hidden = len(ran.connections) - MAX_LINES
+    if hidden > 0:
+        text += f"... {hidden} more connections: --json FILE has them all\n"
+    if ran.unlisted:
+        text += "\n" if text else ""
+        text += aligned(COUNTED, ran.unlisted, width, wrap_last=True)
+        text += (
+            f"of more than {MAX_LISTED} connections only slow ones are listed (SHM, sockets, or"
+            " without GDR), and the others are counted\n"
+        )
+    return text
 
 
 def _shown(connections: list[Connection]) -> list[Column]:
