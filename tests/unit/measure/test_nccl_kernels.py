@@ -1,5 +1,7 @@
 """What NCCL ran each size with comes from NCCL's log, and from nccl-tests with -U."""
 
+import re
+
 import pytest
 from test_nccl_connections import log_result, said
 
@@ -63,9 +65,22 @@ def test_other_formats_have_no_columns_to_add(
     assert "--ran adds columns to the table, not to csv" in capsys.readouterr().err
 
 
+def test_kernels_in_place_are_those_of_cells_in_place() -> None:
+    result, other = log_result(RING), log_result(RING)
+    row = result.rows[1]
+    row.in_place, row.ran_in_place = row.out_of_place, Kernel("Tree", "LL", 2)
+    other.rows[1].in_place = row.out_of_place
+    shown = view("table", 80, ran=True).render(result)
+    assert "in place NCCL ran 1 of 2 sizes differently: at 16 KiB Tree LL, 2 channels\n" in shown
+    note = "NCCL ran 1 of 2 cells differently: at 16 KiB in place Tree LL, 2 channels in A,"
+    assert f"{note} Ring LL, 2 channels in B" in compare([("a", result)], [("b", other)]).notes
+    row.out_of_place = None
+    assert re.search("Tree +LL +2$", view("table", ran=True).render(result), re.MULTILINE)
+
+
 def test_compare_says_where_kernels_differ() -> None:
     ring, tree = log_result(RING), log_result(TREE)
-    note = "NCCL ran 1 of 1 size differently: at 16 KiB Ring LL, 2 channels in A,"
+    note = "NCCL ran 1 of 1 cell differently: at 16 KiB Ring LL, 2 channels in A,"
     assert (
         f"{note} NVLSTree Simple, 16 channels in B" in compare([("a", ring)], [("b", tree)]).notes
     )

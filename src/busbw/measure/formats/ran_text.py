@@ -1,9 +1,11 @@
-"""How ranks were connected and why it is not known what NCCL ran, for people: under the table of a
-sweep or a replay, by request.
+"""How ranks were connected, what NCCL ran in place, and why either is not known, for people.
+
+It stands under the table of a sweep or a replay, by request.
 """
 
 from busbw.core.ran import MAX_LISTED, Connection, Ran
 from busbw.core.result import Outcome, Result
+from busbw.core.sizes import counted, format_size
 from busbw.ui.columns import Column, aligned, wrapped
 
 MAX_LINES = 40
@@ -23,8 +25,9 @@ COUNTED = (
 
 
 def text(result: Outcome, width: int | None = None) -> str:
-    """Both, each on lines of its own."""
-    return wrapped("".join(_unknown(result)), width) + _connections(result, width)
+    """All of it, each on lines of its own."""
+    lines = [*_unknown(result), *_in_place(result)]
+    return wrapped("".join(lines), width) + _connections(result, width)
 
 
 def _unknown(result: Outcome) -> list[str]:
@@ -38,6 +41,19 @@ def _unknown(result: Outcome) -> list[str]:
     if result.ran is None and result.world.ranks > 1:
         lines.append("how ranks are connected is not known: NCCL's log does not say it\n")
     return lines
+
+
+def _in_place(result: Outcome) -> list[str]:
+    """That cells in place differ from those of the table's columns."""
+    rows = result.rows if isinstance(result, Result) else []
+    differ = [row for row in rows if row.out_of_place and row.in_place and row.ran_in_place]
+    if not differ:
+        return []
+    first = differ[0]
+    return [
+        f"in place NCCL ran {len(differ)} of {counted(len(rows), 'size')} differently: at"
+        f" {format_size(first.size_bytes)} {first.ran_in_place}\n"
+    ]
 
 
 def _connections(result: Outcome, width: int | None) -> str:
