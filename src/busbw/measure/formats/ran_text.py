@@ -6,6 +6,7 @@ It stands under the table of a sweep or a replay, by request.
 from busbw.core.ran import MAX_LISTED, Connection, Ran
 from busbw.core.result import Outcome, Result
 from busbw.core.sizes import counted, format_size
+from busbw.engines.nccl_log import CHATTY, FILE, LEVEL
 from busbw.ui.columns import Column, aligned, wrapped
 
 MAX_LINES = 40
@@ -39,8 +40,21 @@ def _unknown(result: Outcome) -> list[str]:
     if isinstance(result, Result) and result.ran_unknown:
         lines.append(f"what NCCL ran is not known: {result.ran_unknown}\n")
     if result.ran is None and result.world.ranks > 1:
-        lines.append("how ranks are connected is not known: NCCL's log does not say it\n")
+        reason = _not_recorded(result)
+        lines.append(f"how ranks are connected is not recorded{reason}\n")
     return lines
+
+
+def _not_recorded(result: Outcome) -> str:
+    """Why no log of NCCL states how ranks are connected, as `: REASON`; '' if that is not known."""
+    level, file = (result.environment.get(name, "") for name in (LEVEL, FILE))
+    if result.tool.startswith("busbw") and result.program.endswith("_perf"):
+        return ": the commands of nccl-tests do not record it"
+    if level and level.upper() not in CHATTY:
+        return f": with {LEVEL}={level} NCCL does not log it"
+    if level and file.startswith("/dev/"):
+        return f": {FILE}={file} is no file that can be read"
+    return ""
 
 
 def _in_place(result: Outcome) -> list[str]:
