@@ -21,7 +21,7 @@ from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.registry import engine
-from busbw.host import net_plugin
+from busbw.host import nccl_packages, net_plugin
 from busbw.launch.control import Control
 from busbw.measure.formats import nccl_connections
 from busbw.measure.job import SweepJob
@@ -119,9 +119,12 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
         return "the commands of nccl-tests run nothing beside what they time"
     if job.sweep.cudagraph > 0:
         return "NCCL does not report what runs from a CUDA graph (-G)"
-    if environment.get(CAPTURE.plugin):
-        value = environment[CAPTURE.plugin]
-        return f"{CAPTURE.plugin}={value} is set on {platform.node()}"
+    value, file = environment.get(CAPTURE.plugin), ""
+    if value is None:  # busbw's own, in the environment, would displace that of a file
+        value, file = nccl_packages.set_in_file(CAPTURE.plugin, environment)
+    if value:
+        where = f" in {file}" if file else ""
+        return f"{CAPTURE.plugin}={value} is set{where} on {platform.node()}"
     if environment.get(CAPTURE.folder):
         return f"{CAPTURE.folder} is set on {platform.node()}"
     return ""

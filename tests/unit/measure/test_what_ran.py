@@ -1,6 +1,8 @@
 """What NCCL ran and how it connected the ranks, put together from all processes and shown."""
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -75,6 +77,19 @@ def test_when_nccl_does_not_load_the_profiler(
 ) -> None:
     with what_ran.asking(msgspec.structs.replace(JOB, **fields), environment) as given:
         assert reason in given and bool(given) == bool(reason)
+
+
+def test_a_profiler_in_a_file_of_nccl_is_not_displaced(tmp_path: Path) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("# NCCL_PROFILER_PLUGIN=a.so\nNCCL_PROFILER_PLUGIN=site.so\n")
+    environment = {"NCCL_CONF_FILE": str(conf)}
+    with what_ran.asking(JOB, environment) as given:
+        assert given.startswith(f"NCCL_PROFILER_PLUGIN=site.so is set in {conf} on ")
+    with what_ran.asking(JOB, environment | {"NCCL_PROFILER_PLUGIN": ""}) as given:
+        assert "site.so" not in given, "NCCL takes the environment"
+    os.mkfifo(tmp_path / "fifo")
+    with what_ran.asking(JOB, {"NCCL_CONF_FILE": str(tmp_path / "fifo")}) as given:
+        assert "is set" not in given
 
 
 def test_no_process_records_if_one_cannot() -> None:
@@ -200,5 +215,25 @@ def test_connections_and_reasons_are_below_the_table_by_request() -> None:
     assert row.search(shown) and not row.search(plain)
     assert "what NCCL ran is not known: no busbw-native on h2" in shown
     assert "not known" not in plain
-    result.ran = None
-    assert "how ranks are connected is not known" in view("table", 80, ran=True).render(result)
+
+
+@pytest.mark.parametrize(
+    ("tool", "environment", "reason"),
+    [
+        ("busbw 0.1.0", {}, ": the commands of nccl-tests do not record it"),
+        ("nccl-tests", {}, ""),
+        ("nccl-tests", {"NCCL_DEBUG": "WARN"}, ": with NCCL_DEBUG=WARN NCCL does not log it"),
+        (
+            "nccl-tests",
+            {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/dev/stderr"},
+            ": NCCL_DEBUG_FILE=/dev/stderr is no file that can be read",
+        ),
+    ],
+)
+def test_why_connections_are_not_recorded(
+    tool: str, environment: dict[str, str], reason: str
+) -> None:
+    result = log_result("")
+    result.library.nccl, result.tool, result.environment = 22809, tool, environment
+    shown = view("table", ran=True).render(result)
+    assert f"\nhow ranks are connected is not recorded{reason}\n" in shown
