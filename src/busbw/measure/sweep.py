@@ -62,6 +62,7 @@ def measure(
         simulation=job.simulation,
     )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
+    counts = what_ran.Counts()
     with ExitStack() as stack:
         for repeat in range(repeats):
             enter_phase("init", job.engine)
@@ -75,7 +76,7 @@ def measure(
                 first_log = stack.enter_context(closing(log))
             job = settled(job, opened)
             with running(opened):
-                recorder = what_ran.agreed(opened, party.world, party.group, reason)
+                recorder = what_ran.agreed(opened, party, counts, reason)
                 ended = sweep(job, party, opened, emit, enter_phase, repeat, first_log, recorder)
                 enter_phase("teardown", "")
                 if control.process == 0 and repeat == repeats - 1:

@@ -10,6 +10,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import msgspec
 
@@ -30,15 +31,34 @@ from busbw.measure.process_groups import Party
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
 
 
+@dataclass(slots=True)
+class Counts:
+    """The operations of a run that were asked about, those of which NCCL reported nothing, and the
+    kernels for which a process had no room; on process 0.
+    """
+
+    asked: int = 0
+    unknown: int = 0
+    lost: int = 0
+
+
 class Recorder:
-    """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL."""
+    """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL.
+
+    `counts` are those of all repeats of the run.
+    """
 
     def __init__(
-        self, opened: Engine, control: Control, profiler: Profiler | None = None, problem: str = ""
+        self,
+        opened: Engine,
+        control: Control,
+        counts: Counts,
+        profiler: Profiler | None = None,
+        problem: str = "",
     ) -> None:
         self.problem = problem
         self._opened, self._control, self._profiler = opened, control, profiler
-        self._asked = self._unknown = 0
+        self._counts = counts
 
     @property
     def running(self) -> bool:
@@ -51,32 +71,33 @@ class Recorder:
         Collective.
         """
         assert self._profiler is not None
+        lost_before = self._profiler.lost
         self._profiler.start()
         try:
             launch()
             self._opened.synchronize(limit_s)
         finally:
             local = self._profiler.stop()
-        by_process = self._control.gather(local)
+        by_process = self._control.gather((local, self._profiler.lost - lost_before))
         if by_process is None:
             return None
-        kernel = of_all(kernel for kernels in by_process for kernel in kernels)
-        self._asked += 1
-        self._unknown += kernel is None
+        kernel = of_all(kernel for kernels, _ in by_process for kernel in kernels)
+        self._counts.asked += 1
+        self._counts.unknown += kernel is None
+        self._counts.lost += sum(lost for _, lost in by_process)
         return kernel
 
     def missing(self) -> str:
         """Why not all rows state what NCCL ran; '' if they do."""
-        if self._profiler is None:
+        if self.problem:
             return self.problem
-        if self._unknown:
+        counts = self._counts
+        if counts.unknown:
             return (
-                f"NCCL reported nothing of {self._unknown} of the {self._asked} operations that"
+                f"NCCL reported nothing of {counts.unknown} of the {counts.asked} operations that"
                 " were asked about"
             )
-        if self._profiler.lost:
-            return f"there was no room for {counted(self._profiler.lost, 'kernel')} more"
-        return ""
+        return f"there was no room for {counted(counts.lost, 'kernel')} more" if counts.lost else ""
 
 
 def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
@@ -130,28 +151,28 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def agreed(opened: Engine, world: Control, group: Control, reason: str) -> Recorder:
+def agreed(opened: Engine, party: Party, counts: Counts, reason: str) -> Recorder:
     """The recorder of an opened engine: all processes record, or none.
 
     `reason` is what `asking` gave on this process. Collective.
     """
-    profiler, problem = None, reason
-    if not problem:
-        profiler, problem = _open(opened)
-    problems = [text for text in world.allgather(problem) if text]
+    profiler, problem = _open(opened, reason)
+    problems = [text for text in party.world.allgather(problem) if text]
     if problems:
-        return Recorder(opened, group, problem=problems[0])
-    return Recorder(opened, group, profiler)
+        return Recorder(opened, party.group, counts, problem=problems[0])
+    return Recorder(opened, party.group, counts, profiler)
 
 
-def _open(opened: Engine) -> tuple[Profiler | None, str]:
+def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:
     """What asks NCCL in this process, and why it cannot be asked."""
     try:
         profiler = opened.profiler()
     except NoMeasurement as error:
-        return None, f"{error.message} on {platform.node()}"
+        return None, reason or f"{error.message} on {platform.node()}"
     if profiler is None:
         return None, ""
+    if reason:
+        return None, reason
     started = profiler.start()
     profiler.stop()
     if started:

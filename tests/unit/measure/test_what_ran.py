@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from test_nccl_connections import log_result, said
 from test_nccl_kernels import RING
 
+from busbw.core.errors import TimedOut
 from busbw.core.ran import Connection, Kernel, Ran, Unlisted, merged
 from busbw.core.result import Device
 from busbw.core.sweep import SweepSpec
@@ -35,9 +37,10 @@ class Others(SoloControl):
 
 
 class Asked(Engine):
-    """An engine of NCCL whose profiler takes nothing."""
+    """An engine of NCCL with a profiler that takes `kernels`, and has no room for one more."""
 
-    lost = 0
+    def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
+        self.kernels, self.lost, self.stopped = list(kernels), 0, 0
 
     def profiler(self) -> Any:
         return self
@@ -46,7 +49,17 @@ class Asked(Engine):
         return True
 
     def stop(self) -> list[Kernel]:
-        return []
+        self.lost += 1
+        self.stopped += 1
+        return self.kernels
+
+    def synchronize(self, limit_s: float) -> None:
+        if limit_s < 0:
+            raise TimedOut("no end", "")
+
+
+def party(world: SoloControl) -> Party:
+    return Party(world, SoloControl(), 0, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +106,34 @@ def test_a_profiler_in_a_file_of_nccl_is_not_displaced(tmp_path: Path) -> None:
 
 
 def test_no_process_records_if_one_cannot() -> None:
-    alone = what_ran.agreed(Asked(), SoloControl(), SoloControl(), "")
-    assert alone.running and alone.missing() == ""
-    recorder = what_ran.agreed(Asked(), Others(), SoloControl(), "")
+    recorder = what_ran.agreed(Asked(), party(Others()), what_ran.Counts(), "")
     assert not recorder.running and recorder.missing() == "busbw-native is not installed on h2"
-    assert alone.record(lambda: None, 0) is None
-    assert alone.missing().startswith("NCCL reported nothing of 1 of the 1 operations")
+    gloo = what_ran.agreed(OneRank(), party(SoloControl()), what_ran.Counts(), "not installed")
+    assert not gloo.running and gloo.missing() == "", "an engine that does not use NCCL"
+
+
+def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
+    counts = what_ran.Counts()
+    for engine in (Asked(), Asked([RING_LL])):
+        world = party(SoloControl())
+        world.group = Processes(2)
+        recorder = what_ran.agreed(engine, world, counts, "")
+        assert recorder.running and recorder.missing().startswith("NCCL reported") == bool(
+            counts.unknown
+        )
+        assert recorder.record(lambda: None, 0) == (engine.kernels or [None])[0]
+    assert recorder.missing().startswith("NCCL reported nothing of 1 of the 2 operations")
+    counts.unknown = 0
+    assert recorder.missing() == "there was no room for 4 kernels more"
+
+
+def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
+    engine = Asked()
+    recorder = what_ran.agreed(engine, party(SoloControl()), what_ran.Counts(), "")
+    engine.stopped = 0
+    with pytest.raises(TimedOut):
+        recorder.record(lambda: None, -1)
+    assert engine.stopped == 1
 
 
 def test_both_ends_of_a_connection_are_one() -> None:
