@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
-SYSTEM := $(addprefix tests/,e2e faults horovod native netlab) # start processes and networks, and mostly wait
+SYSTEM := $(addprefix tests/,e2e faults native netlab) # start processes and networks, and mostly wait
 NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
 FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
 # rustc links with cc
@@ -61,7 +61,8 @@ plugin: ## build the network plugin
 	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
 
 cargo: plugin ## check formatting and lint of native/, and test it
-	unset MAKEFLAGS MFLAGS; cargo fmt --all --check $(NATIVE) && cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
+	unset MAKEFLAGS MFLAGS; export CARGO_INCREMENTAL=0; cargo fmt --all --check $(NATIVE) && \
+	cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
 	cargo test --quiet $(NATIVE)
 
 system: .venv/test.stamp $(if $(CARGO),plugin) ## the tests of whole runs: command lines, faults, networks, the plugin

@@ -11,6 +11,13 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     )
 
 
+def field_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of fields; without the last column where none has a meaning of its own."""
+    titles = ("field", "type", "default", "meaning")
+    shown = len(titles) if any(row[-1] for row in rows) else len(titles) - 1
+    return table(titles[:shown], [row[:shown] for row in rows])
+
+
 def code(text: object) -> str:
     """`text`, or nothing for an empty one."""
     return f"`{text}`" if str(text) else ""

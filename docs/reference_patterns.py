@@ -6,7 +6,7 @@ import inspect
 import re
 
 import msgspec
-from markdown_table import code, table
+from markdown_table import code, field_table, table
 
 from busbw.core.pattern import (
     ALGORITHMS,
@@ -68,6 +68,4 @@ def _section(one: type[msgspec.Struct]) -> str:
     ]
     tag = one.__struct_config__.tag
     title = f"{one.__name__} (`{tag}`)" if tag else one.__name__
-    return f"### {title}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n" + table(
-        ("field", "type", "default", "meaning"), rows
-    )
+    return f"### {title}\n\n{inspect.cleandoc(one.__doc__ or '')}\n\n" + field_table(rows)

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Annotated, get_args, get_origin
 
 import msgspec
-from markdown_table import code, table
+from markdown_table import code, field_table
 
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
@@ -68,7 +68,7 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
         )
         for field in msgspec.structs.fields(one)
     ]
-    return text + table(("field", "type", "default", "meaning"), rows)
+    return text + field_table(rows)
 
 
 def _description(annotation: object) -> str:

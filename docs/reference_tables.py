@@ -16,7 +16,7 @@ from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.engines.registry import AUTOMATIC, ENGINES
-from busbw.engines.sim_parameters import PARAMETERS
+from busbw.engines.sim_parameters import PARAMETERS, value_text
 from busbw.launch.environment import LAUNCHERS
 from busbw.launch.failures import FAILURES
 from busbw.model.bounds import ALGORITHMS, Features, bounds
@@ -160,7 +160,7 @@ def engines() -> str:
         for row in ENGINES
     ]
     parameters = [
-        (code(name), f"{known.default:g}", known.allowed, known.meaning)
+        (code(name), value_text(known.default), known.allowed, known.meaning)
         for name, known in PARAMETERS.items()
     ]
     return (

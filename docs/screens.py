@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 80
 _SCREEN = re.compile(
     r"""(?P<head><!--[ ]screen:?(?P<how>[^\n]*?)[ ]-->\n\n?```\w+\n
-    (?P<typed>(?:\$[ ][^\n]*\n(?:[ ]{4}[^\n]*\n)*)?))   # a command, and its continued lines
+    (?P<typed>(?:\$[ ](?:[^\n]*\\\n)*[^\n]*\n)?))   # a command, and the lines it continues on
     (?P<output>.*?)```\n""",
     re.DOTALL | re.VERBOSE,
 )

@@ -29,7 +29,7 @@ exclude_patterns = [
     "native/fuzz",
     "**/__pycache__",
 ]
-extensions = ["myst_parser", "sphinx_copybutton", "navigation", "files", "literals"]
+extensions = ["myst_parser", "sphinx_copybutton", "navigation", "files", "literals", "narrow"]
 
 # CommonMark with tables, as forges show it: none of MyST's own syntax in running text.
 myst_heading_anchors = 6

@@ -24,8 +24,8 @@ def gradients(step, count=COUNT, dtype=torch.bfloat16):
     return torch.randn(count, generator=torch.Generator().manual_seed(step)).mul_(1e-2).to(dtype)
 
 
-def test_1000_steps_equal_torch_adamw_to_1e_6(updates):
-    count, steps = 3001, 1000
+def test_many_steps_equal_torch_adamw_to_1e_6(updates):
+    count, steps = 3001, 1000 if updates == "native" else 100
     states, adam = make_states(count), HostAdam(2)
     assert adam.native == (updates == "native")
     plain = torch.nn.Parameter(states.weight.clone())

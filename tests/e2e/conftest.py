@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.main import guarded
+
 sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
 sys.path.append(str(Path(__file__).parents[1] / "hosts"))  # trees of machines, expositions
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -74,3 +76,20 @@ def run(tmp_path: Path) -> Busbw:
         return Done(done.returncode, done.stdout, done.stderr)
 
     return start
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Busbw:
+    """here("busbw", "run", ...) is `run` without a new interpreter, for what one process does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", WIDE)
+
+    def call(program: str, *words: str) -> Done:
+        assert program == "busbw"
+        code = guarded(list(words))
+        printed = capfd.readouterr()
+        return Done(code, printed.out, printed.err)
+
+    return call

@@ -24,8 +24,8 @@ def results(tmp_path):
     return tmp_path
 
 
-def test_the_page_is_written_next_to_the_first_file(run, results):
-    done = run("busbw", "report", "a/run.json", "b/run.json")
+def test_the_page_is_written_next_to_the_first_file(here, results):
+    done = here("busbw", "report", "a/run.json", "b/run.json")
     assert (done.code, done.out, done.err) == (0, "a/run.html\n", "")
     text = (results / "a" / "run.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>\n")
@@ -110,9 +110,9 @@ def test_the_page_can_go_to_stdout(run, results):
     assert {path.name for path in set(results.rglob("*")) - before} == {"log.html", "bin", "busbw"}
 
 
-def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
+def test_wrong_data_is_exit_code_1_and_still_a_page(here, tmp_path):
     assert (
-        run(
+        here(
             "busbw",
             "run",
             "all_reduce",
@@ -129,7 +129,7 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
         ).code
         == 1
     )
-    done = run("busbw", "report", "r.json")
+    done = here("busbw", "report", "r.json")
     assert (done.code, done.out) == (1, "r.html\n")
     assert "Wrong data" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
@@ -227,7 +227,7 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results
     ) == (3, [])
 
 
-def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, results):
+def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, results):
     link = ROOT / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
     plan = ROOT / "benchmarks" / "plan_2xh200_202611" / "gpt2.json"
     pattern = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
@@ -237,7 +237,7 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, resu
         shutil.copy(file, results / "a")
     shutil.copy(plan, results / "plan.json")
     (results / "a" / "notes.md").write_text("not a result")
-    done = run("busbw", "report", "a", "plan.json")
+    done = here("busbw", "report", "a", "plan.json")
     assert (done.code, done.out, done.err) == (0, "a/report.html\n", "")
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
@@ -251,12 +251,12 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, resu
     ]
     assert "rates between hosts" in text
     (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
-    part = run("busbw", "report", "a")
+    part = here("busbw", "report", "a")
     assert (part.code, part.out) == (1, "a/report.html\n")
     assert part.err.startswith(
         "warning: skipped a/half.json: busbw.link/1: Input data was truncated"
     )
     assert "a/half.json was skipped" in (results / "a" / "report.html").read_text(encoding="utf-8")
-    assert run("busbw", "report", "plan.json", "--sign", "key").code == 2
-    assert run("busbw", "report", "plan.json").code == 0
+    assert here("busbw", "report", "plan.json", "--sign", "key").code == 2
+    assert here("busbw", "report", "plan.json").code == 0
     assert "<h1>Plan for gpt2</h1>" in (results / "plan.html").read_text(encoding="utf-8")

@@ -23,8 +23,8 @@ SIZES = ("-b", "4K", "-e", "16K", "--seconds", "0.3")
 QUICK = (*SIM, *SIZES, "--no-settings")
 
 
-def test_faster_settings_are_written_checked_and_printed(run: Busbw, tmp_path: Path) -> None:
-    done = run("busbw", "tune", "all_reduce", *QUICK, *SLOW_LL)
+def test_faster_settings_are_written_checked_and_printed(here: Busbw, tmp_path: Path) -> None:
+    done = here("busbw", "tune", "all_reduce", *QUICK, *SLOW_LL)
     assert done.code == 0, done.err
     assert (
         "2 sizes, up to 20 candidates each" in done.err
@@ -36,7 +36,7 @@ def test_faster_settings_are_written_checked_and_printed(run: Busbw, tmp_path: P
     assert f"export BUSBW_TUNER_TABLE={tmp_path / 'busbw-tuner.table'}" in done.out
     assert "the table has rules for 2 of 2 sizes; no measured size is slower" in done.out
 
-    with_table = run("busbw", "tune", "all_gather", *QUICK, *SLOW_LL, "--format", "json")
+    with_table = here("busbw", "tune", "all_gather", *QUICK, *SLOW_LL, "--format", "json")
     tables = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
     assert {rule.collective for rule in tables.rules} == {"all_reduce", "all_gather"}, (
         "rules of another collective stay"
@@ -46,21 +46,21 @@ def test_faster_settings_are_written_checked_and_printed(run: Busbw, tmp_path: P
         size["gain"]["high"] < 1 and size["check"]["ratio"] < 1 for size in sizes if size["kept"]
     )
 
-    checked = run("busbw", "tune", "--check", "busbw-tuner.table", *SIM, *SLOW_LL)
+    checked = here("busbw", "tune", "--check", "busbw-tuner.table", *SIM, *SLOW_LL)
     assert checked.code == 0, checked.err
     assert checked.out.count("AllReduce") == checked.out.count("AllGather") == 1
     assert "4 faster" in checked.out
-    slower = run("busbw", "tune", "--check", "busbw-tuner.table", *SIM, "--format", "json")
+    slower = here("busbw", "tune", "--check", "busbw-tuner.table", *SIM, "--format", "json")
     assert slower.code == 1, "where LL costs nothing extra, other protocols are slower"
     assert slower.out.count('"schema": "busbw.comparison/1"') == 2, (
         "one document for each collective"
     )
-    other = run("busbw", "tune", "--check", "busbw-tuner.table", "--engine", "sim", "-n", "8")
+    other = here("busbw", "tune", "--check", "busbw-tuner.table", "--engine", "sim", "-n", "8")
     assert (other.code, "for another system: ranks 4, here 8" in other.err) == (2, True)
 
 
-def test_without_a_gain_nccls_choice_is_reported_as_best(run: Busbw, tmp_path: Path) -> None:
-    done = run("busbw", "tune", "all_reduce", *QUICK)
+def test_without_a_gain_nccls_choice_is_reported_as_best(here: Busbw, tmp_path: Path) -> None:
+    done = here("busbw", "tune", "all_reduce", *QUICK)
     assert done.code == 0, done.err
     assert "NCCL's choice is best for all of 2 sizes" in done.out and "export" not in done.out
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").rules == []
@@ -78,15 +78,15 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> No
     )
 
 
-def test_settings_that_help_all_sizes_belong_to_the_table(run: Busbw, tmp_path: Path) -> None:
+def test_settings_that_help_all_sizes_belong_to_the_table(here: Busbw, tmp_path: Path) -> None:
     sweep_options = (*SIM, "-b", "64K", "-e", "256K", "--sim", "channels=4")
-    done = run("busbw", "tune", "all_reduce", *sweep_options, "--seconds", "0.3")
+    done = here("busbw", "tune", "all_reduce", *sweep_options, "--seconds", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == [
         "NCCL_MIN_NCHANNELS=16"
     ]
-    done = run("busbw", "tune", "all_reduce", *sweep_options, "--variables")
+    done = here("busbw", "tune", "all_reduce", *sweep_options, "--variables")
     assert (
         "for all sizes alike" in done.out
         and "export NCCL_MIN_NCHANNELS=16" in done.out

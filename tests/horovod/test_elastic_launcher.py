@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import Exit, UsageError
@@ -250,6 +250,7 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
     ] * 3, output
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 99), max_size=9))
 def test_slots_of_all_lines_are_added(slots):
     assert launcher.parse("".join(f"  localhost:{count}\n" for count in slots), 1, "d.sh") == sum(

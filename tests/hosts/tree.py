@@ -2,14 +2,18 @@
 to be changed by tests.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from busbw.host.snapshot import SCHEMA, parse_archive
 from busbw.host.source import Source
 
 Change = Callable[["Tree"], object]
+_ENCODER = msgspec.json.Encoder()
 
 
 class Tree:
@@ -22,9 +26,12 @@ class Tree:
     def copy(self) -> "Tree":
         """Another one with the same files and calls."""
         other = Tree()
-        other.paths = {path: dict(entry) for path, entry in self.paths.items()}
+        other.paths = dict(self.paths)  # an entry is replaced, and never changed
         other.calls = dict(self.calls)
         return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tree":
+        return self.copy()
 
     def file(self, path: str, text: str) -> "Tree":
         """A file with this text."""
@@ -39,19 +46,17 @@ class Tree:
 
     def data(self, path: str, data: bytes) -> "Tree":
         """A file with these bytes."""
-        import base64
-
         self.paths[path] = {"base64": base64.b64encode(data).decode()}
         return self
 
     def link(self, path: str, target: str) -> "Tree":
         """A symbolic link."""
-        self.paths.setdefault(path, {})["link"] = target
+        self.paths[path] = {**self.paths.get(path, {}), "link": target}
         return self
 
     def listing(self, path: str, *names: str) -> "Tree":
         """A directory with these entries, besides those that are files of the tree."""
-        self.paths.setdefault(path, {})["names"] = list(names)
+        self.paths[path] = {**self.paths.get(path, {}), "names": list(names)}
         return self
 
     def error(self, path: str, reason: str) -> "Tree":
@@ -87,7 +92,7 @@ class Tree:
         lines: list[dict[str, Any]] = [{"schema": SCHEMA}]
         lines += [{"path": path, **fields} for path, fields in self.paths.items()]
         lines += [{"call": name, **fields} for name, fields in self.calls.items()]
-        return parse_archive("\n".join(map(json.dumps, lines)))
+        return parse_archive(_ENCODER.encode_lines(lines))
 
 
 def environment(**variables: str) -> Change:

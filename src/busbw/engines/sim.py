@@ -17,7 +17,7 @@ from busbw.core.result import Device, Library
 from busbw.engines.base import Call, Engine, Launch, Probe, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
-from busbw.engines.sim_parameters import PARAMETERS
+from busbw.engines.sim_parameters import PARAMETERS, value_text
 from busbw.engines.sim_tuner import SimTuner
 
 _UFUNCS = {
@@ -77,7 +77,7 @@ class SimEngine(Engine):
 
     def library(self) -> Library:
         """The parameters, instead of versions."""
-        return Library("sim", 0, {name: f"{value:g}" for name, value in self._p.items()})
+        return Library("sim", 0, {name: value_text(value) for name, value in self._p.items()})
 
     def memory_bytes(self) -> int | None:
         """None: sizes whose data is not moved need no memory."""

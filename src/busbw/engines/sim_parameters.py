@@ -11,6 +11,11 @@ from busbw.core.errors import UsageError
 MAX_EXACT = 2.0**53  # whole numbers up to here are exact
 
 
+def value_text(value: float) -> str:
+    """`1048576`, `0.01`: whole numbers with all their digits."""
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:g}"
+
+
 class Parameter(NamedTuple):
     """A parameter's default, range and meaning."""
 
@@ -21,8 +26,10 @@ class Parameter(NamedTuple):
 
     @property
     def allowed(self) -> str:
-        """The range as text: `from 0 to 10`."""
-        return f"from {self.least:g} to {self.largest:g}"
+        """The range as text: `from 0 to 10`, `at least 0`."""
+        if self.largest == MAX_EXACT:
+            return f"at least {value_text(self.least)}"
+        return f"from {value_text(self.least)} to {value_text(self.largest)}"
 
 
 PARAMETERS: dict[str, Parameter] = {

@@ -179,9 +179,9 @@ def closing(comparison: Comparison) -> list[str]:
     return lines + [f"note: {note}" for note in comparison.notes]
 
 
-def text(comparison: Comparison, width: int | None = None) -> str:
-    """The comparison for a terminal of `width` characters; None does not wrap lines."""
-    head = [
+def opening(comparison: Comparison) -> list[str]:
+    """The two sides, what makes them hard to compare, and the outcome."""
+    return [
         BY_NAME[comparison.collective].title,
         side("A", comparison.a),
         side("B", comparison.b),
@@ -189,8 +189,12 @@ def text(comparison: Comparison, width: int | None = None) -> str:
         *(f"warning: {warning}" for warning in warnings(comparison)),
         summary(comparison),
     ]
+
+
+def text(comparison: Comparison, width: int | None = None) -> str:
+    """The comparison for a terminal of `width` characters; None does not wrap lines."""
     table = aligned(columns(comparison), comparison.cells, width, DROP_ORDER)
-    above = wrapped(_lines(head), width)
+    above = wrapped(_lines(opening(comparison)), width)
     below = wrapped(_lines(closing(comparison)), width)
     return f"{above}\n{table}\n{below}"
 

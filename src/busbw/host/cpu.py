@@ -41,11 +41,11 @@ def count_list(text: str) -> int:
 def running_processes(source: Source) -> int:
     """How many processes run or wait for a processor, this one included.
 
-    It is the smallest of LOAD_READINGS readings, as most processes run only for a moment. 0 if
-    /proc/loadavg does not say.
+    It is the smallest of LOAD_READINGS readings, as most processes run only for a moment. What is
+    recorded or cached answers the same each time and is read once. 0 if /proc/loadavg does not say.
     """
     counts = []
-    for reading in range(LOAD_READINGS):
+    for reading in range(LOAD_READINGS if isinstance(source, Live) else 1):
         if reading:
             time.sleep(LOAD_PAUSE_S)
         averages = (source.read("/proc/loadavg").text or "").partition("/")[0]

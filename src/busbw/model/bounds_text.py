@@ -32,7 +32,17 @@ def text(bounds: Bounds, release: str, width: int | None = None) -> str:
     """The table of bounds with a title and the meaning of its columns. `release` is the first NCCL
     release of the constants.
     """
-    head = f"the most busbw that is possible on {counted(bounds.hosts, 'host')}\n\n"
+    table = aligned(columns(bounds), bounds.levels, width, DROP_ORDER)
+    return f"{title(bounds)}\n\n{table}\n{wrapped(meaning(bounds, release), width)}"
+
+
+def title(bounds: Bounds) -> str:
+    """`the most busbw that is possible on 8 hosts`."""
+    return f"the most busbw that is possible on {counted(bounds.hosts, 'host')}"
+
+
+def meaning(bounds: Bounds, release: str) -> str:
+    """What the columns mean, and the bound of any algorithm."""
     chosen = "it has no model of this collective"
     if bounds.chosen:
         chosen = f"* NCCL takes {bounds.chosen}"
@@ -47,5 +57,4 @@ def text(bounds: Bounds, release: str, width: int | None = None) -> str:
             f"any algorithm without reduction in switches: {bandwidth_text(bounds.endpoint.busbw)}"
             " GB/s at the rates of the links\n"
         )
-    table = aligned(columns(bounds), bounds.levels, width, DROP_ORDER)
-    return f"{head}{table}\n{wrapped(foot, width)}"
+    return foot

@@ -13,6 +13,15 @@ from busbw.ui.number_formats import bandwidth_text, text_or_unknown
 
 DROP_ORDER = ("model",)
 LOAD_DROP_ORDER = ("data",)
+MEANING = "GB/s; at most = bound at the rates of the links; off = measured, relative to the model\n"
+# The values take a Load.
+LOAD_COLUMNS: tuple[Column, ...] = (
+    Column(title="link", value=lambda load: load.link, left=True),
+    Column(title="rate", unit="GB/s", value=lambda load: bandwidth_text(load.rate)),
+    Column(title="data", unit="GB/s", value=lambda load: bandwidth_text(load.payload)),
+    Column(title="used", unit="GB/s", value=lambda load: bandwidth_text(load.used)),
+    Column(title="used", unit="%", value=lambda load: f"{100 * load.used / load.rate:.0f}"),
+)
 RUNS_NAMED = 3
 VERDICTS = {
     "slower": "slower than expected",
@@ -75,7 +84,7 @@ def _verdict(answer: Explanation, judged: Judged) -> str:
     if judged.excluded:
         return f"not it: {100 * answer.busbw / judged.at_most:.0f} % of its bound"
     if judged.algorithm == answer.fits:
-        return "nearest"
+        return "ran" if answer.ran else "nearest"
     return "possible with SHARP" if judged.in_network else "possible"
 
 
@@ -98,27 +107,32 @@ def compared(answer: Explanation) -> str:
 
 def text(answer: Explanation, width: int | None = None) -> str:
     """The verdict, every algorithm, and the load of every kind of link."""
-    columns = [
+    table = aligned(columns(answer), answer.judged, width, DROP_ORDER) + wrapped(MEANING, width)
+    return f"{wrapped(head(answer), width)}\n{table}\n{_loads(answer, width)}"
+
+
+def columns(answer: Explanation) -> list[Column]:
+    """The bound and the model of each algorithm. Their values take a Judged."""
+    return [
         Column(title="algorithm", value=lambda judged: judged.algorithm, left=True),
         Column(title="at most", value=lambda judged: bandwidth_text(judged.at_most)),
         Column(title="model", value=_model),
         Column(title="off", unit="%", value=_off),
         Column(title="verdict", value=lambda judged: _verdict(answer, judged), left=True),
     ]
+
+
+def head(answer: Explanation) -> str:
+    """What was measured, the algorithms that fit it, and how it compares with what is expected."""
     where = format_size(answer.size_bytes)
     if answer.placement == "in place":
         where += " in place"
     busbw, algbw = bandwidth_text(answer.busbw), bandwidth_text(answer.algbw)
-    head = (
+    return (
         f"{answer.source}: {title(answer.collective, answer.described)}\n"
         f"{busbw} GB/s of busbw at {where}, algbw {algbw}\n\n"
         f"{summary(answer)}\n{compared(answer)}\n"
     )
-    meaning = (
-        "GB/s; at most = bound at the rates of the links; off = measured, relative to the model\n"
-    )
-    table = aligned(columns, answer.judged, width, DROP_ORDER)
-    return f"{wrapped(head, width)}\n{table}{wrapped(meaning, width)}\n{_loads(answer, width)}"
 
 
 def summary(answer: Explanation) -> str:
@@ -129,7 +143,9 @@ def summary(answer: Explanation) -> str:
         if judged.excluded
     ]
     for judged in answer.judged:
-        if judged.algorithm == answer.fits and judged.planned is not None:
+        if judged.algorithm == answer.fits and answer.ran:
+            parts.append(f"NCCL ran {answer.ran}")
+        elif judged.algorithm == answer.fits and judged.planned is not None:
             parts.append(f"nearest to {judged.algorithm}, whose model says {_model(judged)}")
         elif judged.algorithm in answer.about_as_near:
             parts.append(f"{judged.algorithm} with {_model(judged)} is about as near")
@@ -141,20 +157,23 @@ def summary(answer: Explanation) -> str:
 
 
 def _loads(answer: Explanation, width: int | None) -> str:
-    foot = "".join(f"{_rest(load)}\n" for load in answer.loads)
-    foot += notes(answer.described, answer.notes)
+    foot = wrapped(load_foot(answer), width)
     if not answer.loads:
-        return wrapped(foot, width)
-    columns = [
-        Column(title="link", value=lambda load: load.link, left=True),
-        Column(title="rate", unit="GB/s", value=lambda load: bandwidth_text(load.rate)),
-        Column(title="data", unit="GB/s", value=lambda load: bandwidth_text(load.payload)),
-        Column(title="used", unit="GB/s", value=lambda load: bandwidth_text(load.used)),
-        Column(title="used", unit="%", value=lambda load: f"{100 * load.used / load.rate:.0f}"),
-    ]
-    algorithm = answer.fits or answer.chosen
-    title = f"What {algorithm} moves over the links at this busbw, each way:\n"
-    return title + aligned(columns, answer.loads, width, LOAD_DROP_ORDER) + wrapped(foot, width)
+        return foot
+    table = aligned(LOAD_COLUMNS, answer.loads, width, LOAD_DROP_ORDER)
+    return f"{load_title(answer)}:\n{table}{foot}"
+
+
+def load_title(answer: Explanation) -> str:
+    """`What Ring moves over the links at this busbw, each way`."""
+    return f"What {answer.fits or answer.chosen} moves over the links at this busbw, each way"
+
+
+def load_foot(answer: Explanation) -> str:
+    """How the rest of each link's rate is spent, and notes."""
+    return "".join(f"{_rest(load)}\n" for load in answer.loads) + notes(
+        answer.described, answer.notes
+    )
 
 
 def _rest(load: Load) -> str:

@@ -10,6 +10,7 @@ NICs count with their nominal rate.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from busbw.core.topology import Gpu
 
@@ -207,6 +208,7 @@ def generation(gpu: Gpu) -> Generation | None:
     return None
 
 
+@cache
 def by_name(word: str) -> Generation | None:
     """The row that names this GPU, such as `h100`; None if there is none."""
     return next((row for row in GENERATIONS if word.upper() in row.names), None)

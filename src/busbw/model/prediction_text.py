@@ -43,32 +43,41 @@ COLUMNS: tuple[Column, ...] = (
 def text(answer: Prediction, width: int | None = None) -> str:
     """The whole text: the times by size and number of hosts, then the bounds."""
     about = answer.described
-    title = explanation_text.title(answer.collective, about)
-    predicted = f", NCCL from {about.nccl} on, predicted" if answer.rows else ""
-    head = f"{title}{predicted}\n\n"
+    head = f"{title(answer)}\n\n"
     head += "".join(f"{line}\n" for line in explanation_text.links(about))
-    lines = list(map(crossing_text, answer.crossings))
     parts = [
         wrapped(head, width),
         _forecasts(answer, width),
-        wrapped("".join(f"{line}\n" for line in lines), width),
+        wrapped(crossings(answer), width),
         bounds_text.text(answer.bounds, about.nccl, width),
     ]
     notes = wrapped(explanation_text.notes(about, answer.notes), width)
     return "\n".join(part for part in parts if part) + notes
 
 
+def title(answer: Prediction) -> str:
+    """`AllReduce on 2 hosts x 8 H100 (h100x8), NCCL from 2.30 on, predicted`."""
+    about = answer.described
+    predicted = f", NCCL from {about.nccl} on, predicted" if answer.rows else ""
+    return f"{explanation_text.title(answer.collective, about)}{predicted}"
+
+
 def _forecasts(answer: Prediction, width: int | None) -> str:
     rows = answer.rows
     if not rows:
         return ""
-    meaning = "busbw, low, high: GB/s"
+    return aligned(COLUMNS, rows, width, DROP_ORDER) + wrapped(meaning(rows), width)
+
+
+def meaning(rows: Sequence[Forecast]) -> str:
+    """What the columns of the forecasts mean, and the published runs that they come from."""
+    text = "busbw, low, high: GB/s"
     if any(row.basis != Basis.CALIBRATION for row in rows):
         share = f"{100 * rows[0].coverage:.0f} %"
-        meaning += f"; {share} of the published runs were between low and high\n"
+        text += f"; {share} of the published runs were between low and high\n"
     else:
-        meaning += "\n"
-    return aligned(COLUMNS, rows, width, DROP_ORDER) + wrapped(meaning + _runs(rows), width)
+        text += "\n"
+    return text + _runs(rows)
 
 
 def _runs(rows: Sequence[Forecast]) -> str:
@@ -79,6 +88,11 @@ def _runs(rows: Sequence[Forecast]) -> str:
     shown = ", ".join(runs[:RUNS_NAMED])
     more = f" and {len(runs) - RUNS_NAMED} more" if len(runs) > RUNS_NAMED else ""
     return f"runs: {shown}{more} (busbw reference show RUN)\n"
+
+
+def crossings(answer: Prediction) -> str:
+    """A line for each number of hosts: up to which size latency decides."""
+    return "".join(f"{crossing_text(crossing)}\n" for crossing in answer.crossings)
 
 
 def crossing_text(crossing: Crossing) -> str:
@@ -117,23 +131,38 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
 
 def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
     """The rows that take longest, the total, and the rows that have no time."""
+    rows = longest_first(answer)
+    table = aligned(pattern_columns(rows), rows[:MAX_ROWS], width, PATTERN_DROP_ORDER)
+    if len(rows) > MAX_ROWS:
+        table += f"... and {counted(len(rows) - MAX_ROWS, 'row')} that take less\n"
+    head = wrapped(pattern_head(answer), width)
+    return f"{head}\n{table}\n{wrapped(pattern_foot(answer), width)}"
+
+
+def pattern_head(answer: PatternPrediction) -> str:
+    """What was predicted, for which ranks and links."""
     about = answer.described
     ranks = explanation_text.ranks_text(about)
     head = f"{answer.source} on {ranks} ({about.system}), NCCL from {about.nccl} on, predicted\n"
     if answer.ranks:
         scaled = f", scaled from {answer.recorded_ranks} by {answer.scale}" if answer.scale else ""
         head += f"{counted(answer.ranks, 'rank')}{scaled}\n"
-    head += "\n" + "".join(f"{line}\n" for line in explanation_text.links(about))
-    rows = sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
+    return head + "\n" + "".join(f"{line}\n" for line in explanation_text.links(about))
+
+
+def longest_first(answer: PatternPrediction) -> list[PredictedRow]:
+    """The rows that have a time."""
+    return sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
+
+
+def pattern_columns(rows: Sequence[PredictedRow]) -> list[Column]:
+    """The columns of these rows: `measured` if a row has that."""
     measured = any(row.measured_s for row in rows)
-    shown = [column for column in PATTERN_COLUMNS if column.title != "measured" or measured]
-    table = aligned(shown, rows[:MAX_ROWS], width, PATTERN_DROP_ORDER)
-    if len(rows) > MAX_ROWS:
-        table += f"... and {counted(len(rows) - MAX_ROWS, 'row')} that take less\n"
-    return f"{wrapped(head, width)}\n{table}\n{wrapped(_pattern_foot(answer), width)}"
+    return [column for column in PATTERN_COLUMNS if column.title != "measured" or measured]
 
 
-def _pattern_foot(answer: PatternPrediction) -> str:
+def pattern_foot(answer: PatternPrediction) -> str:
+    """The time of all calls, the rows that have no time, and notes."""
     calls = sum(row.calls for row in answer.rows if row.forecast)
     ends = list(dict.fromkeys(map(time_text, (answer.least_s, answer.most_s))))
     foot = f"total  {' to '.join(ends)} in {counted(calls, 'call')}"

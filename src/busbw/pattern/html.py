@@ -24,7 +24,7 @@ def pattern(record: Pattern) -> list[Element]:
     lines = text.sorted_lines(record)
     bars = list(map(_bar, lines[:BARS]))
     title = f"Largest shares of {text.kind(record).name}"
-    table = column_table(text.shown_columns(lines), lines[:ROWS], "Rows")
+    table = column_table(text.shown_columns(lines), lines[:ROWS], "Rows", text.DROP_ORDER)
     return [
         *prose(text.head(record)),
         *prose(text.foot(record)),
@@ -51,7 +51,7 @@ def replay(result: ReplayResult) -> list[Element]:
         parts.append(bar_chart("Longest rows, all their calls", list(map(_replayed_bar, timed))))
     if rows:
         columns = replay_text.shown_columns(result.replay)
-        parts.append(column_table(columns, rows[:ROWS], "Rows"))
+        parts.append(column_table(columns, rows[:ROWS], "Rows", replay_text.DROP_ORDER))
     return [*parts, *_hidden(rows)]
 
 

@@ -79,25 +79,37 @@ def compared_with(result: Result, ran: Ran, known: Reference, name: str) -> Comp
 
 def comparison_text(comparison: Comparison, width: int | None = None, *, plot: bool = False) -> str:
     """The table of sizes, what it means, and the plot if asked for."""
-    head = f"{comparison.source}: {comparison.collective} on {comparison.system}\n"
-    if comparison.missing:
-        bases = dict.fromkeys(map(_basis, comparison.rows))
-        head += f"no reference: {comparison.missing}; expected is by {' and '.join(bases)}\n"
-    several_types = len({row.dtype for row in comparison.rows}) > 1
-    columns = [column for column in COLUMNS if column.title != "type" or several_types]
-    if not any(row.expected and _basis(row) != "-" for row in comparison.rows):
-        columns = [column for column in columns if column.title != "from"]
     parts = [
-        wrapped(head, width),
-        aligned(columns, comparison.rows, width, DROP_ORDER),
-        wrapped(_meaning(comparison), width),
+        wrapped(head(comparison), width),
+        aligned(columns(comparison), comparison.rows, width, DROP_ORDER),
+        wrapped(meaning(comparison), width),
     ]
     if plot:
         parts.append(plot_text(comparison.rows, width))
     return "\n".join(parts)
 
 
-def _meaning(comparison: Comparison) -> str:
+def head(comparison: Comparison) -> str:
+    """What was measured, and why there is no reference."""
+    text = f"{comparison.source}: {comparison.collective} on {comparison.system}\n"
+    if comparison.missing:
+        bases = dict.fromkeys(map(_basis, comparison.rows))
+        text += f"no reference: {comparison.missing}; expected is by {' and '.join(bases)}\n"
+    return text
+
+
+def columns(comparison: Comparison) -> list[Column]:
+    """The columns shown: the type if there are several, and what expected rests on if known."""
+    left_out = set()
+    if len({row.dtype for row in comparison.rows}) < 2:
+        left_out.add("type")
+    if not any(row.expected and _basis(row) != "-" for row in comparison.rows):
+        left_out.add("from")
+    return [column for column in COLUMNS if column.title not in left_out]
+
+
+def meaning(comparison: Comparison) -> str:
+    """What the columns mean, and the runs of the reference."""
     runs = list(dict.fromkeys(run for row in comparison.rows for run in row.runs))
     own = any(row.own for row in comparison.rows)
     text = "busbw in GB/s, out of place"

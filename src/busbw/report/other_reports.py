@@ -10,17 +10,24 @@ from xml.etree.ElementTree import Element
 
 from busbw.check import html as check_html
 from busbw.check.types import CheckReport, ClusterReport, node_names
+from busbw.core.comparison import Comparison
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
+from busbw.model import html as model_html
+from busbw.model.reference.curves import Table
 from busbw.model.states import html as states_html
 from busbw.model.states.types import StatesPlan
+from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import html as pattern_html
 from busbw.pattern.replay.kind import ReplayResult
+from busbw.reference import comparison as reference
+from busbw.report import text_tables
 from busbw.report.file_kinds import Document
 from busbw.train import html as train_html
 from busbw.train.kinds import PlanResult, TrainResult
+from busbw.tune.types import Tuning
 from busbw.ui.html.element import add, framed, section, tag
 from busbw.ui.html.table import scroll
 from busbw.watch import html as watch_html
@@ -35,7 +42,14 @@ PARTS: dict[type, Callable[[Any], list[Element]]] = {
     CheckReport: check_html.one_machine,
     ClusterReport: check_html.several_machines,
     ReplayResult: pattern_html.replay,
+    PatternPrediction: model_html.pattern_prediction,
+    Explanation: model_html.explanation,
+    Comparison: text_tables.comparison_parts,
+    Tuning: text_tables.tuning_parts,
+    reference.Comparison: text_tables.reference_parts,
+    Table: text_tables.curves_parts,
 }
+NARROW_COLUMNS = 46  # of a text on a phone
 ONLY = "only"  # the class of a section that is alone: the page's title names it
 Named = tuple[str, Document]  # a file name and what it holds
 
@@ -119,8 +133,17 @@ def _parts(document: Document, prefix: str) -> list[Element]:
     """The plots and tables of a file, or the text that busbw show prints."""
     if document.intervals:
         return watch_html.parts(document.intervals, prefix)
+    if isinstance(document.held, Prediction):
+        return model_html.prediction(document.held, prefix)
     parts = PARTS.get(type(document.held))
     if parts is not None:
         return parts(document.held)
-    text = tag("pre", document.text(None).rstrip("\n"), class_="text-output")
-    return [scroll(text, document.title)]
+    return [_text(document, None, "wide"), _text(document, NARROW_COLUMNS, "narrow")]
+
+
+def _text(document: Document, width: int | None, kind: str) -> Element:
+    """The text that busbw show prints in so many columns, for wide or for narrow windows."""
+    text = tag("pre", document.text(width).rstrip("\n"), class_="text-output")
+    box = scroll(text, document.title)
+    box.set("class", f"scroll {kind}-only")
+    return box

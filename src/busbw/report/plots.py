@@ -11,6 +11,7 @@ from busbw.core.comparison import Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
 from busbw.report.rows import ReportInput, drawable, nominal, series
+from busbw.ui.html.axes import gb_tick
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import NARROW, WIDE, Curve, Guide, Plot, Point, draw, swatch
 from busbw.ui.number_formats import bandwidth_text, time_text
@@ -66,7 +67,7 @@ def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
         unit="busbw, GB/s",
         curves=curves,
         guides=_bounds(inputs),
-        y_text=_gb_tick,
+        y_text=gb_tick,
     )
 
 
@@ -202,10 +203,6 @@ def _legend(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
     if any(point.low for curve in plot.curves for point in curve.points):
         items.append((swatch(color, "interval"), "confidence interval"))
     return tag("ul", *(tag("li", sample, label) for sample, label in items), class_="legend")
-
-
-def _gb_tick(value: float) -> str:
-    return f"{value / 1e9:.9f}".rstrip("0").rstrip(".")
 
 
 def _time_tick(value: float) -> str:

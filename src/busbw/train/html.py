@@ -34,7 +34,8 @@ def training(result: TrainResult) -> list[Element]:
     if bars:
         parts.append(bar_chart(STEP_TITLE, bars, limit=limit))
     if names:
-        parts.append(column_table(train_text.columns(result), names, "Methods"))
+        columns = train_text.columns(result)
+        parts.append(column_table(columns, names, "Methods", train_text.DROP_ORDER))
     explain = train_text.UNMEASURABLE in "".join(parts[-1].itertext()) if names else False
     return [*parts, *prose(train_text.notes(result, explain=explain))]
 
@@ -47,7 +48,9 @@ def _states(result: TrainResult) -> list[Element]:
     if ended:
         columns = states_text.columns(result.training, None)
         parts.append(bar_chart(STEP_TITLE, list(map(_step_bar, ended))))
-        parts.append(column_table(columns, ended, "Ways to keep the states"))
+        parts.append(
+            column_table(columns, ended, "Ways to keep the states", states_text.DROP_ORDER)
+        )
     failed = "".join(f"{run.method}: {run.failed}\n" for run in runs if run.failed)
     return [*parts, *prose(failed), *prose(states_text.footer(result))]
 
@@ -73,7 +76,7 @@ def plan(result: PlanResult) -> list[Element]:
         replace(column, value=partial(column.value, result.plan))
         for column in (method, transport, *others)
     ]
-    table = column_table(columns, result.plan.exchanges, "Exchanges")
+    table = column_table(columns, result.plan.exchanges, "Exchanges", plan_text.DROP_ORDER)
     errors = "".join(f"error: {error}\n" for error in result.errors)
     below = prose(plan_text.checks(result) + errors)
     if not plan_text.is_timed(result):
@@ -85,7 +88,9 @@ def plan(result: PlanResult) -> list[Element]:
 def _recorded(result: PlanResult, recorded: RecordedStep, planned: Plan) -> list[Element]:
     """The step of a recorded training, and its buckets."""
     lines = recorded_text.bucket_lines(recorded, planned)
-    table = column_table(recorded_text.columns(recorded), lines, "Buckets of a step")
+    table = column_table(
+        recorded_text.columns(recorded), lines, "Buckets of a step", recorded_text.DROP_ORDER
+    )
     step = prose(recorded_text.step(result, recorded, planned))
     return [*step, table, *prose(recorded_text.notes(result, recorded))]
 

@@ -14,6 +14,7 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import library, machine
 
 MB = 1e6
+DROP_ORDER = ("ready ms",)
 ROWS = 8  # sizes of buckets that are shown
 NO_TIMES = (
     "\nno recommendation: the record has no times, so that it is unknown which part of an exchange"
@@ -34,7 +35,7 @@ def header(result: PlanResult, recorded: RecordedStep, width: int | None = None)
 def surveyed(result: PlanResult, recorded: RecordedStep, plan: Plan, width: int | None) -> str:
     """The step and its buckets."""
     lines = bucket_lines(recorded, plan)
-    table = aligned(columns(recorded), lines[:ROWS], width, ("ready ms",))
+    table = aligned(columns(recorded), lines[:ROWS], width, DROP_ORDER)
     more = len(lines) - ROWS
     table += f"and {counted(more, 'other size')}\n" if more > 0 else ""
     text = wrapped(step(result, recorded, plan), width)

@@ -106,17 +106,21 @@ def summary(tuning: Tuning) -> str:
     return f"the table has rules for {len(kept)} of {total}{with_variables}; {harm}"
 
 
+def outcome(tuning: Tuning) -> str:
+    """The summary, and a line for each choice that was dropped."""
+    dropped = (f"dropped: {choice}: {reason}\n" for choice, reason in tuning.dropped.items())
+    return "".join([f"{summary(tuning)}\n", *dropped])
+
+
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
     """The tuning as text; with `exports`, the variables that make any NCCL program use it, also
     how to set them.
     """
-    below = [summary(tuning)]
-    below += [f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items()]
     parts = [
         title(tuning.collective, tuning.system) + "\n\n",
         aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),
         "\n",
-        wrapped("\n".join(below) + "\n", width),
+        wrapped(outcome(tuning), width),
         wrapped("".join(map(finding_text, tuning.findings)), width),
     ]
     if exports:

@@ -33,9 +33,10 @@ from busbw.watch.over_time import (
     by_host,
     events,
 )
-from busbw.watch.text import columns, is_shown
+from busbw.watch.text import DROP_ORDER, columns, is_shown
 
 COLORS = 8  # of style.css
+MEANING = "what it counts"
 MAX_MARKS = 90  # of a plot
 EVENTS = "events"  # the unit that goes without saying
 MAX_NOTES = 6  # events of a mark
@@ -95,8 +96,9 @@ def _host_parts(host: HostWatch, prefix: str, level: str) -> Iterator[Element]:
     if indications:
         yield section("Findings", _findings_table(host, indications), level=level)
     if rises:
-        table = column_table(_error_columns(host), rises, "Counters of errors that rose")
-        yield section("Counters of errors that rose", table, level=level)
+        title, order = "Counters of errors that rose", (MEANING, "kind", "most")
+        table = column_table(_error_columns(host), rises, title, order)
+        yield section(title, table, level=level)
     elif not indications:
         yield tag("p", "No counter of errors rose.")
     if len(host.intervals) > 1:
@@ -108,7 +110,9 @@ def _host_parts(host: HostWatch, prefix: str, level: str) -> Iterator[Element]:
     shown = [column for column in columns() if is_shown(column, last.links)]
     if last.links:
         yield section(
-            "Last interval", column_table(shown, last.links, "Last interval"), level=level
+            "Last interval",
+            column_table(shown, last.links, "Last interval", DROP_ORDER),
+            level=level,
         )
 
 
@@ -165,7 +169,7 @@ def _error_columns(host: HostWatch) -> list[Column]:
             value=lambda error: _when(host, error.first_s, error.last_s),
             left=True,
         ),
-        Column(title="what it counts", value=lambda error: error.counter.meaning, left=True),
+        Column(title=MEANING, value=lambda error: error.counter.meaning, left=True),
     ]
 
 

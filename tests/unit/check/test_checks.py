@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cases import CASES
 from healthy import healthy
+from tree import Tree
 
 from busbw import check as room
 from busbw.check import text as view
@@ -33,27 +34,24 @@ def server(case):
     return copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_check_fires_where_its_fault_is(name):
-    tree, change = server(CASES[name])
-    change(tree)
-    fired = [
-        finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD
-    ]
-    assert fired
-    for finding in fired:
-        assert finding.message and finding.evidence and finding.fix and finding.stays
-        assert "{" not in finding.fix
+def test_check_fires_where_its_fault_is():
+    for name in NAMES:
+        tree, change = server(CASES[name])
+        change(tree)
+        findings = find(name).run(Machine(tree.source()))
+        fired = [finding for finding in findings if finding.verdict in BAD]
+        assert fired, name
+        for finding in fired:
+            assert finding.message and finding.evidence and finding.fix and finding.stays, name
+            assert "{" not in finding.fix, name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_check_passes_where_its_fault_is_not(name):
-    tree, _ = server(CASES[name])
-    findings = find(name).run(Machine(tree.source()))
-    assert {finding.verdict for finding in findings} <= GOOD
-    assert any(finding.verdict is Verdict.PASS for finding in findings), (
-        "the server of the case has what is checked"
-    )
+def test_check_passes_where_its_fault_is_not():
+    for name in NAMES:
+        tree, _ = server(CASES[name])
+        verdicts = {finding.verdict for finding in find(name).run(Machine(tree.source()))}
+        assert verdicts <= GOOD, name
+        assert Verdict.PASS in verdicts, f"{name}: the server of the case has what is checked"
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
@@ -65,13 +63,12 @@ def test_healthy_server_has_no_finding(layer):
     assert bad == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_machine_without_answers_passes_no_check(name):
-    from tree import Tree
-
-    findings = find(name).run(Machine(Tree().source()))
-    assert findings
-    assert {finding.verdict for finding in findings} <= {Verdict.UNKNOWN, Verdict.SKIP}
+def test_machine_without_answers_passes_no_check():
+    machine = Machine(Tree().source())
+    for name in NAMES:
+        verdicts = {finding.verdict for finding in find(name).run(machine)}
+        assert verdicts, name
+        assert verdicts <= {Verdict.UNKNOWN, Verdict.SKIP}, name
 
 
 def test_registry_imports_every_module_that_has_a_check():

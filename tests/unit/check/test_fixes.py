@@ -5,6 +5,7 @@ hold.
 import copy
 import json
 import shlex
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -52,6 +53,7 @@ def _values(value, hostile):
     )
 
 
+@cache
 def _with(text: str, hostile: str) -> str:
     for name in NAMES:
         text = text.replace(name, hostile.replace("x", name.replace("-", "_"), 1))

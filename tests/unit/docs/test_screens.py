@@ -30,6 +30,11 @@ def test_the_output_of_a_screen_is_made_again(screens: ModuleType) -> None:
     assert screens.renewed(PAGE.format(keep="2:4,-1:", output="")) == expected
 
 
+def test_indented_output_does_not_continue_the_command(screens: ModuleType) -> None:
+    whole = screens.renewed(PAGE.format(keep=":", output="      system  NICs\n"))
+    assert whole == screens.renewed(PAGE.format(keep=":", output=""))
+
+
 def test_a_page_with_a_changed_figure_is_stale(screens: ModuleType) -> None:
     pages = [page for page in screens.pages() if "<!-- screen" in page.read_text(encoding="utf-8")]
     assert len(pages) >= 5

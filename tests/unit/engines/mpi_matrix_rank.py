@@ -67,8 +67,8 @@ class Matrix:
             roots = (
                 (range(self.size) if self.size < 4 else (0, self.size - 1)) if row.rooted else [-1]
             )
-            # fewer ranks have shown that every type arrives
-            kinds = DTYPES if self.size < 4 else DTYPES[::4]
+            # two ranks have shown that every type arrives
+            kinds = DTYPES if self.size == 2 else DTYPES[::4]
             for kind, op, root in product(kinds, ops, roots):
                 yield row, Series(kind.name, op, root)
 

@@ -59,15 +59,15 @@ def matrix() -> Matrix:
 
 
 def combinations(ranks: int) -> set[str]:
-    """Every combination of collective, type, operator and root for this number of ranks; on 4
-    ranks some types, first and last root.
+    """Every combination of collective, type, operator and root for this number of ranks; on more
+    than 2 ranks some types, on 4 the first and last root.
     """
     roots = range(ranks) if ranks < 4 else (0, ranks - 1)
     return {
         f"{row.name} {kind.name} {op} {root}"
         for row in COLLECTIVES
         if row.name != "hypercube" or ranks in (2, 4)
-        for kind in (DTYPES if ranks < 4 else DTYPES[::4])
+        for kind in (DTYPES if ranks == 2 else DTYPES[::4])
         for op in (
             [op.name for op in REDOPS]
             if row.name in ("all_reduce", "reduce", "reduce_scatter")

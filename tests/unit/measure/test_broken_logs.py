@@ -92,6 +92,12 @@ def test_junk_between_and_instead_of_words_is_survived(
     survives(sample)
 
 
+def test_a_title_that_stands_behind_the_figures_may_come_before_them() -> None:
+    sample = modern("all_reduce", 2).text
+    titles = "# size count timestamp busbw #wrong time algbw busbw #wrong"
+    survives("\n".join(titles if "algbw" in line else line for line in sample.splitlines()))
+
+
 @pytest.mark.parametrize(
     "unit",
     [

@@ -96,7 +96,7 @@ def test_other_documents_are_refused(data: bytes, message: str) -> None:
         topo_xml.read(data, "topo.xml")
 
 
-@settings(max_examples=150, deadline=5000)
+@settings(max_examples=150)
 @given(
     st.one_of(
         st.binary(max_size=300),

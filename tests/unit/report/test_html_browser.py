@@ -33,6 +33,14 @@ CHROMIUM = next(
 NO_BROWSER = "no chromium: make test-tools"
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "all_reduce_2xh200_202611"
 WINDOWS = {"phone": (390, 844), "tablet": (768, 1024), "wide": (1440, 900)}
+PATTERN = str(Path(__file__).parents[2] / "recorded/pattern/training_2x8.jsonl")
+ANSWERS = (  # command lines whose output a report shows
+    ["predict", "all_reduce", "--system", "h100x8", "--nics", "8x400G", "--nodes", "2,4,8"],
+    ["predict", "--pattern", PATTERN, "--system", "h100x8", "--nics", "8x400G"],
+    ["explain", str(BENCHMARK / "run_1.json")],
+    ["reference", "show", str(BENCHMARK / "run_1.json")],
+    ["compare", str(BENCHMARK / "run_1.json"), str(BENCHMARK / "run_2.json")],
+)
 NAMES = ("run_1.json", "compat_1.json", "run_2.json")
 # Each page stands in a frame of its window's size, which its media queries see; the script is of
 # the frames' owner.
@@ -139,7 +147,9 @@ def test_the_page_fits_its_window_and_its_plots_can_be_read(
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
-def test_pages_of_other_files_fit_their_windows(tmp_path: Path) -> None:
+def test_pages_of_other_files_fit_their_windows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     watch = tmp_path / "watch.jsonl"
     watch.write_bytes(watched_lines())
     nodes = tmp_path / "nodes"
@@ -157,8 +167,14 @@ def test_pages_of_other_files_fit_their_windows(tmp_path: Path) -> None:
         benchmarks / "plan_2xh200_202611/gpt2.json",
         benchmarks / "offload_1xh100_202611/plan_8b.json",
         benchmarks / "offload_1xh100_202611/train_3b.json",
+        benchmarks / "train_2xh200_202611/25g_gpt2.json",
+        benchmarks / "tune_2xh100_202611/all_reduce.json",
         benchmarks / "capture_2xh100_202611/gpt2.jsonl",
     ]
+    for number, words in enumerate(ANSWERS):
+        assert guarded([*words, "--format", "json"]) <= 1  # 1: a row has no time
+        files.append(tmp_path / f"answer{number}.json")
+        files[-1].write_text(capsys.readouterr().out)
     views = []
     for file in files:
         target = tmp_path / "page.html"
@@ -167,8 +183,9 @@ def test_pages_of_other_files_fit_their_windows(tmp_path: Path) -> None:
         views += [(unfolded, WINDOWS[window]) for window in ("phone", "wide")]
     layouts = measure_pages(tmp_path, views)
     assert [layout["width"] - layout["window"] for layout in layouts] == [0] * len(views)
-    plots = [plot for layout in layouts[:2] for plot in layout["plots"]]
-    assert len(plots) == 2 * 4
+    assert [name for layout in layouts[::2] for name in layout["scrolling"]] == []  # phones
+    plots = [plot for layout in layouts for plot in layout["plots"]]
+    assert len(plots) == 2 * (4 + 1)  # of the watch and of the prediction
     assert [pair for plot in plots for pair in overlapping(plot["texts"])] == []
 
 

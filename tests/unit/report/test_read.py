@@ -116,13 +116,13 @@ JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "
 
 
 def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    items = (
-        part.items()
-        if isinstance(part, dict)
-        else enumerate(part)
-        if isinstance(part, list)
-        else ()
-    )
+    """Paths of all values; of a list, in its first and last item, which have the fields of all."""
+    if isinstance(part, dict):
+        items = list(part.items())
+    elif isinstance(part, list):
+        items = [(index, part[index]) for index in sorted({0, len(part) - 1}) if part]
+    else:
+        return
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))

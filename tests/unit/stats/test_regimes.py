@@ -19,8 +19,8 @@ FAST_S, SLOW_S = 0.9e-6, 328e-6
 @pytest.mark.parametrize("name", REGIMES)
 def test_five_percent_are_right_at_least_as_often_as_stated(name: str) -> None:
     """benchmarks/visits_202611 has the rates of 300 trials: the least is 0.957."""
-    trials = [trial(REGIMES[name], FIVE, seed) for seed in range(50)]
-    assert sum(result.wrong(FIVE) for result in trials) <= 5
+    trials = [trial(REGIMES[name], FIVE, seed) for seed in range(30)]
+    assert sum(result.wrong(FIVE) for result in trials) <= 3
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_one_percent_is_hardly_ever_wrong(name: str) -> None:
     "name", ["independent", "slow head of 10", "fast head of 50", "correlated 0.3"]
 )
 def test_disturbances_that_end_do_not_make_a_cell_imprecise(name: str) -> None:
-    stopped = [trial(REGIMES[name], FIVE, seed).decision.stopped for seed in range(20)]
-    assert stopped.count("ok") >= 19
+    stopped = [trial(REGIMES[name], FIVE, seed).decision.stopped for seed in range(12)]
+    assert stopped.count("ok") >= 11
 
 
 @pytest.mark.parametrize("name", ["slow head of 50", "late step", "at random"])

@@ -130,7 +130,8 @@ def columns(line: str) -> Columns | None:
         end = times[1]
         trailing = names[2 * end - start :]
     else:
-        end = next((index for index, name in enumerate(names) if name in TRAILING), len(names))
+        behind = (index for index in range(start, len(names)) if names[index] in TRAILING)
+        end = next(behind, len(names))
         trailing = names[end:]
     titles = Columns(
         left=tuple(names[:start]),

@@ -2,7 +2,7 @@
 
 from xml.etree.ElementTree import Element
 
-from busbw.model.states.types import GB, StatesPlan, Way, advice, columns, header
+from busbw.model.states.types import DROP_ORDER, GB, StatesPlan, Way, advice, columns, header
 from busbw.ui.html.bars import Bar, Limit, bar_chart
 from busbw.ui.html.prose import prose
 from busbw.ui.html.table import column_table
@@ -18,7 +18,7 @@ def parts(plan: StatesPlan) -> list[Element]:
         *prose(header(plan)),
         *prose(advice(plan, "")),
         bar_chart("GPU memory, GB", bars, PARTS, limit),
-        column_table(columns(plan), plan.ways, "Ways to keep the states"),
+        column_table(columns(plan), plan.ways, "Ways to keep the states", DROP_ORDER),
     ]
 
 

@@ -120,3 +120,9 @@ def time_ticks(low: float, high: float, limit: int) -> list[Tick]:
         (number * step, datetime.fromtimestamp(number * step, UTC).strftime(form))
         for number in numbers
     ]
+
+
+def gb_tick(value: float) -> str:
+    """Bytes per second as GB/s, short enough for the margin: `400`, `0.001`, `1e-05`."""
+    rate = value / 1e9
+    return f"{rate:.0e}" if rate < 0.9e-4 else f"{rate:.4f}".rstrip("0").rstrip(".")

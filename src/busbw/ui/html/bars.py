@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from busbw.ui.html.element import add, tag
+from busbw.ui.html.element import add, breakable, tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def _line(bar: Bar, longest: float, limit: Limit | None) -> Element:
     if limit:
         at = _percent(min(limit.value / longest, 0.997))
         add(drawing, tag("line", x1=at, x2=at, y1="0", y2="100%", class_="bar-limit"))
-    label = tag("span", bar.label, class_="bar-label")
+    label = tag("span", *breakable(bar.label), class_="bar-label")
     return tag("li", label, drawing, tag("span", bar.figure, class_="bar-figure"))
 
 

@@ -5,7 +5,7 @@ adds the head and the style; `findings` shows findings as cards.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from xml.etree.ElementTree import Element, tostring
 
@@ -53,6 +53,14 @@ def add(element: Element, *children: Child) -> Element:
 def clean(text: str) -> str:
     """The text with U+FFFD for each character that a page must not hold."""
     return _UNFIT.sub("\ufffd", text)
+
+
+def breakable(name: str) -> Iterator[Child]:
+    """The name with a place to break after each `+`, as of `int4+last=powersgd`."""
+    first, *others = name.split("+")
+    yield first
+    for part in others:
+        yield from ("+", tag("wbr"), part)
 
 
 def document(root: Element) -> bytes:

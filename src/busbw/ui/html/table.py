@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.ui.columns import Column
-from busbw.ui.html.element import tag
+from busbw.ui.columns import Column, fitting
+from busbw.ui.html.element import breakable, tag
 
 LONG_TEXT = 24  # characters
+NARROW_CHARACTERS = 46  # of a table on a phone
+NAME_CHARACTERS = 16  # of its first column, whose long names are broken
 MAX_UNFOLDED_LINES = 16  # at most so many lines are not folded
 
 
@@ -61,30 +63,49 @@ def foldable(title: str, content: Element, lines: int | None) -> Element:
     return tag("details", tag("summary", title), content, open=open)
 
 
-def column_table(columns: Sequence[Column], items: Iterable[object], name: str) -> Element:
+def column_table(
+    columns: Sequence[Column], items: Iterable[object], name: str, order: Sequence[str] = ()
+) -> Element:
     """A table of figures, one line for each item, whose columns are those of a text table.
 
-    The first column names the lines. A wide table scrolls in its box, under that column.
+    The first column names the lines. On a phone columns are left out in `order`, a list of titles,
+    until the table fits. If it still does not, it scrolls in its box, under the first column.
     """
-    head = tag("tr", *map(_title, columns))
-    body = tag("tbody", *(tag("tr", *_figures(columns, item)) for item in items))
-    return scroll(tag("table", tag("thead", head), body, class_="rows figures"), name)
+    lines = [[column.text(item) for column in columns] for item in items]
+    kept = fitting(columns, _widths(columns, lines), NARROW_CHARACTERS, order)
+    kinds = [_kind(column, at in kept) for at, column in enumerate(columns)]
+    head = tag("tr", *map(_title, columns, kinds))
+    body = tag("tbody", *(tag("tr", *_figures(line, kinds)) for line in lines))
+    note = None
+    if len(kept) < len(columns):
+        note = tag("caption", "A wider window shows more columns.", class_="note")
+    return scroll(tag("table", note, tag("thead", head), body, class_="rows figures"), name)
 
 
-def _title(column: Column) -> Element:
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[int]:
+    """Characters of each column on a phone, where titles and texts are broken between words."""
+    widths = []
+    for at, column in enumerate(columns):
+        texts = [line[at] for line in lines]
+        words = [*column.title.split(), column.unit]
+        words += " ".join(texts).split() if column.left else texts
+        widths.append(max(map(len, words)))
+    return [min(widths[0], NAME_CHARACTERS), *widths[1:]]
+
+
+def _title(column: Column, kind: str) -> Element:
     unit = tag("small", column.unit) if column.unit else None
     space = " " if column.unit else None
-    return tag("th", column.title, space, unit, scope="col", class_=_side(column))
+    return tag("th", column.title, space, unit, scope="col", class_=kind or None)
 
 
-def _side(column: Column) -> str | None:
-    return "words" if column.left else None
+def _kind(column: Column, fits: bool) -> str:
+    """The classes of a column's cells."""
+    return " ".join(name for name, has in (("words", column.left), ("extra", not fits)) if has)
 
 
-def _figures(columns: Sequence[Column], item: object) -> Iterator[Element]:
-    first, *others = columns
-    yield tag("th", first.text(item), scope="row", class_=_side(first))
-    for column in others:
-        text = column.text(item)
-        long = column.left and len(text) > LONG_TEXT
-        yield tag("td", text, class_="words long" if long else _side(column))
+def _figures(texts: Sequence[str], kinds: Sequence[str]) -> Iterator[Element]:
+    yield tag("th", *breakable(texts[0]), scope="row", class_=kinds[0] or None)
+    for text, kind in zip(texts[1:], kinds[1:], strict=True):
+        long = "words" in kind and len(text) > LONG_TEXT
+        yield tag("td", text, class_=f"{kind} long" if long else kind or None)
