@@ -45,6 +45,8 @@ def _adapt_table(body: BeautifulSoup, table: Tag) -> None:
     figures = [cell for cell in cells if FIGURE.match(cell.get_text(strip=True))]
     for cell in figures:
         _keep_whole(body, cell, GROUPS)
+    if not titles or any(len(row) != len(titles) for row in rows):
+        return  # not a table of Markdown
     lengths = [[len(cell.get_text(strip=True)) for cell in row] for row in rows]
     widths = [min(max(column), LONG_TEXT) for column in zip(*lengths, strict=True)]
     if len(widths) > CROWDED:

@@ -1,5 +1,6 @@
 /* The functions of CUDA's driver that the nccl engine calls, for a machine without a GPU. Those of a timed loop are noted in order, with
- * their arguments; fake_log() returns the notes. fake_fail_at(N) lets the Nth noted call from now on fail with 3. Streams are idle at once. */
+ * their arguments; fake_log() returns the notes. fake_fail_at(N) lets the Nth noted call from now on fail with 3. Streams are idle at once,
+ * after fake_hang(1) never. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdarg.h>
@@ -13,11 +14,12 @@ typedef void *handle;
 
 static char log_text[1 << 20];
 static size_t log_end;
-static int fail_at, stream_count, event_count;
+static int fail_at, stream_count, event_count, hangs;
 
 const char *fake_log(void) { return log_text; }
 void fake_clear(void) { log_text[log_end = 0] = 0; }
 void fake_fail_at(int number) { fail_at = number; }
+void fake_hang(int on) { hangs = on; }
 
 int fake_note(const char *format, ...) {
   va_list values;
@@ -61,7 +63,7 @@ int cuGetErrorString(int status, const char **text) { return *text = status ? "f
 
 int cuCtxSetCurrent(handle context) { return fake_note("cuCtxSetCurrent(%p)", context); }
 int cuEventRecord(handle event, handle stream) { return fake_note("cuEventRecord(%p, %p)", event, stream); }
-int cuStreamQuery(handle stream) { return fake_note("cuStreamQuery(%p)", stream); }
+int cuStreamQuery(handle stream) { return hangs ? 600 : fake_note("cuStreamQuery(%p)", stream); }
 int cuMemcpyDtoDAsync_v2(uintptr_t target, uintptr_t source, size_t size, handle stream) {
   return fake_note("cuMemcpyDtoDAsync(%#lx, %#lx, %zu, %p)", target, source, size, stream);
 }

@@ -1,7 +1,8 @@
 /* The functions of NCCL that the nccl engine calls. They note themselves: see fake_cuda.c.
  *
  * As NCCL does, it loads NCCL_PROFILER_PLUGIN (v5) with a communicator, and reports calls while the plugin's mask asks for them. At the first
- * call after that it writes to NCCL_DEBUG_FILE how ranks are connected. With FAKE_NO_PROFILER it is a release without the interface. */
+ * call after that it writes to NCCL_DEBUG_FILE how ranks are connected. With FAKE_NO_PROFILER it is a release without the interface;
+ * with FAKE_ASKED=fails or hangs a call does so while the plugin asks. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@ typedef void *handle;
 int fake_note(const char *format, ...);
 void fake_set_version(int number);
 int fake_reported(void);
+void fake_hang(int on);
 
 static int version = 22809, comm_count;
 
@@ -76,6 +78,7 @@ static void load_plugin(void) {
   profiler = library ? dlsym(library, "ncclProfiler_v5") : NULL;
   context = NULL;
   mask = 0;
+  fake_hang(0);
   if (profiler && profiler->init(&context, 1, &mask, "fake", 1, 2, 0, NULL)) abort();
   if (log_file) fclose(log_file);
   log_file = file ? fopen(file, "w") : NULL;
@@ -93,6 +96,9 @@ static int say(int code, const char *func, size_t count, int sends) {
   if (log_file) fflush(log_file);
   is_connected = 1;
   if (!profiler || !(mask & COLL)) return code;
+  const char *asked = getenv("FAKE_ASKED");
+  if (asked && !strcmp(asked, "fails")) return 1;
+  fake_hang(asked && !strcmp(asked, "hangs"));
   reported++;
   handle group = mask & GROUP_API ? started((struct event){.type = GROUP_API}) : NULL;
   handle call = mask & COLL_API ? started((struct event){.type = COLL_API, .parent = group, .of.call = {func, count, "ncclFloat32"}}) : NULL;

@@ -73,6 +73,8 @@ def answers(
     sweeps["no data"] = ({"min_bytes": 2, "max_bytes": 4}, here)
     sweeps["user's profiler"] = ({}, here | {"NCCL_PROFILER_PLUGIN": "none"})
     sweeps["missing, native"] = ({}, sweeps["missing"][1] | {"BUSBW_LOOP": "native"})
+    for way in ("fails", "hangs"):
+        sweeps[f"asked, {way}"] = ({"timeout": 1}, here | {"FAKE_ASKED": way})
     sweeps["no profiler"] = ({}, here | {"FAKE_NO_PROFILER": "1"})
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     program = [sys.executable, HERE / "loop_calls.py", folder, json.dumps(sweeps)]
@@ -216,3 +218,12 @@ def test_a_run_without_the_profiler_goes_on_and_says_why(
     assert reason in outcome["ran_unknown"]
     assert outcome["ran"] == [["None", "None"]] * 4 and outcome["reported"] == 0
     assert len(outcome["connections"]) == 1, "the log is read all the same"
+
+
+def test_a_run_whose_operation_fails_or_hangs_while_nccl_is_asked_ends_with_the_error(
+    answers: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    _, sweeps = answers
+    assert "fake failure" in sweeps["asked, fails"]["error"][0]
+    message, hint = sweeps["asked, hangs"]["error"]
+    assert message.endswith(": the GPU did not finish within 1 s") and "-T sets the limit" in hint

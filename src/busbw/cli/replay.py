@@ -135,6 +135,9 @@ def command(
     computed between the calls. --format csv prints the columns of the PyTorch benchmark's
     --pattern.
     """
+    format_name = "json" if json_name == "-" else format_name
+    if ran:
+        shared.refuse_ran(format_name)
     where = Placement(**shared.take_where(fields))
     job = ReplayJob(
         engine=engine,
@@ -148,7 +151,7 @@ def command(
     if dry_run:
         return print_command(launcher_command(job, where))
     record = Record(shared.result_file(json_name), overwrite=force)
-    output = OUTPUTS["json" if json_name == "-" else format_name](record, save_unasked=False)
+    output = OUTPUTS[format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):
         output.rows, output.ran = rows, ran
     with finishing(record, partial(keep, asked=history)):

@@ -20,6 +20,7 @@ from busbw.cli.options.shared import (
     net_option,
     no_history_option,
     options,
+    refuse_ran,
     result_file,
     result_options,
     start_options,
@@ -250,11 +251,8 @@ def command(
             f"--json - and --format {format_name} both want stdout",
             "leave out one, or give --json a file, like --json result.json",
         )
-    if ran and (to_stdout or format_name != "table"):
-        raise UsageError(
-            f"--ran adds columns to the table, not to {'json' if to_stdout else format_name}",
-            "leave out --ran; json always has what NCCL ran",
-        )
+    if ran:
+        refuse_ran("json" if to_stdout else format_name)
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
     output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal(), ran=ran)

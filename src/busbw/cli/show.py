@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from busbw.cli.file_kinds import load, table_option
+from busbw.cli.options import shared
 from busbw.cli.options.parameters import COUNT, File, given, not_empty
 from busbw.cli.output import exit_code
 from busbw.cli.pattern_output import FORMATS, PATTERN_CSV, Shown, pattern_text
@@ -95,11 +96,8 @@ def command(
             f"--calls adds a column to {PATTERN_CSV}, not to {format_name}",
             f"add --format {PATTERN_CSV}, or leave out --calls",
         )
-    if ran and format_name != "table":
-        raise UsageError(
-            f"--ran adds columns to the table, not to {format_name}",
-            "leave out --ran; json always has what NCCL ran",
-        )
+    if ran:
+        shared.refuse_ran(format_name)
     if format_name not in FORMATS_OF_PATTERNS:
         view(format_name)
     _refuse_overwriting(output, files)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from busbw.core.ran import Kernel
 from busbw.core.result import Cell, Result, ResultRow
 
 PLACEMENTS = ("out_of_place", "in_place")
@@ -49,6 +50,12 @@ class Figure:
         of `n` iterations.
         """
         return self.cell.time_s
+
+    @property
+    def ran(self) -> Kernel | None:
+        """What NCCL ran; None if it is not known."""
+        in_place = self.row.ran_in_place if self.placement == IN_PLACE else None
+        return in_place or self.row.ran
 
     @property
     def n(self) -> int:

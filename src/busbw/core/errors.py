@@ -89,6 +89,8 @@ class BusbwError(Exception):
     def __init__(self, message: str, hint: str = "", options: Collection[str] = ()) -> None:
         super().__init__(message)
         self.message, self.hint, self.options = message, hint, tuple(options)
+        if hint:  # a traceback prints notes
+            self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
         """The message."""

@@ -11,6 +11,7 @@ from busbw.core.sizes import counted
 
 # In place of an algorithm, for what runs none of NCCL's; alltoall, gather and scatter are sends.
 SYMMETRIC, COPY_ENGINE, SENDS = "Symmetric", "CopyEngine", "SendRecv"
+MAX_LISTED = 4096  # connections of a result
 
 
 class Kernel(msgspec.Struct, frozen=True):
@@ -60,9 +61,33 @@ class Connection(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """The transport for people: `NET/IB without GDR`."""
-        if self.gdr is None:
-            return self.transport
-        return f"{self.transport} {'with' if self.gdr else 'without'} GDR"
+        return _name(self.transport, self.gdr)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it may be a fallback: SHM, a network without GDR, or sockets."""
+        is_known_slow = self.transport.startswith("SHM/") or self.transport == "NET/Socket"
+        return is_known_slow or self.gdr is False
+
+
+class Unlisted(msgspec.Struct, frozen=True):
+    """Connections of one transport that are counted only, and all their network devices."""
+
+    transport: str
+    gdr: bool | None
+    devices: Annotated[list[str], Meta(description="network devices, without their hosts")]
+    connections: int
+
+    @property
+    def name(self) -> str:
+        """The transport for people."""
+        return _name(self.transport, self.gdr)
+
+
+def _name(transport: str, gdr: bool | None) -> str:
+    if gdr is None:
+        return transport
+    return f"{transport} {'with' if gdr else 'without'} GDR"
 
 
 class Ran(msgspec.Struct):
@@ -71,12 +96,50 @@ class Ran(msgspec.Struct):
     `rdma` are the RDMA devices that NCCL found on each host, also if it did not use them.
     """
 
-    connections: list[Connection]
+    connections: Annotated[
+        list[Connection],
+        Meta(
+            description=f"all, if they are at most {MAX_LISTED}; else only those over SHM, sockets"
+            " or a network without GDR, and at most as many"
+        ),
+    ]
     rdma: dict[str, list[str]] = {}
+    unlisted: Annotated[
+        list[Unlisted], Meta(description="how many connections are not in `connections`")
+    ] = []
 
     def transports(self) -> dict[str, int]:
         """How many pairs each transport connects, in both directions, by its name for people."""
-        return dict(Counter(connection.name for connection in self.connections).most_common())
+        counts = Counter(connection.name for connection in self.connections)
+        for row in self.unlisted:
+            counts[row.name] += row.connections
+        return dict(counts.most_common())
+
+
+def only_slow(ran: Ran, limit: int = MAX_LISTED) -> Ran:
+    """The same with a list of slow connections, at most `limit`; others are counted. Their number
+    grows with the square of the ranks.
+    """
+    slow = [connection for connection in ran.connections if connection.slow]
+    others = [connection for connection in ran.connections if not connection.slow]
+    rows = map(_one, (*others, *slow[limit:]))
+    return Ran(slow[:limit], ran.rdma, _summed((*ran.unlisted, *rows)))
+
+
+def _one(connection: Connection) -> Unlisted:
+    names = {device.rpartition(":")[2] for device in connection.devices}
+    return Unlisted(connection.transport, connection.gdr, sorted(names), 1)
+
+
+def _summed(rows: Iterable[Unlisted]) -> list[Unlisted]:
+    """One row for each transport, those with most connections first."""
+    counts: Counter[tuple[str, bool | None]] = Counter()
+    devices: dict[tuple[str, bool | None], set[str]] = defaultdict(set)
+    for row in rows:
+        key = row.transport, row.gdr
+        counts[key] += row.connections
+        devices[key].update(row.devices)
+    return [Unlisted(*key, sorted(devices[key]), number) for key, number in counts.most_common()]
 
 
 def merged(parts: Iterable[Ran | None]) -> Ran | None:
@@ -85,14 +148,18 @@ def merged(parts: Iterable[Ran | None]) -> Ran | None:
     """
     found: dict[tuple[int, int, str], list[Connection]] = defaultdict(list)
     rdma: dict[str, list[str]] = {}
+    unlisted: list[Unlisted] = []
     for part in parts:
         for connection in part.connections if part else ():
             key = connection.sender, connection.receiver, connection.transport
             found[key].append(connection)
         rdma |= part.rdma if part else {}
-    if not found:
+        unlisted += part.unlisted if part else []
+    if not found and not unlisted:
         return None
-    return Ran([_joined(found[key]) for key in sorted(found)], dict(sorted(rdma.items())))
+    connections = [_joined(found[key]) for key in sorted(found)]
+    ran = Ran(connections, dict(sorted(rdma.items())), _summed(unlisted))
+    return only_slow(ran) if unlisted or len(connections) > MAX_LISTED else ran
 
 
 def _joined(ends: Sequence[Connection]) -> Connection:

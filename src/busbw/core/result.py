@@ -138,10 +138,17 @@ class ResultRow(msgspec.Struct):
     operations: int = 0
     ran: Annotated[
         Kernel | None,
-        Meta(description="what NCCL ran the operations with; null if it is not known"),
+        Meta(
+            description="what NCCL ran out of place, and without `ran_in_place` also in place; null"
+            " if it is not known"
+        ),
     ] = None
     ran_in_place: Annotated[
-        Kernel | None, Meta(description="the same in place, if that differs from `ran`")
+        Kernel | None,
+        Meta(
+            description="what NCCL ran in place, if that is known and differs from `ran`; null:"
+            " as `ran`, or not known"
+        ),
     ] = None
 
 

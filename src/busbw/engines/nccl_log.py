@@ -94,11 +94,18 @@ def expanded(file: str) -> str:
 
 
 def _user_file(file: str) -> Log:
-    """The log in the file that the user gave."""
+    """The log in the file that the user gave.
+
+    Empty for a terminal or pipe, like /dev/stderr: reading it would take lines from the user, and
+    never end.
+    """
+    path = Path(expanded(file))
 
     def read() -> str:
-        with contextlib.suppress(OSError), Path(expanded(file)).open("rb") as opened:
-            return opened.read(FILE_BYTES).decode(errors="replace")
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                with path.open("rb") as opened:
+                    return opened.read(FILE_BYTES).decode(errors="replace")
         return ""
 
     return Log(read)

@@ -4,14 +4,20 @@ The name of a package says for which CUDA it was built: nvidia-nccl-cu12. Files 
 /etc/nccl.conf and the user's own.
 """
 
+import contextlib
 import json
+import os
+import pwd
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 SYSTEM = "/etc/nccl.conf"
 USER = ".nccl.conf"  # in the home directory
 FILE_VARIABLE = "NCCL_CONF_FILE"  # a file that is read in place of the user's, since NCCL 2.23
+FILE_BYTES = 1 << 20
 CALL = "nccl_packages"
 _NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
@@ -57,6 +63,30 @@ def parse(text: str) -> tuple[Assignment, ...]:
 def user_file(environment_value: str, home: str) -> str:
     """Path of the file that is read before /etc/nccl.conf; '' without a home directory."""
     return environment_value or (f"{home.rstrip('/')}/{USER}" if home else "")
+
+
+def set_in_file(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The value of a variable in this host's files, and the file; two times '' if none sets it.
+
+    A variable of the environment precedes the files, and is not looked for.
+    """
+    home = ""
+    with contextlib.suppress(KeyError):  # a user without an entry
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    for path in (user_file(environment.get(FILE_VARIABLE, ""), home), SYSTEM):
+        for line in parse(_text(Path(path))):
+            if line.name == name:
+                return line.value, path
+    return "", ""
+
+
+def _text(path: Path) -> str:
+    """Its first bytes; '' if it is no file that can be read."""
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as opened:
+                return opened.read(FILE_BYTES).decode(errors="replace")
+    return ""
 
 
 def read_packages() -> str:

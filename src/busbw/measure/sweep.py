@@ -62,6 +62,7 @@ def measure(
         simulation=job.simulation,
     )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
+    counts = what_ran.Counts()
     with ExitStack() as stack:
         for repeat in range(repeats):
             enter_phase("init", job.engine)
@@ -75,7 +76,7 @@ def measure(
                 first_log = stack.enter_context(closing(log))
             job = settled(job, opened)
             with running(opened):
-                recorder = what_ran.agreed(opened, party.world, party.group, reason)
+                recorder = what_ran.agreed(opened, party, counts, reason)
                 ended = sweep(job, party, opened, emit, enter_phase, repeat, first_log, recorder)
                 enter_phase("teardown", "")
                 if control.process == 0 and repeat == repeats - 1:
@@ -171,7 +172,7 @@ def sweep(
         )
         runner.sweep()
         # The exchanges of all pairs connect ranks that the sweep does not.
-        ran = None if job.compat else what_ran.connections(log, party.group)
+        ran = None if job.compat else what_ran.connections(log, party, opened)
         links = runner.links(result.world.devices) if last else []
     memory = opened.memory_use() if job.sweep.memory else {}
     return Ended(now(), memory, links, ran, recorder.missing())

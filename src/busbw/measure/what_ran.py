@@ -8,34 +8,57 @@ connected is in NCCL's log.
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+import msgspec
 
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
-from busbw.core.ran import SENDS, Kernel, Ran, merged
+from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, merged, only_slow
 from busbw.core.sizes import counted
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
 from busbw.engines.registry import engine
-from busbw.host import net_plugin
+from busbw.host import nccl_packages, net_plugin
 from busbw.launch.control import Control
 from busbw.measure.formats import nccl_connections
 from busbw.measure.job import SweepJob
+from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
 
 
+@dataclass(slots=True)
+class Counts:
+    """The operations of a run that were asked about, those of which NCCL reported nothing, and the
+    kernels for which a process had no room; on process 0.
+    """
+
+    asked: int = 0
+    unknown: int = 0
+    lost: int = 0
+
+
 class Recorder:
-    """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL."""
+    """Records what NCCL runs. `problem` is why it cannot; '' also for an engine without NCCL.
+
+    `counts` are those of all repeats of the run.
+    """
 
     def __init__(
-        self, opened: Engine, control: Control, profiler: Profiler | None = None, problem: str = ""
+        self,
+        opened: Engine,
+        control: Control,
+        counts: Counts,
+        profiler: Profiler | None = None,
+        problem: str = "",
     ) -> None:
         self.problem = problem
         self._opened, self._control, self._profiler = opened, control, profiler
-        self._asked = self._unknown = 0
+        self._counts = counts
 
     @property
     def running(self) -> bool:
@@ -48,32 +71,33 @@ class Recorder:
         Collective.
         """
         assert self._profiler is not None
+        lost_before = self._profiler.lost
         self._profiler.start()
         try:
             launch()
             self._opened.synchronize(limit_s)
         finally:
             local = self._profiler.stop()
-        by_process = self._control.gather(local)
+        by_process = self._control.gather((local, self._profiler.lost - lost_before))
         if by_process is None:
             return None
-        kernel = of_all(kernel for kernels in by_process for kernel in kernels)
-        self._asked += 1
-        self._unknown += kernel is None
+        kernel = of_all(kernel for kernels, _ in by_process for kernel in kernels)
+        self._counts.asked += 1
+        self._counts.unknown += kernel is None
+        self._counts.lost += sum(lost for _, lost in by_process)
         return kernel
 
     def missing(self) -> str:
         """Why not all rows state what NCCL ran; '' if they do."""
-        if self._profiler is None:
+        if self.problem:
             return self.problem
-        if self._unknown:
+        counts = self._counts
+        if counts.unknown:
             return (
-                f"NCCL reported nothing of {self._unknown} of the {self._asked} operations that"
+                f"NCCL reported nothing of {counts.unknown} of the {counts.asked} operations that"
                 " were asked about"
             )
-        if self._profiler.lost:
-            return f"there was no room for {counted(self._profiler.lost, 'kernel')} more"
-        return ""
+        return f"there was no room for {counted(counts.lost, 'kernel')} more" if counts.lost else ""
 
 
 def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
@@ -116,36 +140,39 @@ def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
         return "the commands of nccl-tests run nothing beside what they time"
     if job.sweep.cudagraph > 0:
         return "NCCL does not report what runs from a CUDA graph (-G)"
-    if environment.get(CAPTURE.plugin):
-        value = environment[CAPTURE.plugin]
-        return f"{CAPTURE.plugin}={value} is set on {platform.node()}"
+    value, file = environment.get(CAPTURE.plugin), ""
+    if value is None:  # busbw's own, in the environment, would displace that of a file
+        value, file = nccl_packages.set_in_file(CAPTURE.plugin, environment)
+    if value:
+        where = f" in {file}" if file else ""
+        return f"{CAPTURE.plugin}={value} is set{where} on {platform.node()}"
     if environment.get(CAPTURE.folder):
         return f"{CAPTURE.folder} is set on {platform.node()}"
     return ""
 
 
-def agreed(opened: Engine, world: Control, group: Control, reason: str) -> Recorder:
+def agreed(opened: Engine, party: Party, counts: Counts, reason: str) -> Recorder:
     """The recorder of an opened engine: all processes record, or none.
 
     `reason` is what `asking` gave on this process. Collective.
     """
-    profiler, problem = None, reason
-    if not problem:
-        profiler, problem = _open(opened)
-    problems = [text for text in world.allgather(problem) if text]
+    profiler, problem = _open(opened, reason)
+    problems = [text for text in party.world.allgather(problem) if text]
     if problems:
-        return Recorder(opened, group, problem=problems[0])
-    return Recorder(opened, group, profiler)
+        return Recorder(opened, party.group, counts, problem=problems[0])
+    return Recorder(opened, party.group, counts, profiler)
 
 
-def _open(opened: Engine) -> tuple[Profiler | None, str]:
+def _open(opened: Engine, reason: str) -> tuple[Profiler | None, str]:
     """What asks NCCL in this process, and why it cannot be asked."""
     try:
         profiler = opened.profiler()
     except NoMeasurement as error:
-        return None, f"{error.message} on {platform.node()}"
+        return None, reason or f"{error.message} on {platform.node()}"
     if profiler is None:
         return None, ""
+    if reason:
+        return None, reason
     started = profiler.start()
     profiler.stop()
     if started:
@@ -155,9 +182,40 @@ def _open(opened: Engine) -> tuple[Profiler | None, str]:
     return None, f"NCCL has not loaded the profiler plugin on {platform.node()}"
 
 
-def connections(log: Log, control: Control) -> Ran | None:
+def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
     """How NCCL connected the ranks, by the logs of all processes; None if no log says it, and on
     all processes but 0. Collective.
+
+    `log` numbers the ranks of the communicator, the result those of the job.
     """
-    by_process = control.gather(nccl_connections.read(log.text))
+    local = dict(zip(opened.ranks, (device.rank for device in opened.devices()), strict=True))
+    ranks: dict[int, int] = {}
+    for of_process in party.group.allgather(local):
+        ranks |= of_process
+    own = _renumbered(nccl_connections.read(log.text), ranks)
+    total = party.world.reduce_all([len(own.connections)], "sum")[0]
+    if total > 2 * MAX_LISTED:  # both ends may name one
+        own = _sent(own, set(local.values()), max(MAX_LISTED // party.world.processes, 1))
+    by_process = party.world.gather(own)
     return merged(by_process) if by_process is not None else None
+
+
+def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
+    """The connections between ranks of the job."""
+    if ran is None:
+        return Ran([])
+    connections = [
+        msgspec.structs.replace(
+            row,
+            sender=ranks.get(row.sender, row.sender),
+            receiver=ranks.get(row.receiver, row.receiver),
+        )
+        for row in ran.connections
+    ]
+    return Ran(connections, ran.rdma)
+
+
+def _sent(ran: Ran, local: Set[int], limit: int) -> Ran:
+    """What a process tells of very many connections: those of its own sends, and slow ones."""
+    own = [row for row in ran.connections if row.slow or row.sender in local]
+    return only_slow(Ran(own, ran.rdma), limit)

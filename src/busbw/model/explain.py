@@ -3,11 +3,13 @@
 The bounds exclude some algorithms, and NCCL's model chooses among the others.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
+from busbw.core.ran import Kernel
 from busbw.core.result import Ideal
 from busbw.core.sizes import counted
 from busbw.model.bounds import ALGORITHMS, bounds
@@ -60,7 +62,9 @@ def explain(
     judged = _judge(measured, setting)
     chosen = by_links(setting, row.name, hosts, per_host, size)
     choice = chosen.algorithm if chosen else ""
-    fits = _nearest(judged, choice)
+    ran = _ran(figure, judged)
+    fits = ran.algorithm if ran else _nearest(judged, choice)
+    about_as_near = [] if ran else _about_as_near(judged, fits)
     expected = forecast(setting, row, hosts, per_host, size, evidence)
     return Explanation(
         source=measured.source,
@@ -73,14 +77,22 @@ def explain(
         judged=judged,
         verdict=_verdict(figure.busbw, expected),
         forecast=expected,
+        ran=str(ran or ""),
         fits=fits,
-        about_as_near=[
-            candidate.algorithm for candidate in judged if _is_near(candidate, judged, fits)
-        ],
+        about_as_near=about_as_near,
         chosen=choice,
         loads=_loads(measured, setting, fits or choice or (judged[0].algorithm if judged else "")),
         notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, choice)],
     )
+
+
+def _ran(figure: Figure, judged: Sequence[Judged]) -> Kernel | None:
+    """What NCCL ran by the result itself; None if it does not say it, or if the measurement is
+    above the bound of that algorithm, and the links are not those described.
+    """
+    ran = figure.ran
+    possible = [candidate.algorithm for candidate in judged if not candidate.excluded]
+    return ran if ran and ran.algorithm in possible else None
 
 
 def _verdict(busbw: float, expected: Forecast | None) -> str:
@@ -168,11 +180,15 @@ def _nearest(judged: list[Judged], chosen: str) -> str:
     if not modelled:
         return possible[0].algorithm if possible else ""
     nearest = min(modelled, key=lambda candidate: abs(_distance(candidate))).algorithm
-    names = [candidate.algorithm for candidate in modelled if _is_near(candidate, judged, nearest)]
-    return chosen if chosen in names else nearest
+    return chosen if chosen in _about_as_near(modelled, nearest) else nearest
 
 
-def _is_near(candidate: Judged, judged: list[Judged], nearest: str) -> bool:
+def _about_as_near(judged: Sequence[Judged], nearest: str) -> list[str]:
+    """The algorithms besides the nearest whose models fit nearly as well."""
+    return [candidate.algorithm for candidate in judged if _is_near(candidate, judged, nearest)]
+
+
+def _is_near(candidate: Judged, judged: Sequence[Judged], nearest: str) -> bool:
     """Whether an algorithm's model is about as near to the measurement as the nearest one's."""
     if candidate.excluded or candidate.off is None or candidate.algorithm == nearest:
         return False

@@ -84,7 +84,7 @@ def _verdict(answer: Explanation, judged: Judged) -> str:
     if judged.excluded:
         return f"not it: {100 * answer.busbw / judged.at_most:.0f} % of its bound"
     if judged.algorithm == answer.fits:
-        return "nearest"
+        return "ran" if answer.ran else "nearest"
     return "possible with SHARP" if judged.in_network else "possible"
 
 
@@ -143,7 +143,9 @@ def summary(answer: Explanation) -> str:
         if judged.excluded
     ]
     for judged in answer.judged:
-        if judged.algorithm == answer.fits and judged.planned is not None:
+        if judged.algorithm == answer.fits and answer.ran:
+            parts.append(f"NCCL ran {answer.ran}")
+        elif judged.algorithm == answer.fits and judged.planned is not None:
             parts.append(f"nearest to {judged.algorithm}, whose model says {_model(judged)}")
         elif judged.algorithm in answer.about_as_near:
             parts.append(f"{judged.algorithm} with {_model(judged)} is about as near")

@@ -1,16 +1,15 @@
 """Findings on how ranks were connected: where NCCL fell back to a slower transport."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
 
 from busbw.core.finding import Finding, Verdict
-from busbw.core.ran import Connection, Ran
-from busbw.core.result import Outcome, Result
+from busbw.core.ran import Connection, Ran, Unlisted
+from busbw.core.result import Device, Outcome
 from busbw.core.sizes import counted
-from busbw.core.topology import Topology
-from busbw.model.rule import Conclusion, Rule, Run, apply
+from busbw.model.rule import Conclusion, Find, Rule, Run
 
 SHOWN = 3  # pairs of ranks
+Judge = Callable[[Ran, Sequence[Device]], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
 FIX_SHM = (
@@ -28,50 +27,49 @@ FIX_SOCKET = (
 
 
 def findings(result: Outcome) -> list[Finding]:
-    """What follows from the connections of a result, of any kind: the rules below use only what all
-    kinds have.
-    """
-    return apply(RULES, Run(cast(Result, result), Topology(hosts=[])))
+    """What follows from the connections of a result of any kind."""
+    ran, found = result.ran, []
+    for rule, judge in zip(RULES, JUDGES.values(), strict=True):
+        conclusion = judge(ran, result.world.devices) if ran else None
+        if conclusion:
+            found.append(rule.finding(conclusion))
+    return found
 
 
-def _find_transports(run: Run) -> Conclusion | None:
-    ran = run.result.ran
-    if ran is None or any(find(run) for find in (_find_shm, _find_no_gdr, _find_sockets)):
+def _judge_all(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+    slow = (_judge_shm, _judge_gdr, _judge_sockets)
+    if any(judge(ran, devices) for judge in slow):
         return None
     names = " and ".join(ran.transports())
     return Conclusion(Verdict.PASS, f"ranks are connected by {names}", _evidence(ran))
 
 
-def _find_shm(run: Run) -> Conclusion | None:
-    ran = run.result.ran
-    slow = [row for row in ran.connections if row.transport.startswith("SHM/")] if ran else []
-    if not ran or not slow:
+def _judge_shm(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+    pairs = _pairs(ran, lambda row: row.transport.startswith("SHM/"))
+    if not pairs:
         return None
-    message = f"SHM instead of P2P between {_pairs(slow)}: the data passes through host memory"
+    message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SHM)
 
 
-def _find_no_gdr(run: Run) -> Conclusion | None:
-    ran = run.result.ran
-    slow = [row for row in ran.connections if row.transport == "NET/IB"] if ran else []
-    slow = [row for row in slow if row.gdr is False]
-    gpus = {device.name for device in run.result.world.devices}
-    if not ran or not slow or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
+def _judge_gdr(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+    pairs = _pairs(ran, lambda row: row.transport == "NET/IB" and row.gdr is False)
+    gpus = {device.name for device in devices}
+    if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
     message = (
-        f"the network does not use GPUDirect RDMA between {_pairs(slow)}: the data passes through"
+        f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_GDR)
 
 
-def _find_sockets(run: Run) -> Conclusion | None:
-    ran = run.result.ran
-    slow = [row for row in ran.connections if row.transport == "NET/Socket"] if ran else []
-    if not ran or not slow or not ran.rdma:
+def _judge_sockets(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+    pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
+    if not pairs or not ran.rdma:
         return None
-    host, devices = next(iter(ran.rdma.items()))
-    message = f"sockets between {_pairs(slow)}, though {host} has {', '.join(devices)}"
+    host, rdma = next(iter(ran.rdma.items()))
+    message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
     return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SOCKET)
 
 
@@ -80,6 +78,8 @@ def _evidence(ran: Ran) -> str:
     devices: dict[str, set[str]] = {name: set() for name in ran.transports()}
     for connection in ran.connections:
         devices[connection.name] |= {name.partition(":")[2] for name in connection.devices}
+    for row in ran.unlisted:
+        devices[row.name] |= set(row.devices)
     parts = []
     for name, count in ran.transports().items():
         over = f" over {', '.join(sorted(devices[name]))}" if devices[name] else ""
@@ -87,38 +87,59 @@ def _evidence(ran: Ran) -> str:
     return f"NCCL's log: {'; '.join(parts)}"
 
 
-def _pairs(connections: Sequence[Connection]) -> str:
-    """`ranks 0 and 1, 2 and 3`, each pair once."""
-    pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in connections})
-    text = ", ".join(f"{first} and {second}" for first, second in pairs[:SHOWN])
-    more = f" and {counted(len(pairs) - SHOWN, 'more pair')}" if len(pairs) > SHOWN else ""
-    return f"ranks {text}{more}"
+def _pairs(ran: Ran, is_slow: Callable[[Connection | Unlisted], bool]) -> str:
+    """`ranks 0 and 1, 2 and 3`, each slow pair once; '' if none is slow."""
+    slow = filter(is_slow, ran.connections)
+    pairs = sorted({tuple(sorted((row.sender, row.receiver))) for row in slow})
+    if not pairs:
+        return ""
+    text = "ranks " + ", ".join(f"{first} and {second}" for first, second in pairs[:SHOWN])
+    if len(pairs) > SHOWN:
+        least = "at least " if any(map(is_slow, ran.unlisted)) else ""
+        text += f" and {least}{counted(len(pairs) - SHOWN, 'more pair')}"
+    return text
 
 
+def _of_run(judge: Judge) -> Find:
+    """The judge as a rule of sweeps takes it."""
+
+    def find(run: Run) -> Conclusion | None:
+        ran = run.result.ran
+        return judge(ran, run.result.world.devices) if ran else None
+
+    return find
+
+
+JUDGES: dict[str, Judge] = {
+    "transport": _judge_all,
+    "transport_shm": _judge_shm,
+    "transport_gdr": _judge_gdr,
+    "transport_socket": _judge_sockets,
+}
 RULES = (
     Rule(
         "transport",
         (Verdict.PASS,),
         "how NCCL's log says that ranks are connected, without one of the following",
-        _find_transports,
+        _of_run(JUDGES["transport"]),
     ),
     Rule(
         "transport_shm",
         (Verdict.WARN,),
         "NCCL's log names SHM between ranks: GPUs of a host exchange data through its memory,"
         " not by P2P",
-        _find_shm,
+        _of_run(JUDGES["transport_shm"]),
     ),
     Rule(
         "transport_gdr",
         (Verdict.WARN,),
         "NCCL's log names NET/IB without GDRDMA: data for the network passes through host memory",
-        _find_no_gdr,
+        _of_run(JUDGES["transport_gdr"]),
     ),
     Rule(
         "transport_socket",
         (Verdict.WARN,),
         "NCCL's log names NET/Socket, and RDMA devices that it found",
-        _find_sockets,
+        _of_run(JUDGES["transport_socket"]),
     ),
 )

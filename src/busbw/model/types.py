@@ -155,9 +155,10 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     """Which algorithm a measurement fits best, how it compares with what is expected of such a
     system, and how much of each link it uses.
 
-    `fits` is empty if the measurement is above the bounds of all algorithms; `about_as_near` are
-    others whose models fit nearly as well. `verdict` is `slower`
-    below the range of the forecast, `faster` above its busbw's upper end, else `expected`.
+    `ran` is what the result says that NCCL ran; empty if it does not. `fits` is that algorithm, or
+    the one whose model is nearest; empty if the measurement is above the bounds of all algorithms.
+    `about_as_near` are others whose models fit nearly as well. `verdict` is `slower` below the
+    range of the forecast, `faster` above its busbw's upper end, else `expected`.
     """
 
     source: str
@@ -170,6 +171,7 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     judged: list[Judged]
     verdict: str
     forecast: Forecast | None = None
+    ran: str = ""
     fits: str = ""
     about_as_near: list[str] = []
     chosen: str = ""

@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
+from busbw.core.cells import (
+    PLACEMENTS,
+    CellKey,
+    complete_repeats,
+    in_table_order,
+    repeats,
+    timing,
+    usable,
+)
 from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
 from busbw.core.errors import UsageError
 from busbw.core.ran import Kernel
@@ -203,23 +211,24 @@ def _connections_note(a: Result, b: Result) -> list[str]:
 
 
 def _kernels_note(a: Result, b: Result) -> list[str]:
-    """The sizes that NCCL ran with other kernels, where both sides state them."""
+    """The cells that NCCL ran with other kernels, where both sides state them."""
     of_a, of_b = _kernels(a), _kernels(b)
     shared = [key for key in of_a if key in of_b]
     differ = [key for key in shared if not of_a[key].same(of_b[key])]
     if not differ:
         return []
     first = differ[0]
+    in_place = " in place" if first.placement == PLACEMENTS[1] else ""
     return [
-        f"NCCL ran {len(differ)} of {counted(len(shared), 'size')} differently: at"
-        f" {format_size(first[0])} {of_a[first]} in A, {of_b[first]} in B"
+        f"NCCL ran {len(differ)} of {counted(len(shared), 'cell')} differently: at"
+        f" {format_size(first.size_bytes)}{in_place} {of_a[first]} in A, {of_b[first]} in B"
     ]
 
 
-def _kernels(result: Result) -> dict[tuple[int, str, str, int], Kernel]:
-    return {
-        (row.size_bytes, row.dtype, row.op, row.root): row.ran for row in result.rows if row.ran
-    }
+def _kernels(result: Result) -> dict[CellKey, Kernel]:
+    """What NCCL ran each cell of the first repeat with."""
+    first = next(iter(repeats(result)), {})
+    return {key: figure.ran for key, figure in first.items() if figure.ran}
 
 
 def _loop_note(a: Sequence[Named], b: Sequence[Named]) -> list[str]:

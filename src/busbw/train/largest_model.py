@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core.errors import BusbwError, UsageError
+from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.gpt_shape import GptShape
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
@@ -90,6 +90,9 @@ class StatesComparison:
             tried = with_layers(spec, layers)
             trained, failure = self._train(tried)
             error = error or failure
+            if failure is not None and failure.exit == Exit.USAGE:  # another size does not help
+                reason = failure.message
+                break
             trained.method = f"{method}, {layers} layers"
             if self.result is not None:
                 self.done(self.result, trained)

@@ -199,9 +199,9 @@ def refusal(result: PlanResult) -> str:
     interval = recommendation.share_interval(plan, exchange) if exchange else None
     if exchange is None or interval is None:
         return ""
-    return unclear_text(
-        "no recommendation: rounds differ too much", label(exchange), interval, result, count
-    )
+    base = PERFECT if result.recorded else ALONE
+    lead = "no recommendation: rounds differ too much"
+    return unclear_text(lead, label(exchange), interval, base, result, count)
 
 
 def is_timed(result: PlanResult) -> bool:

@@ -52,9 +52,11 @@ def contradiction_text(lead: str, bounds: Sequence[Bound], result: Outcome, roun
     )
 
 
-def unclear_text(lead: str, name: str, interval: Interval, result: Outcome, rounds: int) -> str:
-    """`lead`, the uncertain share of alone of a method, and what to do."""
-    between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
+def unclear_text(
+    lead: str, name: str, interval: Interval, base: str, result: Outcome, rounds: int
+) -> str:
+    """`lead`, the uncertain share of `base` that a method reaches, and what to do."""
+    between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of {base}"
     return f"\n{lead}: {name} is {between}\nhint: {remedy(result, rounds)}\n"
 
 

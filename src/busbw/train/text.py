@@ -137,9 +137,8 @@ def _unclear(result: TrainResult) -> str:
     if not intervals:
         return ""
     worst = max(intervals, key=lambda name: intervals[name].high / intervals[name].low)
-    return unclear_text(
-        "rounds differ too much to compare", worst, intervals[worst], result, training.spec.rounds
-    )
+    lead, rounds = "rounds differ too much to compare", training.spec.rounds
+    return unclear_text(lead, worst, intervals[worst], ALONE, result, rounds)
 
 
 def _meaning(training: Training) -> str:

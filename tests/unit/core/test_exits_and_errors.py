@@ -1,5 +1,8 @@
 """Exit codes are unique and explained, and every error has a code and a hint."""
 
+import pickle
+import traceback
+
 import pytest
 
 from busbw.core.errors import BusbwError, Exit, NcclTestsExit, NoMeasurement, UsageError
@@ -37,3 +40,15 @@ def test_the_hint_of_an_error_follows_a_blank_line() -> None:
     )
     assert UsageError("-b 0: no").render() == "error: -b 0: no"
     assert str(UsageError("-b 0: no", "start at 1 byte")) == "-b 0: no"
+
+
+def test_a_traceback_shows_the_hint() -> None:
+    error = UsageError("-b 0: no", "start at 1 byte")
+    again = pickle.loads(pickle.dumps(error))
+    assert again.hint == "start at 1 byte"
+    for each in (error, again):
+        assert "".join(traceback.format_exception(each)).splitlines()[-2:] == [
+            "busbw.core.errors.UsageError: -b 0: no",
+            "hint: start at 1 byte",
+        ]
+    assert not hasattr(UsageError("-b 0: no"), "__notes__")

@@ -128,6 +128,12 @@ def test_the_users_log_file_is_read_and_kept(tmp_path: Path) -> None:
     assert "later" in file.read_text()
 
 
+def test_a_log_to_a_pipe_is_left_to_the_user() -> None:
+    out, err = python(PLAYED, NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="/dev/stderr")
+    shown = "h:1:1 [0] NCCL INFO Using network Socket\nh:1:1 [0] NCCL INFO later\n"
+    assert (out, err) == ("", f"{shown}() ['NCCL_DEBUG', 'NCCL_DEBUG_FILE']")
+
+
 @pytest.mark.parametrize(
     ("variables", "shown"),
     [({}, 0), ({"NCCL_DEBUG": "INFO"}, 3), ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "log"}, 0)],

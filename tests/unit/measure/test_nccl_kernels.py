@@ -1,6 +1,6 @@
 """What NCCL ran each size with comes from NCCL's log, and from nccl-tests with -U."""
 
-from pathlib import Path
+import re
 
 import pytest
 from test_nccl_connections import log_result, said
@@ -55,16 +55,32 @@ def test_the_table_shows_kernels_by_request_and_nccl_tests_text_never() -> None:
     assert read(view("json").render(result).encode(), "x").rows[1].ran == Kernel("Ring", "LL", 2)
 
 
+@pytest.mark.parametrize(
+    "words", [["show", "run.json"], ["run", "all_reduce"], ["replay", "run.json"]]
+)
 def test_other_formats_have_no_columns_to_add(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert guarded(["show", "--ran", "--format", "csv", str(tmp_path / "run.json")]) == 2
+    assert guarded([*words, "--ran", "--format", "csv"]) == 2
     assert "--ran adds columns to the table, not to csv" in capsys.readouterr().err
+
+
+def test_kernels_in_place_are_those_of_cells_in_place() -> None:
+    result, other = log_result(RING), log_result(RING)
+    row = result.rows[1]
+    row.in_place, row.ran_in_place = row.out_of_place, Kernel("Tree", "LL", 2)
+    other.rows[1].in_place = row.out_of_place
+    shown = view("table", 80, ran=True).render(result)
+    assert "in place NCCL ran 1 of 2 sizes differently: at 16 KiB Tree LL, 2 channels\n" in shown
+    note = "NCCL ran 1 of 2 cells differently: at 16 KiB in place Tree LL, 2 channels in A,"
+    assert f"{note} Ring LL, 2 channels in B" in compare([("a", result)], [("b", other)]).notes
+    row.out_of_place = None
+    assert re.search("Tree +LL +2$", view("table", ran=True).render(result), re.MULTILINE)
 
 
 def test_compare_says_where_kernels_differ() -> None:
     ring, tree = log_result(RING), log_result(TREE)
-    note = "NCCL ran 1 of 1 size differently: at 16 KiB Ring LL, 2 channels in A,"
+    note = "NCCL ran 1 of 1 cell differently: at 16 KiB Ring LL, 2 channels in A,"
     assert (
         f"{note} NVLSTree Simple, 16 channels in B" in compare([("a", ring)], [("b", tree)]).notes
     )

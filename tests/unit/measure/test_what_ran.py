@@ -1,6 +1,9 @@
 """What NCCL ran and how it connected the ranks, put together from all processes and shown."""
 
+import os
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,13 +11,19 @@ import pytest
 from test_nccl_connections import log_result, said
 from test_nccl_kernels import RING
 
-from busbw.core.ran import Connection, Kernel, Ran, merged
+from busbw.core.errors import TimedOut
+from busbw.core.ran import Connection, Kernel, Ran, Unlisted, merged
+from busbw.core.result import Device
 from busbw.core.sweep import SweepSpec
 from busbw.engines.base import Engine
+from busbw.engines.nccl_log import Log
 from busbw.launch.control import SoloControl
 from busbw.measure import what_ran
 from busbw.measure.job import SweepJob
+from busbw.measure.process_groups import Party
+from busbw.model import transport_findings
 from busbw.report.registry import view
+from busbw.stats.compare import compare
 
 JOB = SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="nccl")
 RING_LL, TREE_LL = Kernel("Ring", "LL", 4), Kernel("Tree", "LL", 4)
@@ -28,9 +37,10 @@ class Others(SoloControl):
 
 
 class Asked(Engine):
-    """An engine of NCCL whose profiler takes nothing."""
+    """An engine of NCCL with a profiler that takes `kernels`, and has no room for one more."""
 
-    lost = 0
+    def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
+        self.kernels, self.lost, self.stopped = list(kernels), 0, 0
 
     def profiler(self) -> Any:
         return self
@@ -39,7 +49,17 @@ class Asked(Engine):
         return True
 
     def stop(self) -> list[Kernel]:
-        return []
+        self.lost += 1
+        self.stopped += 1
+        return self.kernels
+
+    def synchronize(self, limit_s: float) -> None:
+        if limit_s < 0:
+            raise TimedOut("no end", "")
+
+
+def party(world: SoloControl) -> Party:
+    return Party(world, SoloControl(), 0, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -72,13 +92,48 @@ def test_when_nccl_does_not_load_the_profiler(
         assert reason in given and bool(given) == bool(reason)
 
 
+def test_a_profiler_in_a_file_of_nccl_is_not_displaced(tmp_path: Path) -> None:
+    conf = tmp_path / "nccl.conf"
+    conf.write_text("# NCCL_PROFILER_PLUGIN=a.so\nNCCL_PROFILER_PLUGIN=site.so\n")
+    environment = {"NCCL_CONF_FILE": str(conf)}
+    with what_ran.asking(JOB, environment) as given:
+        assert given.startswith(f"NCCL_PROFILER_PLUGIN=site.so is set in {conf} on ")
+    with what_ran.asking(JOB, environment | {"NCCL_PROFILER_PLUGIN": ""}) as given:
+        assert "site.so" not in given, "NCCL takes the environment"
+    os.mkfifo(tmp_path / "fifo")
+    with what_ran.asking(JOB, {"NCCL_CONF_FILE": str(tmp_path / "fifo")}) as given:
+        assert "is set" not in given
+
+
 def test_no_process_records_if_one_cannot() -> None:
-    alone = what_ran.agreed(Asked(), SoloControl(), SoloControl(), "")
-    assert alone.running and alone.missing() == ""
-    recorder = what_ran.agreed(Asked(), Others(), SoloControl(), "")
+    recorder = what_ran.agreed(Asked(), party(Others()), what_ran.Counts(), "")
     assert not recorder.running and recorder.missing() == "busbw-native is not installed on h2"
-    assert alone.record(lambda: None, 0) is None
-    assert alone.missing().startswith("NCCL reported nothing of 1 of the 1 operations")
+    gloo = what_ran.agreed(OneRank(), party(SoloControl()), what_ran.Counts(), "not installed")
+    assert not gloo.running and gloo.missing() == "", "an engine that does not use NCCL"
+
+
+def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
+    counts = what_ran.Counts()
+    for engine in (Asked(), Asked([RING_LL])):
+        world = party(SoloControl())
+        world.group = Processes(2)
+        recorder = what_ran.agreed(engine, world, counts, "")
+        assert recorder.running and recorder.missing().startswith("NCCL reported") == bool(
+            counts.unknown
+        )
+        assert recorder.record(lambda: None, 0) == (engine.kernels or [None])[0]
+    assert recorder.missing().startswith("NCCL reported nothing of 1 of the 2 operations")
+    counts.unknown = 0
+    assert recorder.missing() == "there was no room for 4 kernels more"
+
+
+def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
+    engine = Asked()
+    recorder = what_ran.agreed(engine, party(SoloControl()), what_ran.Counts(), "")
+    engine.stopped = 0
+    with pytest.raises(TimedOut):
+        recorder.record(lambda: None, -1)
+    assert engine.stopped == 1
 
 
 def test_both_ends_of_a_connection_are_one() -> None:
@@ -97,6 +152,91 @@ def test_both_ends_of_a_connection_are_one() -> None:
     assert merged([None, None]) is None
 
 
+def all_to_all(ranks: int) -> list[Connection]:
+    """Of each rank to each other: within hosts of 8 ranks by P2P, one pair by SHM."""
+    rows = []
+    for sender in range(ranks):
+        for receiver in range(ranks):
+            ends = [f"h{rank // 8}:mlx5_{rank % 8}" for rank in (sender, receiver)]
+            if sender == receiver:
+                continue
+            if {sender, receiver} == {8, 9}:
+                rows.append(Connection(sender, receiver, "SHM/direct"))
+            elif sender // 8 == receiver // 8:
+                rows.append(Connection(sender, receiver, "P2P/CUMEM"))
+            else:
+                rows.append(Connection(sender, receiver, "NET/IB", True, 2, ends))
+    return rows
+
+
+def test_of_very_many_connections_only_slow_ones_are_listed() -> None:
+    connections = all_to_all(96)
+    result = log_result("")
+    result.library.nccl = 22809
+    result.ran = ran = merged([Ran(connections)])
+    assert ran and {row.transport for row in ran.connections} == {"SHM/direct"}
+    assert ran.transports() == {
+        "NET/IB with GDR": 96 * 88,
+        "P2P/CUMEM": 96 * 7 - 2,
+        "SHM/direct": 2,
+    }
+    assert len(msgspec.json.encode(ran)) < 10_000
+    (finding,) = transport_findings.findings(result)
+    assert finding.message.startswith("SHM instead of P2P between ranks 8 and 9:")
+    shown = view("table", 80, ran=True).render(result)
+    assert re.search(r"^ *8 +9 +SHM/direct", shown, re.MULTILINE)
+    assert re.search(r"^ *670 +P2P/CUMEM", shown, re.MULTILINE)
+    assert "of more than 4096 connections only slow ones are listed" in shown
+    assert not any(
+        "connected by" in note for note in compare([("a", result)], [("b", result)]).notes
+    )
+
+
+class Processes(SoloControl):
+    """A control channel of process 0 of `number` processes, each of which has the log of all."""
+
+    def __init__(self, number: int, first_rank: int = 0) -> None:
+        self.processes, self.first_rank = number, first_rank
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Of a group: the ranks of each process in it, each with that in the job."""
+        return [{number: self.first_rank + number} for number in range(self.processes)]
+
+    def reduce_all(self, values: list[float], how: str) -> list[float]:
+        return [self.processes * value for value in values]
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value] * self.processes
+
+
+class OneRank(Engine):
+    """Rank 0 of its communicator."""
+
+    ranks = (0,)
+
+    def devices(self) -> list[Device]:
+        return [Device(0, 1, "h", 0, "", "")]
+
+
+def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_are_sent() -> None:
+    text = said(
+        "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
+        "Channel 00/0 : 1[1] -> 0[0] via P2P/CUMEM",
+        "Channel 00/0 : 1[1] -> 0[0] via SHM/direct",
+    )
+    few = Party(Processes(2), Processes(2, first_rank=4), 0, 2, 0)
+    ran = what_ran.connections(Log(lambda: text), few, OneRank())
+    assert ran and [(row.sender, row.receiver) for row in ran.connections] == [
+        (4, 5),
+        (5, 4),
+        (5, 4),
+    ]
+    many = Party(Processes(8192), Processes(8192), 0, 1, 0)
+    ran = what_ran.connections(Log(lambda: text), many, OneRank())
+    assert ran and ran.connections == [Connection(1, 0, "SHM/direct", None, 1)]
+    assert ran.unlisted == [Unlisted("P2P/CUMEM", None, [], 8192)], "each process counts its sends"
+
+
 def test_logs_without_channels_are_alike_in_what_they_state() -> None:
     assert RING_LL.same(Kernel("Ring", "LL")) and not RING_LL.same(Kernel("Ring", "LL", 2))
     assert not RING_LL.same(TREE_LL)
@@ -110,5 +250,25 @@ def test_connections_and_reasons_are_below_the_table_by_request() -> None:
     assert row.search(shown) and not row.search(plain)
     assert "what NCCL ran is not known: no busbw-native on h2" in shown
     assert "not known" not in plain
-    result.ran = None
-    assert "how ranks are connected is not known" in view("table", 80, ran=True).render(result)
+
+
+@pytest.mark.parametrize(
+    ("tool", "environment", "reason"),
+    [
+        ("busbw 0.1.0", {}, ": the commands of nccl-tests do not record it"),
+        ("nccl-tests", {}, ""),
+        ("nccl-tests", {"NCCL_DEBUG": "WARN"}, ": with NCCL_DEBUG=WARN NCCL does not log it"),
+        (
+            "nccl-tests",
+            {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/dev/stderr"},
+            ": NCCL_DEBUG_FILE=/dev/stderr is no file that can be read",
+        ),
+    ],
+)
+def test_why_connections_are_not_recorded(
+    tool: str, environment: dict[str, str], reason: str
+) -> None:
+    result = log_result("")
+    result.library.nccl, result.tool, result.environment = 22809, tool, environment
+    shown = view("table", ran=True).render(result)
+    assert f"\nhow ranks are connected is not recorded{reason}\n" in shown

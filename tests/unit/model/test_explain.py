@@ -85,6 +85,27 @@ def test_the_text_fits_a_narrow_terminal(recorded: Path) -> None:
     assert max(map(len, explanation_text.text(explanation, 80).splitlines())) <= 80
 
 
+RAN = Path(__file__).parents[3] / "benchmarks" / "net_2x2_4xh200_202611" / "forced_TL1_1.json"
+
+
+@pytest.mark.parametrize(("nics", "named"), [("1x25G", "Tree"), ("1x1G", "")])
+def test_what_ran_by_the_result_itself_is_named_if_the_links_allow_it(
+    nics: str, named: str
+) -> None:
+    result = read.read(RAN.read_bytes(), RAN.name)
+    assert isinstance(result, Result)
+    figure = peak(all_figures(result))
+    assert figure is not None
+    setting = Setting(
+        with_nics(parse_system("h200x2"), nics), release("2.28.9"), allowed({}, "all_reduce")
+    )
+    measured = Measured(result.spec.row, 2, 2, figure, RAN.name)
+    explanation = explain(measured, setting, "described")
+    assert (explanation.fits, explanation.ran) == (named, named and "Tree LL, 1 channel")
+    if named:
+        assert "NCCL ran Tree LL, 1 channel" in explanation_text.summary(explanation)
+
+
 @pytest.mark.parametrize(
     ("hosts", "domains"),
     [(18, (1, 72)), (16, (1, 64)), (32, (2, 64)), (36, (2, 72)), (33, (33, 4))],

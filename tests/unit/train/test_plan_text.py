@@ -92,6 +92,13 @@ def test_a_record_without_times_has_exchanges_and_no_recommendation(planned_for_
     assert text.count("no recommendation: the record has no times, so that it is unknown") == 1
 
 
+def test_rounds_that_differ_are_shares_of_what_the_table_names(planned_for_record):
+    planned_for_record.plan.exchanges[1].rounds[0] = ExchangeRound([0.22, 0.29], [0.001, 0.001])
+    text = plan_text.footer(planned_for_record)
+    assert "rounds differ too much: none, 4 MB buckets is between " in text
+    assert " % of a perfect network\n" in text
+
+
 def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
     buckets = [
         msgspec.structs.replace(bucket, shapes=[]) for bucket in planned_for_record.recorded.buckets

@@ -1,16 +1,21 @@
 """Ways to keep a model's states, for people and as Markdown."""
 
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import Exit, UsageError
 from busbw.core.gpt_shape import GptShape
 from busbw.core.result import Device, World
+from busbw.measure.supervise import Failed, RankFailed
+from busbw.measure.target import Placement
 from busbw.report import read
 from busbw.report.registry import render
 from busbw.stats.intervals import interval
-from busbw.train import states_text
-from busbw.train.kinds import TrainResult
-from busbw.train.largest_model import _next_layers
+from busbw.train import largest_model, states_text
+from busbw.train.kinds import TrainJob, TrainResult
+from busbw.train.largest_model import StatesComparison, _next_layers
 from busbw.train.types import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
 
 SHAPE = GptShape(32, 4096, 32, 50_304)
@@ -156,3 +161,20 @@ def test_the_search_ends_next_to_the_largest(first, largest):
     assert fits <= largest < refused
     assert refused - fits <= max(1, 0.02 * fits)
     assert tries <= 12
+
+
+def test_the_search_stops_at_an_option_that_no_size_can_use(compared, monkeypatch):
+    starts = []
+
+    def refuse(*_):
+        starts.append(1)
+        raise RankFailed(Failed("--gpu-memory: no GPU", "leave it out", int(Exit.USAGE), 0, "h"))
+
+    monkeypatch.setattr(largest_model, "run", refuse)
+    spec = msgspec.structs.replace(compared.training.spec, methods=("adamw",))
+    job = TrainJob(training=spec)
+    sink = SimpleNamespace(record=SimpleNamespace(result=None))
+    search = StatesComparison(job, Placement(), None, lambda: sink, lambda *_: None)
+    with pytest.raises(RankFailed, match="no GPU"):
+        search.largest()
+    assert len(starts) == 1

@@ -25,6 +25,10 @@ pub mod function {
 pub const SIMPLE: usize = 2;
 /// Algorithm Tree: the first row of the cost table, before Ring.
 pub const TREE: usize = 0;
+/// Algorithm NVLS: its row, after Tree, Ring and both of CollNet.
+pub const NVLS: usize = 4;
+/// Algorithm NVLSTree.
+pub const NVLS_TREE: usize = 5;
 
 /// `init` of v2 and v4, called for each communicator.
 pub type Init = unsafe extern "C" fn(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult;

@@ -7,7 +7,7 @@
 use std::ffi::{c_float, c_int, c_void};
 
 use busbw_nccl_abi::common::Logger;
-use busbw_nccl_abi::tuner::{SIMPLE, TREE, function};
+use busbw_nccl_abi::tuner::{NVLS, NVLS_TREE, SIMPLE, TREE, function};
 use busbw_transport::Error;
 
 use crate::entry::{given, names_us};
@@ -25,9 +25,11 @@ const TREE_UP_TO: usize = 2 << 10;
 /// The same with several ranks on a host, where a ring has more steps and a tree still crosses the network twice.
 const SHARED_TREE_UP_TO: usize = 8 << 10;
 /// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest, and from there up to
-/// which Tree with Simple is. Beyond, nothing was measured. From `benchmarks/net_2x2_4xh200_202611`, with two ranks on each of two hosts.
+/// which Tree with Simple is. Measured with two ranks on each of two hosts, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so they hold
+/// for few ranks only.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
 const SHARED_TREE_SIMPLE: usize = 256 << 10;
+const SHARED_RANKS: usize = 8;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
 const PENALTY: c_float = 100.0;
@@ -41,10 +43,28 @@ pub enum Favour {
     Tree,
     /// Protocol Simple with its cheapest algorithm.
     Simple,
-    /// Algorithm Tree with protocol Simple, or else as `Simple`.
-    TreeSimple,
+    /// Algorithm Tree with protocol Simple; what follows where NCCL cannot run it, or could run NVLS or NVLSTree.
+    TreeSimple(Otherwise),
     /// One entry of the cost table.
     Entry(Wanted),
+}
+
+/// What a collective should use in place of `Favour::TreeSimple`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// `Favour::Nothing`.
+    Nothing,
+    /// `Favour::Simple`.
+    Simple,
+}
+
+impl From<Otherwise> for Favour {
+    fn from(otherwise: Otherwise) -> Self {
+        match otherwise {
+            Otherwise::Nothing => Self::Nothing,
+            Otherwise::Simple => Self::Simple,
+        }
+    }
 }
 
 /// What is known of a communicator: its size, whether it may use this network, and what its user wants.
@@ -81,11 +101,13 @@ impl Tuner {
             _ => return None,
         };
         let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
-        if function == function::ALL_REDUCE && self.ranks > self.nodes && part <= SHARED_TREE_SIMPLE {
+        let shared = self.ranks > self.nodes && self.ranks <= SHARED_RANKS;
+        if function == function::ALL_REDUCE && shared && part <= SHARED_TREE_SIMPLE {
+            let otherwise = if part >= SIMPLE_FROM { Otherwise::Simple } else { Otherwise::Nothing };
             return Some(match part {
                 _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
                 ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
-                _ => (channels, Favour::TreeSimple),
+                _ => (channels, Favour::TreeSimple(otherwise)),
             });
         }
         let favour = match function {
@@ -99,16 +121,21 @@ impl Tuner {
 
 /// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay. Returns whether there is such an entry.
 pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
+    let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
+    let favour = match favour {
+        Favour::TreeSimple(otherwise) if runs(NVLS) || runs(NVLS_TREE) => otherwise.into(),
+        _ => favour,
+    };
     let favoured = |at: usize| match favour {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
         Favour::Simple => at % protocols == SIMPLE,
-        Favour::TreeSimple => at == TREE * protocols + SIMPLE,
+        Favour::TreeSimple(_) => at == TREE * protocols + SIMPLE,
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
     let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else {
-        return favour == Favour::TreeSimple && prefer(Favour::Simple, costs, protocols);
+        return matches!(favour, Favour::TreeSimple(otherwise) if prefer(otherwise.into(), costs, protocols));
     };
     if matches!(favour, Favour::Entry(_)) && penalized(costs[least], costs) {
         return false;

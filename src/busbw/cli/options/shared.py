@@ -200,3 +200,12 @@ def take_where(fields: dict[str, Any]) -> dict[str, Any]:
         split(arguments),
     )
     return taken | {"step": step}
+
+
+def refuse_ran(format_name: str) -> None:
+    """UsageError for --ran with an output that is no table."""
+    if format_name != "table":
+        raise UsageError(
+            f"--ran adds columns to the table, not to {format_name}",
+            "leave out --ran; json always has what NCCL ran",
+        )

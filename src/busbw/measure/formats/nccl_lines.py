@@ -1,5 +1,6 @@
 """Completes the result of a log by what NCCL's own lines in it state."""
 
+from busbw.core.ran import merged
 from busbw.core.result import Result
 from busbw.measure.formats import nccl_connections, nccl_kernels
 from busbw.model import transport_findings
@@ -7,6 +8,6 @@ from busbw.model import transport_findings
 
 def add(result: Result, text: str) -> None:
     """Add the connections and kernels, and what follows."""
-    result.ran = nccl_connections.read(text)
+    result.ran = merged([nccl_connections.read(text)])
     nccl_kernels.add(result, text)
     result.findings += transport_findings.findings(result)

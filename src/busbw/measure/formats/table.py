@@ -77,7 +77,7 @@ def _ran(field: str) -> Callable[[Result, Figure], object]:
     """The column of a field of what NCCL ran; `-` where it is not known."""
 
     def value(result: Result, figure: Figure) -> object:
-        return getattr(figure.row.ran, field, None) or "-"
+        return getattr(figure.ran, field, None) or "-"
 
     return value
 

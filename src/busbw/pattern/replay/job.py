@@ -136,7 +136,7 @@ def _play(
         walls.append(wall_s)
         taken.append(times)
     enter_phase("teardown", "")
-    ran = _connections(plan.pattern, control, log)
+    ran = _connections(plan.pattern, party, first, log)
     ranks = {comm: opened_engine.ranks[0] for comm, opened_engine in opened.engines.items()}
     opened.close()
     kernels_of: dict[int, list[Kernel]] = {}
@@ -159,12 +159,12 @@ def _clock_of_marks(opened: Engine) -> str:
     return EVENT if opened.asynchronous else CPU
 
 
-def _connections(pattern: Pattern, control: Control, log: Log) -> Ran | None:
+def _connections(pattern: Pattern, party: Party, opened: Engine, log: Log) -> Ran | None:
     """How NCCL connected the ranks, on process 0. Of several communicators it is not known: the log
     has the numbers of ranks in each. Collective.
     """
-    is_known = [comm.ranks for comm in pattern.comms] == [control.processes]
-    return what_ran.connections(log, control) if is_known else None
+    is_known = [comm.ranks for comm in pattern.comms] == [party.world.processes]
+    return what_ran.connections(log, party, opened) if is_known else None
 
 
 def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
