@@ -55,7 +55,7 @@ class Host:
     @contextlib.contextmanager
     def network(self) -> Iterator[None]:
         """This thread, and what it starts, uses the host's network meanwhile."""
-        from pyroute2 import netns  # of those who make labs
+        from pyroute2 import netns  # not installed where no lab can be made
 
         netns.pushns(self.namespace)
         try:

@@ -29,6 +29,10 @@ def test_limit_of_one_host_is_the_difference_and_expectations_are_sent(here, two
         (finding,) = [one for one in node["findings"] if one["name"] == "expect-memory"]
         assert finding["verdict"] == "fail"
         assert "(much.toml line 2)" in finding["evidence"][0]["expected"]
+    compared = here(two_hosts, "check", *BOTH, "--differences")
+    assert compared.returncode == 1
+    (line,) = [line for line in compared.stdout.splitlines() if "open file limit" in line]
+    assert f"777 on {second}" in line
 
 
 def test_host_that_does_not_answer_is_named_and_the_others_are_checked(here, two_hosts):
