@@ -50,8 +50,8 @@ test-versions: .venv/lint.stamp ## the tests of `make check` on each Python from
 	$(BIN)/mypy --python-version $(NEWEST)
 	tools/test_versions.sh $(FAST)
 
-suite: .venv/test.stamp lint ## the tests of modules and of trainings, which wait for a third of their time
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
+suite: .venv/test.stamp lint ## the tests of modules and of trainings
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(addprefix --ignore=,$(SYSTEM))
 
 lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
