@@ -20,7 +20,11 @@ from strikes import Do
 
 LIMIT_S = 1.5
 LAUNCH_LIMIT_S = 6.0
-TOO_SLOW = ("no rank is late: all 4 wait at the same step", "no rank reported within")
+TOO_SLOW = (
+    "no rank is late: all 4 wait at the same step",
+    "no rank reported within",
+    "did not start within",
+)
 LATEST_ROW = 12
 ENDING = -1  # instead of a row: all rows are there, and the job ends
 
