@@ -14,6 +14,7 @@ mod net_v11;
 mod net_v8;
 mod profiler;
 mod profiler_events;
+mod profiler_interface;
 mod profiler_v2;
 mod profiler_v4;
 mod profiler_v5_to_v7;

@@ -1,30 +1,19 @@
 //! What NCCL reports to a profiler, recorded for `busbw capture`. Without BUSBW_CAPTURE nothing is asked for but what `what_ran` wants to know.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use busbw_events::{Launches, Mode, Recorder, Untimed};
+use busbw_events::{Launches, Recorder, Untimed};
 use busbw_nccl_abi::common::{Logger, NcclResult, result};
-use busbw_nccl_abi::profiler::{BODY, KERNEL_CH_STOP, event};
+use busbw_nccl_abi::profiler::{BODY, KERNEL_CH_STOP};
 use busbw_transport::Error;
 
 use crate::entry::{entry, given};
 use crate::handles::{GROUP, LAUNCH, TIMING, number};
 use crate::profiler_events::begun;
+use crate::profiler_interface::{Context, REPORTS_COPY_ENGINES, bytes, mask};
 use crate::{call_clock, logger, recording, what_ran};
-
-/// A communicator.
-pub struct Context {
-    /// Where its events go.
-    pub recorder: &'static Recorder,
-    /// Its number.
-    pub comm: u32,
-    /// The version of the table.
-    pub interface: u64,
-    /// Its launches, if they are timed by events.
-    pub launches: Option<Arc<Launches>>,
-}
 
 /// A communicator as `init` describes it.
 pub struct Described {
@@ -36,37 +25,8 @@ pub struct Described {
     pub interface: u64,
 }
 
-/// Events that tell calls and sizes; from v5 on with what the application called.
-const CALLS: u64 = event::COLL | event::P2P;
-const API: u64 = event::GROUP_API | event::COLL_API | event::P2P_API;
-/// The first version that reports calls and launches, and the first one that reports copy engines.
-pub const REPORTS_CALLS: u64 = 5;
-pub const REPORTS_COPY_ENGINES: u64 = 6;
-/// The first version that tells kernels over symmetric memory.
-pub const TELLS_SYMMETRIC: u64 = 7;
 /// `ncclFuncBroadcast`, for which NCCL 2.29, the first release with v6, reports neither task nor launch.
 const BROADCAST: u8 = 0;
-
-/// The bytes of a name; none for NULL.
-///
-/// # Safety
-/// `name` is NULL or a C string that lives as long as it is used.
-pub unsafe fn bytes<'a>(name: *const c_char) -> &'a [u8] {
-    // SAFETY: the caller guarantees a C string if it is not NULL.
-    if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() }
-}
-
-/// The mask of events that a recorder needs from a table of this version. `events`: launches are timed by events.
-pub fn mask(mode: Mode, interface: u64, events: bool) -> c_int {
-    let timing = match (mode, events) {
-        (Mode::Cheap, _) => 0,
-        (Mode::Timed, true) => event::KERNEL_LAUNCH,
-        (Mode::Timed, false) => event::KERNEL_CH,
-    };
-    let api = if interface >= REPORTS_CALLS { API } else { 0 };
-    let copies = if interface >= REPORTS_COPY_ENGINES { event::CE_COLL } else { 0 };
-    c_int::try_from(CALLS | api | copies | timing).unwrap_or(0)
-}
 
 /// The launches of a new communicator, whose GPU is this thread's; None if they are not timed by events.
 fn launches(recorder: &Recorder, comm: u32, interface: u64) -> Option<Arc<Launches>> {

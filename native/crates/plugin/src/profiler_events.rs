@@ -9,7 +9,7 @@ use busbw_nccl_abi::profiler::{
 };
 
 use crate::handles::{GROUP, GROUP_BITS, LAUNCH, PLAN, TIMING, call_and_group, handle, number, of_call};
-use crate::profiler::{Context, REPORTS_CALLS, TELLS_SYMMETRIC, bytes};
+use crate::profiler_interface::{Context, REPORTS_CALLS, TELLS_SYMMETRIC, bytes};
 use crate::{call_clock, recording};
 
 /// The handle of an event whose descriptor has this body.

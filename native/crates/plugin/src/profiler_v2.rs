@@ -10,8 +10,9 @@ use busbw_nccl_abi::profiler::{BODY, CollV2, HeadV4, P2pV2, ProfilerV2, event};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;
-use crate::profiler::{self, bytes};
+use crate::profiler;
 use crate::profiler_events::coded;
+use crate::profiler_interface::{self, bytes};
 use crate::{recording, what_ran};
 
 /// The version of the table.
@@ -46,7 +47,7 @@ unsafe extern "C" fn init(context: *mut *mut c_void, mask: *mut c_int) -> NcclRe
         // SAFETY: not NULL, and NCCL passes the addresses of its own variables.
         unsafe {
             context.write(made);
-            mask.write(recorder.map_or(0, |_| profiler::mask(Mode::Cheap, INTERFACE, false)));
+            mask.write(recorder.map_or(0, |_| profiler_interface::mask(Mode::Cheap, INTERFACE, false)));
         }
         Ok(())
     })

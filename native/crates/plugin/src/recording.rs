@@ -16,7 +16,7 @@ use busbw_nccl_abi::profiler::event;
 use busbw_transport::Level;
 
 use crate::logger;
-use crate::profiler::REPORTS_CALLS;
+use crate::profiler_interface::REPORTS_CALLS;
 
 const FOLDER: &str = "BUSBW_CAPTURE";
 const MODE: &str = "BUSBW_CAPTURE_MODE";

@@ -12,7 +12,7 @@ use busbw_events::Mode;
 use busbw_nccl_abi::profiler::{CeColl, Coll, CollV2, CollVariant, P2p, P2pV2, event};
 
 use crate::handles::{GROUP, PLAN, TIMING, handle, of_call};
-use crate::profiler::{TELLS_SYMMETRIC, bytes, mask};
+use crate::profiler_interface::{TELLS_SYMMETRIC, bytes, mask};
 use crate::recording;
 
 /// Kinds of kernels that one call may run: more are counted, not kept.
