@@ -56,31 +56,27 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return call
 
 
-@pytest.fixture
-def two_hosts() -> Iterator[object]:
+def hosts(number: int) -> Iterator[object]:
     try:
-        with netlab.lab() as lab:
+        with netlab.lab(hosts=number) as lab:
             yield lab
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[object]:
+    yield from hosts(2)
 
 
 @pytest.fixture
 def three_hosts() -> Iterator[object]:
-    try:
-        with netlab.lab(hosts=3) as lab:
-            yield lab
-    except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts: {error}")
+    yield from hosts(3)
 
 
 @pytest.fixture
 def four_hosts() -> Iterator[object]:
-    try:
-        with netlab.lab(hosts=4) as lab:
-            yield lab
-    except netlab.Unavailable as error:
-        pytest.skip(f"no emulated hosts: {error}")
+    yield from hosts(4)
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ both in turn and compares them as `busbw compare` does.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from busbw.core.comparison import ComparedCell, Comparison
+from busbw.core.env import temporarily
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.rank_messages import Working
@@ -175,7 +175,7 @@ class Jobs:
                 " times",
                 "start it without mpirun",
             )
-        with _environment(variables):
+        with temporarily(variables):
             return run(job, self.where, listener)
 
 
@@ -191,21 +191,6 @@ def system_of(result: Result) -> TunedSystem:
         nccl=result.library.nccl,
         network=result.library.network,
     )
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Ranks started meanwhile have these variables, and those of this process."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 Side = Callable[[], Result]
