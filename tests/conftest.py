@@ -53,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process: another one would make it
-    again.
+    again. So do unit tests of a file: handing out thousands one by one, pytest-xdist goes through
+    all that it handed out each time.
     """
     for item in items:
         fixtures = (
@@ -62,7 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = any(
             fixture.scope == "module" for item_fixtures in fixtures for fixture in item_fixtures
         )
-        if shared and item.get_closest_marker("xdist_group") is None:
+        together = shared or item.path.is_relative_to(HERE / "unit")
+        if together and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 

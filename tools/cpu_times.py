@@ -1,5 +1,5 @@
-"""A pytest plugin: the CPU seconds of each test file, of the test process and of the children that
-it waited for.
+"""A pytest plugin: the CPU seconds of each test file, of the test process, of its children, and of
+processes that these waited for.
 
 `make test-times` runs it. Processes that outlive their parent are not counted: daemons, and what a
 killed launcher leaves.
@@ -9,6 +9,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,22 @@ BEFORE_TESTS = "(start and collection)"
 
 def _used_s() -> float:
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    ended_s = times.user + times.system + times.children_user + times.children_system
+    lists = map(_text, Path("/proc/self/task").glob("*/children"))  # where the kernel has them
+    return ended_s + sum(map(_child_s, " ".join(lists).split()))
+
+
+def _child_s(pid: str) -> float:
+    """Of a child that has not been waited for, and of those that it waited for."""
+    words = _text(Path("/proc", pid, "stat")).rpartition(")")[2].split()
+    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # what it is of has ended
+        return ""
 
 
 @dataclass(eq=False)
