@@ -7,7 +7,7 @@ so that a chunk which landed at the wrong offset, or in the wrong message, diffe
 import ctypes
 import random
 
-RING_BYTES = 4194319  # the first prime above 4 MiB
+RING_BYTES = 1048583  # the first prime above 1 MiB
 GUARD_BYTES = 4096
 _GUARD = b"\xa5" * GUARD_BYTES
 _RING = random.Random(1).randbytes(RING_BYTES)

