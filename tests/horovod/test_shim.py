@@ -18,7 +18,10 @@ pytestmark = [
 ]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
+# Ranks import PyTorch without looking for garbage.
 SCRIPT = """
+import gc
+gc.disable()
 import multiprocessing
 import sys
 import horovod
@@ -66,8 +69,11 @@ def main():
 
 if __name__ == "__main__":
     main()
+    gc.freeze()
 """
 SUM = """
+import gc
+gc.disable()
 import sys
 import helper
 import horovod.torch as hvd
@@ -76,6 +82,7 @@ hvd.init()
 total = hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum)
 sys.stdout.write(f"{hvd.rank()} {hvd.size()} {float(total)} {sys.argv[1:]} {helper.NAME} {__name__}\\n")
 hvd.shutdown()
+gc.freeze()
 """
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
 

@@ -18,6 +18,7 @@ RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
 TRAINING = """
 import copy, gc, io, json, sys, weakref
+gc.disable()  # while it imports PyTorch
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 store = dist.FileStore("store", 1)
@@ -73,6 +74,7 @@ del model, compiled
 gc.collect()
 report["gone"] = gone() is None
 print(json.dumps(report))
+gc.freeze()
 """
 
 
