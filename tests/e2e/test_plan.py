@@ -15,13 +15,13 @@ SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
-    # Every exchange reaches 0.01 %, also on a busy machine, so that one that loses nothing is
-    # recommended, and checked.
+    # Every exchange reaches 0.01 %, also on a busy machine, so that the only one of the least loss
+    # is recommended, and checked. Plain DDP would be checked with up to four sizes of buckets.
     words = (
         "-n",
         "2",
         "--compare",
-        "none,torch-fp16,int8+host,int8,topk",
+        "torch-fp16,int8+host,int8,topk",
         "--try",
         "as-is,busbw",
         "--bucket-mb",
@@ -47,8 +47,6 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
     assert " buckets, the last of " in lines[3]
     assert [line.split()[1] for line in lines if line.startswith("as-is ")] == [
-        "none",
-        *3 * ["none,"],
         "torch-fp16",
         "int8",
         "topk",
@@ -59,21 +57,12 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
     assert len(ready) > 1
     assert ready == sorted(ready)
     assert ready[-1] < plan["still_s"]
-    assert [exchange["bucket_mb"] for exchange in plan["exchanges"]] == [
-        None,
-        1,
-        4,
-        25,
-        None,
-        None,
-        None,
-    ]
     assert all(
         len(exchange["rounds"]) == 1 and min(exchange["bucket_s"]) > 0
         for exchange in plan["exchanges"]
     )
     checked = [exchange["method"] for exchange in plan["exchanges"] if exchange["checked_s"]]
-    assert set(checked) == {"none"} or (contradicting and not checked)
+    assert checked == ["torch-fp16"] or (contradicting and not checked)
     assert [line.split()[1].strip(",") for line in lines if line.startswith("checked: ")] == checked
     # What a rank or the machine lacks is named, and the rest stands.
     assert (
@@ -97,7 +86,7 @@ model = DistributedDataParallel(torch.nn.Sequential(*parts), bucket_cap_mb=0.5)
 for step in range(1000):
     model(torch.randn(8, 256)).square().mean().backward()
     model.zero_grad()
-    print("training, step", step)
+    print(f"training, step {step}")  # in one piece: two ranks write into one pipe
 """
 
 
