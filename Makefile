@@ -60,10 +60,11 @@ lint: .venv/lint.stamp ## check formatting, lint, types and import layers
 plugin: ## build the network plugin
 	unset MAKEFLAGS MFLAGS; cargo build --quiet --release $(NATIVE) --package busbw-plugin
 
+# all targets but documentation tests: no crate has any, and to look for them takes 5 CPU seconds
 cargo: plugin ## check formatting and lint of native/, and test it
 	unset MAKEFLAGS MFLAGS; export CARGO_INCREMENTAL=0; cargo fmt --all --check $(NATIVE) && \
 	cargo clippy --quiet --all-targets $(NATIVE) -- -D warnings && \
-	cargo test --quiet $(NATIVE)
+	cargo test --quiet --all-targets $(NATIVE)
 
 system: .venv/test.stamp $(if $(CARGO),plugin) ## the tests of whole runs: command lines, faults, networks, the plugin
 	$(BIN)/python -m pytest -n 4 --dist loadgroup --ignore=$(RATES) $(SYSTEM)
