@@ -3,6 +3,9 @@ stand first.
 """
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,13 +15,18 @@ import pytest
 FILE = Path(__file__).parents[2] / "tools" / "cpu_times.py"
 
 
-@pytest.fixture
-def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The plugin, which sees 1.5 more CPU seconds at each look."""
+def loaded() -> ModuleType:
     spec = importlib.util.spec_from_file_location("cpu_times", FILE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The plugin, which sees 1.5 more CPU seconds at each look, and no children."""
+    module = loaded()
     seconds = iter(range(100))
 
     def times() -> SimpleNamespace:
@@ -27,6 +35,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         )
 
     monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
+    monkeypatch.setattr(module, "_text", lambda _: "")
     return module
 
 
@@ -38,6 +47,26 @@ def ended(wrapper: Iterator[None], sent: object = None) -> object:
     except StopIteration as end:
         return end.value
     raise AssertionError("it yields twice")
+
+
+@pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(),
+    reason="this kernel does not list children",
+)
+def test_a_child_that_lives_is_counted() -> None:
+    module = loaded()
+    burn = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True); input()"
+    before_s = module._used_s()
+    child = subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        lives_s = module._used_s()
+        child.communicate("\n")
+    assert lives_s - before_s >= 0.45
+    assert module._used_s() >= lives_s - 0.05, "and not counted again once it has ended"
 
 
 def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
