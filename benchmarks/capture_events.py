@@ -10,8 +10,7 @@ train     a DDP training of GPT-2, whose steps wait for the host: NCCL's events 
 jobs      the same training in processes of its own, alone, with `busbw capture` and with
           `busbw capture --timed` in turn (--pairs times; 20 s each)
 
-Without --nccl it is the NCCL of PyTorch. A library of --nccl (plain or .xz) is preloaded, after
-that one.
+Without --nccl it is the NCCL of PyTorch. A library of --nccl (plain or .xz) is preloaded.
 """
 
 import argparse
@@ -215,7 +214,7 @@ def main() -> None:
     if options.pairs < 8 or not set(parts) <= set(PARTS):
         parser.error(f"8 pairs or more, and parts of {', '.join(PARTS)}")
     results: dict[str, dict] = {}
-    for library in (None, *options.nccl):
+    for library in options.nccl or [None]:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
             env = environment(unpacked(library, place) if library else None)
