@@ -8,8 +8,8 @@ all_reduce with Socket by default, with 16 channels of Socket, and with the plug
 each time. Each of these runs twice, with few and with many operations: the difference of what all
 cores of the machine were busy, over the difference of the bytes between the hosts in both
 directions, is the cost. All cores count, with the waiting threads of NCCL and CUDA, so nothing else
-may run. A ring is assumed: it moves 2 (n-1)/n of the size each way; --ran in the outputs says what
-ran.
+may run. Each way a ring of n ranks moves 2 (n-1)/n of the size between the hosts, a tree once the
+size: what counts is what NCCL ran.
 
 Prints medians, with the lowest and highest of the rounds. FOLDER gets the output of each command.
 
@@ -29,7 +29,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
-from busbw.core.result import Result  # noqa: E402 - found by the path above
+from busbw.core.result import Result, ResultRow  # noqa: E402 - found by the path above
 from busbw.core.sizes import format_size  # noqa: E402
 from busbw.report.read import read  # noqa: E402
 
@@ -45,7 +45,7 @@ RAW = {
     "8 streams": ("--streams", "8"),
     "8 streams, 32 MiB of memory": ("--streams", "8", "--piece", str(32 << 20)),
 }
-FEW, MANY = 5, 40  # operations
+FEW, MANY = 5, 25  # operations
 BUSY = (1, 2, 3, 6, 7)  # columns of /proc/stat: user, nice, system, irq, softirq
 Samples = dict[str, list[float]]
 
@@ -122,7 +122,7 @@ class Runs:
         file = self.folder / f"{self.number + 1:02}_{way}_{operations}.json"
         words = ["-p", str(self.options.ranks), "0", "run", "all_reduce", "--engine", "nccl"]
         words += ["--ran", "--timing", "classic", "--check", "0", "--iters", str(operations)]
-        words += ["-b", self.options.least, "-e", self.options.most, "--net", net]
+        words += ["-b", self.options.least, "-e", self.options.most, "-f", "4", "--net", net]
         words += ["--json", str(file)]
         before = busy_s()
         self.start(f"{way}_{operations}", words, **variables)
@@ -132,17 +132,22 @@ class Runs:
         return result, busy
 
 
+def crossing_bytes(row: ResultRow, ranks: int) -> float:
+    """What one operation moves from one host to the other."""
+    tree = row.ran is not None and row.ran.algorithm == "Tree"
+    return row.size_bytes * (1.0 if tree else 2 * (ranks - 1) / ranks)
+
+
 def measure(runs: Runs, way: str, rates: Samples, costs: Samples) -> None:
     """Rates of a way by size, and its cost."""
     _, few_s = runs.all_reduce(way, FEW)
     result, many_s = runs.all_reduce(way, MANY)
-    ranks = 2 * runs.options.ranks
     moved = 0.0
     for row in result.rows:
         cells = [cell for cell in (row.out_of_place, row.in_place) if cell]
-        bus_bytes = row.size_bytes * 2 * (ranks - 1) / ranks
-        moved += len(cells) * bus_bytes * 2 * (MANY - FEW)
-        rate = bus_bytes / min(cell.time_s for cell in cells) / 1e9
+        crossing = crossing_bytes(row, 2 * runs.options.ranks)
+        moved += len(cells) * crossing * 2 * (MANY - FEW)
+        rate = crossing / min(cell.time_s for cell in cells) / 1e9
         rates.setdefault(f"{way} {format_size(row.size_bytes)}", []).append(rate)
     costs.setdefault(way, []).append((many_s - few_s) / (moved / 1e9))
 
@@ -179,7 +184,7 @@ def main() -> int:
         ways = list(WAYS)
         for way in ways[number % 3 :] + ways[: number % 3]:
             measure(runs, way, rates, costs)
-    show("GB/s each way, bus bandwidth", rates)
+    show("GB/s between the hosts, each way", rates)
     show("CPU seconds a GB, both directions counted", costs)
     return 0
 

@@ -11,7 +11,7 @@ use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
-use crate::tuner::{self, Favour, Otherwise, Tuner, prefer};
+use crate::tuner::{self, Favour, Otherwise, Tuner, possible, prefer};
 use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_nodes, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
 use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
@@ -178,9 +178,12 @@ fn with_several_ranks_on_a_host_trees_run_longer() {
     let shared = |bytes| Tuner::new(4, 2, true, Table::default()).choose(function::ALL_REDUCE, bytes);
     assert_eq!(shared(8 << 10), Some((1, Favour::Tree)), "two ranks on each host");
     assert_eq!(shared(32 << 10), Some((1, Favour::Nothing)));
-    assert_eq!(shared(64 << 10), Some((2, Favour::TreeSimple(Otherwise::Nothing))));
-    assert_eq!(shared(1 << 20), Some((2, Favour::TreeSimple(Otherwise::Simple))));
-    assert_eq!(shared(2 << 20), Some((2, Favour::Simple)));
+    let tree_simple = |most, channels, simple| Some((most, Favour::TreeSimple(Otherwise { channels, simple })));
+    assert_eq!(shared(64 << 10), tree_simple(2, 2, false));
+    assert_eq!(shared(1 << 20), tree_simple(2, 2, true));
+    assert_eq!(shared(2 << 20), tree_simple(4, 2, true), "1 MiB at once in a tree, 512 KiB in a ring");
+    assert_eq!(shared(64 << 20), tree_simple(0, 0, true));
+    assert_eq!(shared(65 << 20), Some((0, Favour::Simple)));
     assert_eq!(Tuner::new(16, 2, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20), Some((2, Favour::Simple)), "not measured");
 }
 
@@ -263,11 +266,15 @@ fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
     };
     assert_eq!(after(Favour::Simple), [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Tree), [0.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
-    assert_eq!(after(Favour::TreeSimple(Otherwise::Simple)), [5.0, 6.0, 0.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
+    let tree_simple = Favour::TreeSimple(Otherwise { channels: 2, simple: true });
+    assert_eq!(after(tree_simple), [5.0, 6.0, 0.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Nothing), table);
-    let mut with_nvls = [[9.0, 9.0, 5.0], [9.0, 9.0, 4.0], [-1.0; 3], [-1.0; 3], [-1.0, -1.0, 3.0], [-1.0; 3]].concat();
-    assert!(prefer(Favour::TreeSimple(Otherwise::Simple), &mut with_nvls, 3));
-    assert_eq!((with_nvls[2], with_nvls[14]), (5.0, 0.0), "the cheapest with Simple, as NCCL can run NVLS");
+    let (tree_only, otherwise) = ([[9.0, 9.0, 5.0], [9.0, 9.0, 4.0]].concat(), (2, Favour::Simple));
+    assert_eq!(possible((4, tree_simple), &tree_only, 3), (4, tree_simple));
+    let with_nvls = [tree_only, [[-1.0; 3]; 2].concat(), vec![-1.0, -1.0, 3.0]].concat();
+    assert_eq!(possible((4, tree_simple), &with_nvls, 3), otherwise, "NCCL can run NVLS");
+    assert_eq!(possible((4, tree_simple), &[9.0, 9.0, -1.0, 1.0, 1.0, 1.0], 3), otherwise, "NCCL cannot run Tree with Simple");
+    assert_eq!(possible((4, Favour::Tree), &with_nvls, 3), (4, Favour::Tree));
     let mut none = [5.0, 6.0, -1.0];
     prefer(Favour::Simple, &mut none, 3);
     assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO excludes Simple");

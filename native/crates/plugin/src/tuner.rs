@@ -24,11 +24,12 @@ const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4
 const TREE_UP_TO: usize = 2 << 10;
 /// The same with several ranks on a host, where a ring has more steps and a tree still crosses the network twice.
 const SHARED_TREE_UP_TO: usize = 8 << 10;
-/// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest, and from there up to
-/// which Tree with Simple is. Measured with two ranks on each of two hosts, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so they hold
-/// for few ranks only.
+/// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-const SHARED_TREE_SIMPLE: usize = 256 << 10;
+/// From there up to these bytes of the all-reduce Tree with Simple is: 16 MiB took 3.8 ms with Ring, 64 MiB 4.6 ms with Tree, which NCCL
+/// chooses itself there. Measured with two ranks on each of two hosts, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so all this holds
+/// for few ranks only.
+const SHARED_TREE_SIMPLE_UP_TO: usize = 64 << 20;
 const SHARED_RANKS: usize = 8;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
@@ -49,21 +50,16 @@ pub enum Favour {
     Entry(Wanted),
 }
 
-/// What a collective should use in place of `Favour::TreeSimple`.
+/// What a collective should use in place of `Favour::TreeSimple`: `Favour::Simple` or `Favour::Nothing`, on so many channels at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Otherwise {
-    /// `Favour::Nothing`.
-    Nothing,
-    /// `Favour::Simple`.
-    Simple,
+pub struct Otherwise {
+    pub channels: c_int,
+    pub simple: bool,
 }
 
-impl From<Otherwise> for Favour {
-    fn from(otherwise: Otherwise) -> Self {
-        match otherwise {
-            Otherwise::Nothing => Self::Nothing,
-            Otherwise::Simple => Self::Simple,
-        }
+impl Otherwise {
+    const fn choice(self) -> (c_int, Favour) {
+        (self.channels, if self.simple { Favour::Simple } else { Favour::Nothing })
     }
 }
 
@@ -100,32 +96,45 @@ impl Tuner {
             function::ALL_GATHER | function::REDUCE_SCATTER | function::ALL_REDUCE => bytes / self.ranks.max(1),
             _ => return None,
         };
-        let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
         let shared = self.ranks > self.nodes && self.ranks <= SHARED_RANKS;
-        if function == function::ALL_REDUCE && shared && part <= SHARED_TREE_SIMPLE {
-            let otherwise = if part >= SIMPLE_FROM { Otherwise::Simple } else { Otherwise::Nothing };
-            return Some(match part {
-                _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
-                ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
-                _ => (channels, Favour::TreeSimple(otherwise)),
-            });
+        if function == function::ALL_REDUCE && shared && bytes <= SHARED_TREE_SIMPLE_UP_TO {
+            return Some(self.suits_shared_hosts(bytes, part));
         }
         let favour = match function {
             _ if part >= SIMPLE_FROM => Favour::Simple,
             function::ALL_REDUCE if bytes <= TREE_UP_TO => Favour::Tree,
             _ => Favour::Nothing,
         };
-        Some((channels, favour))
+        Some((channels(part), favour))
     }
+
+    /// The same for an all-reduce over hosts with several ranks each. In a tree a host sends its share of all bytes at once, however many
+    /// ranks it has.
+    fn suits_shared_hosts(&self, bytes: usize, part: usize) -> (c_int, Favour) {
+        let otherwise = Otherwise { channels: channels(part), simple: part >= SIMPLE_FROM };
+        match part {
+            _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
+            ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
+            _ => (channels(bytes / self.nodes), Favour::TreeSimple(otherwise)),
+        }
+    }
+}
+
+/// The most channels for so many bytes that are sent at once; 0 for all.
+fn channels(part: usize) -> c_int {
+    CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels)
+}
+
+/// A choice, or what takes the place of `Favour::TreeSimple` where that is not for a collective with these costs.
+pub fn possible(choice: (c_int, Favour), costs: &[c_float], protocols: usize) -> (c_int, Favour) {
+    let Favour::TreeSimple(otherwise) = choice.1 else { return choice };
+    let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
+    let tree_simple = SIMPLE < protocols && costs.get(TREE * protocols + SIMPLE).is_some_and(|&cost| cost >= 0.0);
+    if tree_simple && !runs(NVLS) && !runs(NVLS_TREE) { choice } else { otherwise.choice() }
 }
 
 /// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay. Returns whether there is such an entry.
 pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
-    let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
-    let favour = match favour {
-        Favour::TreeSimple(otherwise) if runs(NVLS) || runs(NVLS_TREE) => otherwise.into(),
-        _ => favour,
-    };
     let favoured = |at: usize| match favour {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
@@ -134,9 +143,7 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
-    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else {
-        return matches!(favour, Favour::TreeSimple(otherwise) if prefer(otherwise.into(), costs, protocols));
-    };
+    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else { return false };
     if matches!(favour, Favour::Entry(_)) && penalized(costs[least], costs) {
         return false;
     }
@@ -178,7 +185,11 @@ pub unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize, log: O
 pub unsafe fn limit(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<(), Error> {
     // SAFETY: as the caller guarantees.
     let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes));
-    let Some((most, _)) = choice else { return Ok(()) };
+    let most = match choice {
+        Some((_, Favour::TreeSimple(otherwise))) => otherwise.channels,
+        Some((most, _)) => most,
+        None => return Ok(()),
+    };
     // SAFETY: as the caller guarantees.
     unsafe { write(most, channels) }
 }
@@ -201,7 +212,7 @@ pub unsafe fn tune(
         Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
         _ => tuner.and_then(|tuner| tuner.choose(function, bytes)),
     };
-    let Some((most, favour)) = choice else { return Ok(()) };
+    let Some((most, favour)) = choice.map(|choice| possible(choice, costs, protocols)) else { return Ok(()) };
     // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.
     if prefer(favour, costs, protocols) || !matches!(favour, Favour::Entry(_)) {
         // SAFETY: as the caller guarantees.
