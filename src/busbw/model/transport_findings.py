@@ -1,17 +1,22 @@
 """Findings on how ranks were connected: where NCCL fell back to a slower transport."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from busbw.core.finding import Finding, Verdict
 from busbw.core.ran import Connection, Ran, Unlisted
-from busbw.core.result import Device, Outcome
+from busbw.core.result import Outcome
 from busbw.core.sizes import counted
 from busbw.model.rule import Conclusion, Find, Rule, Run
 
 SHOWN = 3  # pairs of ranks
-Judge = Callable[[Ran, Sequence[Device]], Conclusion | None]
+Judge = Callable[[Ran, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
+# Variables that make NCCL choose a slower transport, and values that do not.
+AGAINST_P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+AGAINST_GDR = ("NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE")
+AGAINST_RDMA = ("NCCL_NET", "NCCL_IB_DISABLE")
+HARMLESS = {"NCCL_P2P_DISABLE": "0", "NCCL_IB_DISABLE": "0", "NCCL_DMABUF_ENABLE": "1"}
 FIX_SHM = (
     "see what turns P2P off: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, ACS or an IOMMU (`busbw check`,"
     " `nvidia-smi topo -p2p r`). Between GPUs on two CPU sockets and without NVLink, SHM is NCCL's"
@@ -30,47 +35,57 @@ def findings(result: Outcome) -> list[Finding]:
     """What follows from the connections of a result of any kind."""
     ran, found = result.ran, []
     for rule, judge in zip(RULES, JUDGES.values(), strict=True):
-        conclusion = judge(ran, result.world.devices) if ran else None
+        conclusion = judge(ran, result) if ran else None
         if conclusion:
             found.append(rule.finding(conclusion))
     return found
 
 
-def _judge_all(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_all(ran: Ran, result: Outcome) -> Conclusion | None:
     slow = (_judge_shm, _judge_gdr, _judge_sockets)
-    if any(judge(ran, devices) for judge in slow):
+    if any(judge(ran, result) for judge in slow):
         return None
     names = " and ".join(ran.transports())
     return Conclusion(Verdict.PASS, f"ranks are connected by {names}", _evidence(ran))
 
 
-def _judge_shm(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport.startswith("SHM/"))
     if not pairs:
         return None
     message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SHM)
+    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_SHM, AGAINST_P2P, result))
 
 
-def _judge_gdr(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport == "NET/IB" and row.gdr is False)
-    gpus = {device.name for device in devices}
+    gpus = {device.name for device in result.world.devices}
     if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
     message = (
         f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_GDR)
+    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_GDR, AGAINST_GDR, result))
 
 
-def _judge_sockets(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
     if not pairs or not ran.rdma:
         return None
     host, rdma = next(iter(ran.rdma.items()))
     message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SOCKET)
+    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_SOCKET, AGAINST_RDMA, result))
+
+
+def _fix(usual: str, variables: tuple[str, ...], result: Outcome) -> str:
+    """`run without NCCL_P2P_DISABLE=1`, or `usual` if the run had none of the variables."""
+    chosen = []
+    for name in variables:
+        value = result.environment.get(name, "")
+        if value not in ("", HARMLESS.get(name)):
+            chosen.append(f"{name}={value}")
+    return f"run without {' and '.join(chosen)}" if chosen else usual
 
 
 def _evidence(ran: Ran) -> str:
@@ -105,7 +120,7 @@ def _of_run(judge: Judge) -> Find:
 
     def find(run: Run) -> Conclusion | None:
         ran = run.result.ran
-        return judge(ran, run.result.world.devices) if ran else None
+        return judge(ran, run.result) if ran else None
 
     return find
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbw.core.ran import Connection, Ran
 from busbw.core.result import Result
 from busbw.measure.formats import nccl_connections, read_nccl_tests_text
+from busbw.model import transport_findings
 from busbw.stats.compare import compare
 
 HEAD = """\
@@ -124,6 +125,17 @@ def test_fallbacks_are_found_in_logs_of_nccl_tests(
     assert {row.id for row in result.findings if row.id.startswith("transport")} == findings
     assert len(result.rows) == 2
     assert (result.ran is not None) == bool(lines)
+
+
+def test_a_variable_that_makes_nccl_fall_back_is_the_fix() -> None:
+    result = log_result(said("Channel 00 : 0[0] -> 1[1] via SHM/direct"))
+    for variables, fix in (
+        ({"NCCL_P2P_DISABLE": "1"}, "run without NCCL_P2P_DISABLE=1"),
+        ({"NCCL_IB_DISABLE": "1", "NCCL_P2P_DISABLE": "0"}, transport_findings.FIX_SHM),
+    ):
+        result.environment = variables
+        (finding,) = transport_findings.findings(result)
+        assert finding.fix == fix
 
 
 def test_many_pairs_are_counted() -> None:
