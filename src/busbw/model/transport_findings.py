@@ -12,11 +12,15 @@ SHOWN = 3  # pairs of ranks
 Judge = Callable[[Ran, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
-# Variables that make NCCL choose a slower transport, and values that do not.
-AGAINST_P2P = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
-AGAINST_GDR = ("NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE")
-AGAINST_RDMA = ("NCCL_NET", "NCCL_IB_DISABLE")
-HARMLESS = {"NCCL_P2P_DISABLE": "0", "NCCL_IB_DISABLE": "0", "NCCL_DMABUF_ENABLE": "1"}
+NO_LIMIT = ("SYS", "5")  # of the distance that a GPU may be away
+# Variables that exclude a faster transport, and the values with which they do.
+EXCLUDES: dict[str, Callable[[str], bool]] = {
+    "NCCL_P2P_DISABLE": lambda value: value != "0",
+    "NCCL_P2P_LEVEL": lambda value: value not in NO_LIMIT,
+    "NCCL_NET_GDR_LEVEL": lambda value: value not in NO_LIMIT,
+    "NCCL_DMABUF_ENABLE": lambda value: value == "0",
+    "NCCL_IB_DISABLE": lambda value: value != "0",
+}
 FIX_SHM = (
     "see what turns P2P off: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, ACS or an IOMMU (`busbw check`,"
     " `nvidia-smi topo -p2p r`). Between GPUs on two CPU sockets and without NVLink, SHM is NCCL's"
@@ -54,7 +58,12 @@ def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
     if not pairs:
         return None
     message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_SHM, AGAINST_P2P, result))
+    return Conclusion(
+        Verdict.WARN,
+        message,
+        _evidence(ran),
+        _fix(FIX_SHM, result, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"),
+    )
 
 
 def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
@@ -66,26 +75,50 @@ def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
         f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
-    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_GDR, AGAINST_GDR, result))
+    return Conclusion(
+        Verdict.WARN,
+        message,
+        _evidence(ran),
+        _fix(FIX_GDR, result, "NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE"),
+    )
 
 
 def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
-    if not pairs or not ran.rdma:
+    host, rdma = _rdma(ran, result)
+    if not pairs or not rdma:
         return None
-    host, rdma = next(iter(ran.rdma.items()))
     message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), _fix(FIX_SOCKET, AGAINST_RDMA, result))
+    return Conclusion(
+        Verdict.WARN, message, _evidence(ran), _fix(FIX_SOCKET, result, "NCCL_IB_DISABLE")
+    )
 
 
-def _fix(usual: str, variables: tuple[str, ...], result: Outcome) -> str:
-    """`run without NCCL_P2P_DISABLE=1`, or `usual` if the run had none of the variables."""
-    chosen = []
-    for name in variables:
-        value = result.environment.get(name, "")
-        if value not in ("", HARMLESS.get(name)):
-            chosen.append(f"{name}={value}")
-    return f"run without {' and '.join(chosen)}" if chosen else usual
+def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
+    """A host with RDMA devices, and their names.
+
+    NCCL's log names those that it found. It does not look for any if NCCL_IB_DISABLE is set.
+    """
+    if ran.rdma:
+        return next(iter(ran.rdma.items()))
+    if _exclude(result, "NCCL_IB_DISABLE"):
+        for host in result.topology.hosts:
+            names = [nic.name for nic in host.nics if nic.kind != "ethernet" and nic.up]
+            if names:
+                return host.hostname, names
+    return "", []
+
+
+def _exclude(result: Outcome, *variables: str) -> list[str]:
+    """`NCCL_P2P_DISABLE=1`: those of the variables with which the run excluded a transport."""
+    values = {name: result.environment.get(name, "").strip() for name in variables}
+    return [f"{name}={value}" for name, value in values.items() if value and EXCLUDES[name](value)]
+
+
+def _fix(usual: str, result: Outcome, *variables: str) -> str:
+    """What to do: try without what the run set, then what is usual."""
+    chosen = " and ".join(_exclude(result, *variables))
+    return f"try without {chosen}, which the run set; otherwise {usual}" if chosen else usual
 
 
 def _evidence(ran: Ran) -> str:

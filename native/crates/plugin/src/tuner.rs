@@ -22,13 +22,13 @@ const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4
 
 /// Bytes of an all-reduce up to which Tree is faster than Ring.
 const TREE_UP_TO: usize = 2 << 10;
-/// The same with several ranks on a host, where a ring has more steps and a tree still crosses the network twice.
+/// The same with several ranks on each of two hosts, where a ring has more steps and a tree still crosses the network twice. Measured with
+/// two ranks each, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so this and what follows holds for few ranks only.
 const SHARED_TREE_UP_TO: usize = 8 << 10;
-/// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
+/// There, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-/// From there up to these bytes of the all-reduce Tree with Simple is: 16 MiB took 3.8 ms with Ring, 64 MiB 4.6 ms with Tree, which NCCL
-/// chooses itself there. Measured with two ranks on each of two hosts, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so all this holds
-/// for few ranks only.
+/// From there on Tree with Simple is, measured up to 1 MiB. Up to these bytes it is assumed to be: Ring took 3.3 ms or more for 16 MiB, and
+/// Tree 4.1 for 64 MiB, which NCCL chooses itself there.
 const SHARED_TREE_SIMPLE_UP_TO: usize = 64 << 20;
 const SHARED_RANKS: usize = 8;
 
@@ -44,23 +44,10 @@ pub enum Favour {
     Tree,
     /// Protocol Simple with its cheapest algorithm.
     Simple,
-    /// Algorithm Tree with protocol Simple; what follows where NCCL cannot run it, or could run NVLS or NVLSTree.
-    TreeSimple(Otherwise),
+    /// Algorithm Tree with protocol Simple.
+    TreeSimple,
     /// One entry of the cost table.
     Entry(Wanted),
-}
-
-/// What a collective should use in place of `Favour::TreeSimple`: `Favour::Simple` or `Favour::Nothing`, on so many channels at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Otherwise {
-    pub channels: c_int,
-    pub simple: bool,
-}
-
-impl Otherwise {
-    const fn choice(self) -> (c_int, Favour) {
-        (self.channels, if self.simple { Favour::Simple } else { Favour::Nothing })
-    }
 }
 
 /// What is known of a communicator: its size, whether it may use this network, and what its user wants.
@@ -79,15 +66,16 @@ impl Tuner {
     }
 
     /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
-    pub fn choose(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
+    /// `trees`: NCCL can run Tree with Simple, and neither NVLS nor NVLSTree.
+    pub fn choose(&self, function: c_int, bytes: usize, trees: bool) -> Option<(c_int, Favour)> {
         match self.table.wanted(function, bytes) {
             Some(wanted) => Some((wanted.channels, Favour::Entry(wanted))),
-            None => self.suits_network(function, bytes),
+            None => self.suits_network(function, bytes, trees),
         }
     }
 
     /// The same without the table.
-    fn suits_network(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
+    fn suits_network(&self, function: c_int, bytes: usize, trees: bool) -> Option<(c_int, Favour)> {
         if self.nodes < 2 || !self.network {
             return None;
         }
@@ -96,9 +84,9 @@ impl Tuner {
             function::ALL_GATHER | function::REDUCE_SCATTER | function::ALL_REDUCE => bytes / self.ranks.max(1),
             _ => return None,
         };
-        let shared = self.ranks > self.nodes && self.ranks <= SHARED_RANKS;
-        if function == function::ALL_REDUCE && shared && bytes <= SHARED_TREE_SIMPLE_UP_TO {
-            return Some(self.suits_shared_hosts(bytes, part));
+        let shared = self.nodes == 2 && self.ranks > 2 && self.ranks <= SHARED_RANKS;
+        if trees && shared && function == function::ALL_REDUCE && bytes <= SHARED_TREE_SIMPLE_UP_TO {
+            return Some(suits_two_shared_hosts(bytes, part));
         }
         let favour = match function {
             _ if part >= SIMPLE_FROM => Favour::Simple,
@@ -107,17 +95,17 @@ impl Tuner {
         };
         Some((channels(part), favour))
     }
+}
 
-    /// The same for an all-reduce over hosts with several ranks each. In a tree a host sends its share of all bytes at once, however many
-    /// ranks it has.
-    fn suits_shared_hosts(&self, bytes: usize, part: usize) -> (c_int, Favour) {
-        let otherwise = Otherwise { channels: channels(part), simple: part >= SIMPLE_FROM };
-        match part {
-            _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
-            ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
-            _ => (channels(bytes / self.nodes), Favour::TreeSimple(otherwise)),
-        }
+/// For an all-reduce over two hosts with several ranks each, of which a rank sends `part` bytes at once in a ring.
+fn suits_two_shared_hosts(bytes: usize, part: usize) -> (c_int, Favour) {
+    if bytes <= SHARED_TREE_UP_TO {
+        return (1, Favour::Tree);
     }
+    if part <= SHARED_ONE_CHANNEL {
+        return (1, Favour::Nothing);
+    }
+    (channels(bytes / 2), Favour::TreeSimple) // each of NCCL's two trees carries half of the bytes
 }
 
 /// The most channels for so many bytes that are sent at once; 0 for all.
@@ -125,12 +113,11 @@ fn channels(part: usize) -> c_int {
     CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels)
 }
 
-/// A choice, or what takes the place of `Favour::TreeSimple` where that is not for a collective with these costs.
-pub fn possible(choice: (c_int, Favour), costs: &[c_float], protocols: usize) -> (c_int, Favour) {
-    let Favour::TreeSimple(otherwise) = choice.1 else { return choice };
+/// Whether NCCL can run Tree with Simple, and neither NVLS nor NVLSTree.
+pub fn trees(costs: &[c_float], protocols: usize) -> bool {
     let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
     let tree_simple = SIMPLE < protocols && costs.get(TREE * protocols + SIMPLE).is_some_and(|&cost| cost >= 0.0);
-    if tree_simple && !runs(NVLS) && !runs(NVLS_TREE) { choice } else { otherwise.choice() }
+    tree_simple && !runs(NVLS) && !runs(NVLS_TREE)
 }
 
 /// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay. Returns whether there is such an entry.
@@ -139,7 +126,7 @@ pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
         Favour::Simple => at % protocols == SIMPLE,
-        Favour::TreeSimple(_) => at == TREE * protocols + SIMPLE,
+        Favour::TreeSimple => at == TREE * protocols + SIMPLE,
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
@@ -184,12 +171,8 @@ pub unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize, log: O
 /// `context` is NULL or one of `init` that was not given to `finalize`; `channels` is NULL or valid for writing.
 pub unsafe fn limit(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<(), Error> {
     // SAFETY: as the caller guarantees.
-    let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes));
-    let most = match choice {
-        Some((_, Favour::TreeSimple(otherwise))) => otherwise.channels,
-        Some((most, _)) => most,
-        None => return Ok(()),
-    };
+    let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes, false));
+    let Some((most, _)) = choice else { return Ok(()) };
     // SAFETY: as the caller guarantees.
     unsafe { write(most, channels) }
 }
@@ -210,9 +193,9 @@ pub unsafe fn tune(
     let tuner = unsafe { tuner_at(context) };
     let choice = match tuner_steering::asked(function, bytes, costs, tuner.map_or(0, |tuner| tuner.nodes)) {
         Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
-        _ => tuner.and_then(|tuner| tuner.choose(function, bytes)),
+        _ => tuner.and_then(|tuner| tuner.choose(function, bytes, trees(costs, protocols))),
     };
-    let Some((most, favour)) = choice.map(|choice| possible(choice, costs, protocols)) else { return Ok(()) };
+    let Some((most, favour)) = choice else { return Ok(()) };
     // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.
     if prefer(favour, costs, protocols) || !matches!(favour, Favour::Entry(_)) {
         // SAFETY: as the caller guarantees.
