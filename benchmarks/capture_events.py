@@ -120,7 +120,9 @@ def accuracy(options: argparse.Namespace, env: dict[str, str], place: Path) -> d
                 recorded.setdefault(f"{call.function} {call.count}", []).append(call.gpu_us)
     found = {}
     for name, values in own.items():
-        medians = statistics.median(recorded.get(name, [0.0])), statistics.median(values)
+        if len(recorded.get(name, [])) != len(values):
+            sys.exit(f"{name}: {len(values)} calls, {len(recorded.get(name, []))} recorded times")
+        medians = statistics.median(recorded[name]), statistics.median(values)
         percent = 100 * (medians[0] / medians[1] - 1)
         found[name] = {"n": len(values), "recorded_us": medians[0], "events_us": medians[1]}
         mark = "ok" if abs(percent) <= ACCURACY else "MISSED"

@@ -12,6 +12,7 @@ capture_events_app.py steps FILE            the same training alone; rank 0 writ
 import ctypes
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -108,13 +109,12 @@ def train(library: str, pairs: int) -> dict[str, list[float]]:
     mask = ctypes.CDLL(library).busbw_capture_mask
     own = mask(0)
     kinds = {"off": 0, "cheap": own & ~KERNEL_LAUNCH, "timed": own}
-    names = list(kinds)
+    names, dice = list(kinds), random.Random(1)  # the same on all ranks
     medians: dict[str, list[float]] = {name: [] for name in kinds}
-    for pair in range(pairs):
+    for _ in range(pairs):
         taken: dict[str, list[float]] = {name: [] for name in kinds}
-        for number in range(STEPS):
-            for at in range(len(names)):
-                name = names[(pair + number + at) % len(names)]
+        for _ in range(STEPS):
+            for name in dice.sample(names, len(names)):
                 mask(kinds[name])
                 taken[name].append(step_ms(step))
         for name, values in taken.items():

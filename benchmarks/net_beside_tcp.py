@@ -7,11 +7,12 @@ RAWTCP is the program `rawtcp` of native/crates/harness. Each round runs raw TCP
 all_reduce with Socket by default, with 16 channels of Socket, and with the plugin, in another order
 each time. Each of these runs twice, with few and with many operations: the difference of what all
 cores of the machine were busy, over the difference of the bytes between the hosts in both
-directions, is the cost. All cores count, with the waiting threads of NCCL and CUDA, so nothing else
-may run. Each way a ring of n ranks moves 2 (n-1)/n of the size between the hosts, a tree once the
-size: what counts is what NCCL ran.
+directions, is the cost; of raw TCP it is the whole of one run. All cores count, with the waiting
+threads of NCCL and CUDA, so nothing else may run. Each way a ring of n ranks moves 2 (n-1)/n of the
+size between the hosts, a tree once the size: what counts is what NCCL ran.
 
-Prints medians, with the lowest and highest of the rounds. FOLDER gets the output of each command.
+Prints medians of all placements, directions and rounds, with the lowest and highest. FOLDER gets
+the output of each command.
 
     net_beside_tcp.py raw RAWTCP OPTIONS      what gpu_hosts.py starts on each host for raw TCP
 """
@@ -46,6 +47,7 @@ RAW = {
     "8 streams, 32 MiB of memory": ("--streams", "8", "--piece", str(32 << 20)),
 }
 FEW, MANY = 5, 25  # operations
+RAW_S = 3.0  # beside which the start and the end of the hosts cost little
 BUSY = (1, 2, 3, 6, 7)  # columns of /proc/stat: user, nice, system, irq, softirq
 Samples = dict[str, list[float]]
 
@@ -57,28 +59,32 @@ def busy_s() -> float:
 
 
 def raw_rank(words: Sequence[str]) -> int:
-    """Serve on the first host; on the second, run until the server is there."""
+    """Serve on the first host; on the second, run as soon as the server is there."""
     rawtcp, *options = words
-    address = os.environ["MASTER_ADDR"]
+    address, ended = os.environ["MASTER_ADDR"], Path(os.environ["RAW_ENDED"])
     if os.environ["RANK"] == "0":
-        with subprocess.Popen(
-            [rawtcp, "serve", address, PORT], stdout=subprocess.DEVNULL
-        ) as served:
-            done = Path(os.environ["RAW_DONE"])
+        serve = [rawtcp, "serve", address, PORT]
+        with subprocess.Popen(serve, stdout=subprocess.DEVNULL) as serving:
             end = time.monotonic() + LIMIT_S
-            while not done.exists() and time.monotonic() < end:
+            while not ended.exists() and serving.poll() is None and time.monotonic() < end:
                 time.sleep(0.05)
-            served.terminate()
-        return 0
-    command = [rawtcp, "run", address, PORT, *options]
+            serving.terminate()
+        return 0 if ended.exists() else 1
+    try:
+        return raw_run([rawtcp, "run", address, PORT, *options])
+    finally:
+        ended.touch()
+
+
+def raw_run(command: Sequence[str]) -> int:
+    """Print what raw TCP measures. The server may still be starting."""
     for _ in range(50):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode == 0:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if run.returncode == 0:
             break
         time.sleep(0.1)
-    print(done.stdout or done.stderr, flush=True)
-    Path(os.environ["RAW_DONE"]).touch()
-    return done.returncode
+    print(run.stdout or run.stderr, flush=True)
+    return run.returncode
 
 
 class Runs:
@@ -106,15 +112,18 @@ class Runs:
             sys.exit(f"{file}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
         return done.stdout
 
-    def raw(self, name: str, options: Sequence[str]) -> tuple[float, float]:
-        """GB/s of the slower direction, and CPU seconds a GB."""
-        stop = self.folder / "raw_done"
-        stop.unlink(missing_ok=True)
+    def raw(self, number: int, options: Sequence[str]) -> tuple[list[float], float]:
+        """GB/s of each direction, and CPU seconds a GB."""
+        ended = self.folder / "raw_ended"
+        ended.unlink(missing_ok=True)
         words = ["0", "each", __file__, "raw", self.options.rawtcp, *options]
-        words += ["--both", "--seconds", "1", "--congestion", "cubic"]
-        text = self.start(f"raw_{name.split(',')[0].replace(' ', '')}", words, RAW_DONE=str(stop))
+        words += ["--both", "--seconds", str(RAW_S), "--congestion", "cubic"]
+        before = busy_s()
+        text = self.start(f"raw_{number}", words, RAW_ENDED=str(ended))
+        busy = busy_s() - before
         row = json.loads(next(line for line in text.splitlines() if line.startswith("{")))
-        return min(row["to_GBps"], row["from_GBps"]), row["cpu_s_per_GB"]
+        rates = [row["to_GBps"], row["from_GBps"]]
+        return rates, busy / (sum(rates) * RAW_S)
 
     def all_reduce(self, way: str, operations: int) -> tuple[Result, float]:
         """A sweep, and the seconds that the cores were busy."""
@@ -147,8 +156,8 @@ def measure(runs: Runs, way: str, rates: Samples, costs: Samples) -> None:
         cells = [cell for cell in (row.out_of_place, row.in_place) if cell]
         crossing = crossing_bytes(row, 2 * runs.options.ranks)
         moved += len(cells) * crossing * 2 * (MANY - FEW)
-        rate = crossing / min(cell.time_s for cell in cells) / 1e9
-        rates.setdefault(f"{way} {format_size(row.size_bytes)}", []).append(rate)
+        of_size = rates.setdefault(f"{way} {format_size(row.size_bytes)}", [])
+        of_size += [crossing / cell.time_s / 1e9 for cell in cells]
     costs.setdefault(way, []).append((many_s - few_s) / (moved / 1e9))
 
 
@@ -177,12 +186,13 @@ def main() -> int:
     rates: Samples = {}
     costs: Samples = {}
     for number in range(runs.options.rounds):
-        for name, options in RAW.items():
-            rate, cost = runs.raw(name, options)
-            rates.setdefault(f"raw TCP, {name}", []).append(rate)
+        for at, (name, options) in enumerate(RAW.items()):
+            of_run, cost = runs.raw(at, options)
+            rates.setdefault(f"raw TCP, {name}", []).extend(of_run)
             costs.setdefault(f"raw TCP, {name}", []).append(cost)
         ways = list(WAYS)
-        for way in ways[number % 3 :] + ways[: number % 3]:
+        first = number % len(ways)
+        for way in ways[first:] + ways[:first]:
             measure(runs, way, rates, costs)
     show("GB/s between the hosts, each way", rates)
     show("CPU seconds a GB, both directions counted", costs)
