@@ -4,14 +4,13 @@ capture_events.py --plugin libplugin.so [--nccl libnccl-2.32.3.so.xz ...] [--ran
     [--parts script,accuracy,train] [--calls 100000] [--pairs 12] [--results FILE]
 
 script    100,000 mixed calls over three communicators: all found in order, and how many are timed
-accuracy  the recorded times compared with those of events around the same calls, from 4 MiB
-train     a DDP training of GPT-2, whose steps wait for the host: NCCL's events are off, cheap and
-          timed in blocks of steps that take turns; costs with their 95 % interval
+accuracy  the recorded times compared with those of events around calls in between, from 4 MiB
+train     a DDP training of GPT-2, whose steps wait for the host, with a cheap and then with a timed
+          capture: NCCL's events are off and on in turn, step by step; costs with 95 % intervals
 jobs      the same training in processes of its own, alone, with `busbw capture` and with
           `busbw capture --timed` in turn (--pairs times; 20 s each)
 
-Without --nccl it is the NCCL of PyTorch. A library of --nccl (plain or .xz) is preloaded, after
-that one.
+Without --nccl it is the NCCL of PyTorch. A library of --nccl (plain or .xz) is preloaded.
 """
 
 import argparse
@@ -56,12 +55,12 @@ def environment(nccl: Path | None) -> dict[str, str]:
     return env | ({"LD_PRELOAD": str(nccl)} if nccl else {})
 
 
-def capturing(plugin: Path, folder: Path) -> dict[str, str]:
-    """Variables of a timed capture into a folder."""
+def capturing(plugin: Path, folder: Path, mode: str = "timed") -> dict[str, str]:
+    """Variables of a capture into a folder."""
     return {
         "NCCL_PROFILER_PLUGIN": str(plugin),
         "BUSBW_CAPTURE": str(folder),
-        "BUSBW_CAPTURE_MODE": "timed",
+        "BUSBW_CAPTURE_MODE": mode,
     }
 
 
@@ -106,30 +105,29 @@ def script(options: argparse.Namespace, env: dict[str, str], place: Path) -> dic
 
 
 def accuracy(options: argparse.Namespace, env: dict[str, str], place: Path) -> dict:
-    """The recorded times over those of the application's events, by function and bytes."""
+    """The median of the recorded times over that of the events, by function and elements."""
     folder, out = place / "accuracy", str(place / "events")
-    start(env | capturing(options.plugin, folder), options.ranks, "accuracy", out)
-    ratios: dict[str, list[float]] = {}
+    words = ("accuracy", out, str(options.plugin))
+    start(env | capturing(options.plugin, folder), options.ranks, *words)
+    own: dict[str, list[float]] = {}
+    recorded: dict[str, list[float]] = {}
     for path in sorted(folder.glob("*.capture")):
         seen = profiler_file.read(path)
-        own = json.loads(Path(f"{out}.{seen.rank}.json").read_text(encoding="utf-8"))
-        names = {(call["function"], call["count"]) for call in own}
-        recorded = [
-            call
-            for call in profiler_calls.read_calls(seen).calls
-            if (call.function, call.count) in names
-        ]
-        for call, mine in zip(recorded, own, strict=False):
-            assert (call.function, call.count) == (mine["function"], mine["count"])
+        for call in json.loads(Path(f"{out}.{seen.rank}.json").read_text(encoding="utf-8")):
+            own.setdefault(f"{call['function']} {call['count']}", []).append(call["us"])
+        for call in profiler_calls.read_calls(seen).calls:
             if call.gpu_us is not None:
-                name = f"{call.function} {call.count}"
-                ratios.setdefault(name, []).append(call.gpu_us / mine["us"])
+                recorded.setdefault(f"{call.function} {call.count}", []).append(call.gpu_us)
     found = {}
-    for name, values in ratios.items():
-        median = 100 * (statistics.median(values) - 1)
-        found[name] = {"n": len(values), "median_percent": median}
-        mark = "ok" if abs(median) <= ACCURACY else "MISSED"
-        print(f"  {name:28} {median:+.2f} % of {len(values)}: {mark}", flush=True)
+    for name, values in own.items():
+        if len(recorded.get(name, [])) != len(values):
+            sys.exit(f"{name}: {len(values)} calls, {len(recorded.get(name, []))} recorded times")
+        medians = statistics.median(recorded[name]), statistics.median(values)
+        percent = 100 * (medians[0] / medians[1] - 1)
+        found[name] = {"n": len(values), "recorded_us": medians[0], "events_us": medians[1]}
+        mark = "ok" if abs(percent) <= ACCURACY else "MISSED"
+        times = f"{medians[0]:.1f} us recorded, {medians[1]:.1f} between events"
+        print(f"  {name:28} {percent:+.2f} % ({times}): {mark}", flush=True)
     return found
 
 
@@ -141,24 +139,26 @@ def cost(values: list[float], usual: list[float]) -> tuple[float, float]:
     return statistics.mean(differences), half
 
 
-def report(taken: dict[str, list[float]]) -> dict:
-    """Print and return the costs."""
-    found: dict = {"ms": taken}
-    print(f"  step {statistics.median(taken['off']):.2f} ms without events", flush=True)
-    for name, limit in TRAIN_LIMITS.items():
-        mean, half = cost(taken[name], taken["off"])
-        found[name] = {"percent": mean, "half": half}
-        mark = "ok" if mean <= limit else "MISSED"
-        print(f"  {name:6} {mean:+.2f} % (+-{half:.2f}), limit {limit} %: {mark}", flush=True)
-    return found
+def report(name: str, on: list[float], off: list[float]) -> dict:
+    """Print and return the cost of a kind of capture."""
+    mean, half = cost(on, off)
+    limit = TRAIN_LIMITS[name]
+    mark = "ok" if mean <= limit else "MISSED"
+    print(f"  {name:6} {mean:+.2f} % (+-{half:.2f}), limit {limit} %: {mark}", flush=True)
+    print(f"         of a step of {statistics.median(off):.2f} ms", flush=True)
+    return {"percent": mean, "half": half, "on_ms": on, "off_ms": off}
 
 
 def train(options: argparse.Namespace, env: dict[str, str], place: Path) -> dict:
-    """Costs of a step in one process, by what NCCL reports."""
-    file = place / "train.json"
-    words = ("train", str(file), str(options.plugin), str(options.pairs))
-    start(env | capturing(options.plugin, place / "train"), options.ranks, *words)
-    return report(json.loads(file.read_text(encoding="utf-8")))
+    """Costs of a step in one process for each kind of capture, by what NCCL reports."""
+    found = {}
+    for mode in TRAIN_LIMITS:
+        file = place / f"train_{mode}.json"
+        words = ("train", str(file), str(options.plugin), str(options.pairs))
+        start(env | capturing(options.plugin, place / mode, mode), options.ranks, *words)
+        taken = json.loads(file.read_text(encoding="utf-8"))
+        found[mode] = report(mode, taken["on"], taken["off"])
+    return found
 
 
 def jobs(options: argparse.Namespace, env: dict[str, str], place: Path) -> dict:
@@ -186,7 +186,7 @@ def jobs(options: argparse.Namespace, env: dict[str, str], place: Path) -> dict:
                 stdout=subprocess.DEVNULL,
             )
             taken[name].append(json.loads(file.read_text(encoding="utf-8")))
-    return report(taken)
+    return {name: report(name, taken[name], taken["off"]) for name in TRAIN_LIMITS}
 
 
 def unpacked(library: Path, place: Path) -> Path:
@@ -218,7 +218,7 @@ def main() -> None:
     if options.pairs < 8 or not set(parts) <= set(PARTS):
         parser.error(f"8 pairs or more, and parts of {', '.join(PARTS)}")
     results: dict[str, dict] = {}
-    for library in (None, *options.nccl):
+    for library in options.nccl or [None]:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
             env = environment(unpacked(library, place) if library else None)

@@ -2,16 +2,17 @@
 busbw's profiler plugin. capture_events.py starts it.
 
 capture_events_app.py script CALLS FILE     capture_app.py's script; FILE.RANK.json lists the calls
-capture_events_app.py accuracy FILE         calls between events of its own; FILE.RANK.json has
-    their times
+capture_events_app.py accuracy FILE LIBRARY    calls between events of its own, in turn with calls
+    that NCCL reports to busbw's plugin LIBRARY; FILE.RANK.json has the times of the former
 capture_events_app.py train FILE LIBRARY PAIRS    a DDP training of a GPT-2 whose steps are timed
-    with NCCL's events off, cheap and timed in turn; rank 0 writes FILE
+    with NCCL's events off and as the plugin asks for them, in turn; rank 0 writes FILE
 capture_events_app.py steps FILE            the same training alone; rank 0 writes a step's time
 """
 
 import ctypes
 import json
 import os
+import random
 import statistics
 import sys
 import time
@@ -25,10 +26,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 SIZES = tuple(mib << 20 for mib in (4, 16, 64, 256))  # bytes of a rank's part
-REPEATS = 40
+TURNS, CALLS_A_TURN = 10, 4
+HOLD_CYCLES = 20_000_000  # of a GPU: some 10 ms, in which the host enqueues the calls of a turn
 LAYERS, HEADS, WIDTH, VOCABULARY, BLOCK, BATCH = 12, 12, 768, 50304, 256, 8
-WARM, SETTLE, STEPS = 30, 3, 20  # steps before all, before each block, and in it
-KERNEL_LAUNCH = 0x800
+WARM, STEPS = 30, 40  # steps before all, and of each kind in a pair
 
 
 class Layer(nn.Module):
@@ -86,73 +87,85 @@ def training() -> Callable[[], None]:
     return step
 
 
-def block_ms(step: Callable[[], None]) -> float:
-    """Milliseconds of a step, over a block of them."""
-    for _ in range(SETTLE):
-        step()
-    dist.barrier()
-    torch.cuda.synchronize()
+def step_ms(step: Callable[[], None]) -> float:
+    """Milliseconds of one step, until the GPU is done."""
     start = time.perf_counter()
-    for _ in range(STEPS):
-        step()
+    step()
     torch.cuda.synchronize()
-    return (time.perf_counter() - start) / STEPS * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 def train(library: str, pairs: int) -> dict[str, list[float]]:
-    """Milliseconds of a step in each block, by what NCCL reports in it."""
+    """The median of the steps of each pair in milliseconds: `off`, of which NCCL reports nothing,
+    and `on`, of which it reports what the plugin asks for.
+
+    Both take turns from step to step, so that a machine that slows down for a second slows both.
+    """
     step = training()
     for _ in range(WARM):
         step()
+    torch.cuda.synchronize()
     mask = ctypes.CDLL(library).busbw_capture_mask
     own = mask(0)
-    kinds = {"off": 0, "cheap": own & ~KERNEL_LAUNCH, "timed": own}
-    taken: dict[str, list[float]] = {name: [] for name in kinds}
-    names = list(kinds)
-    for pair in range(pairs):
-        for at in range(len(names)):
-            name = names[(pair + at) % len(names)]
-            mask(kinds[name])
-            taken[name].append(block_ms(step))
+    kinds = {"off": 0, "on": own}
+    names, dice = list(kinds), random.Random(1)  # the same on all ranks
+    medians: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(pairs):
+        taken: dict[str, list[float]] = {name: [] for name in kinds}
+        for _ in range(STEPS):
+            for name in dice.sample(names, len(names)):
+                mask(kinds[name])
+                taken[name].append(step_ms(step))
+        for name, values in taken.items():
+            medians[name].append(statistics.median(values))
     mask(own)
-    return taken
+    return medians
 
 
-def accuracy() -> list[dict]:
-    """Each call's function, elements and microseconds between events around it."""
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-    one = torch.ones(max(SIZES) // 4, device="cuda")
-    two = torch.ones(max(SIZES) // 4, device="cuda")
+def functions_of(size: int) -> dict[str, tuple[int, Callable[[], object]]]:
+    """Each function, its elements as NCCL counts them, and a call whose larger buffer is `size`."""
+    ranks = dist.get_world_size()
+    one, two = (torch.ones(size // 4, device="cuda") for _ in range(2))
+    part = two[: size // 4 // ranks]
+    return {
+        "all_reduce": (one.numel(), lambda: dist.all_reduce(one)),
+        "all_gather": (part.numel(), lambda: dist.all_gather_into_tensor(one, part)),
+        "reduce_scatter": (part.numel(), lambda: dist.reduce_scatter_tensor(part, one)),
+        "broadcast": (one.numel(), lambda: dist.broadcast(one, 0)),
+    }
+
+
+def accuracy(library: str) -> list[dict]:
+    """Each call's function, elements and microseconds between events around it.
+
+    Each is followed by a call that NCCL reports. A kernel holds the GPU until all calls of a turn
+    are enqueued, and a call before them lets the ranks begin together: so no interval has the
+    host's time in it.
+    """
+    mask = ctypes.CDLL(library).busbw_capture_mask
+    own = mask(0)
     calls = []
     for size in SIZES:
-        part = size // 4 // ranks
-        functions: dict[str, tuple[int, Callable[[], object]]] = {
-            "all_reduce": (size // 4, lambda size=size: dist.all_reduce(one[: size // 4])),
-            "all_gather": (
-                part,
-                lambda part=part: dist.all_gather_into_tensor(one[: part * ranks], two[:part]),
-            ),
-            "reduce_scatter": (
-                part,
-                lambda part=part: dist.reduce_scatter_tensor(two[:part], one[: part * ranks]),
-            ),
-            "broadcast": (size // 4, lambda size=size: dist.broadcast(one[: size // 4], 0)),
-        }
-        for function, (count, run) in functions.items():
+        for function, (count, run) in functions_of(size).items():
             pairs = []
-            for _ in range(REPEATS):
-                events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                events[0].record()
+            for _ in range(TURNS):
+                torch.cuda._sleep(HOLD_CYCLES)
                 run()
-                events[1].record()
-                pairs.append(events)
-            torch.cuda.synchronize()
+                for _ in range(CALLS_A_TURN):
+                    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+                    events[0].record()
+                    run()
+                    events[1].record()
+                    pairs.append(events)
+                    mask(own)
+                    run()
+                    mask(0)
+                torch.cuda.synchronize()
             calls += [
                 {"function": function, "count": count, "us": first.elapsed_time(last) * 1e3}
                 for first, last in pairs
             ]
-    if rank == 0:
-        print(len(calls), "calls", flush=True)
+    mask(own)
     return calls
 
 
@@ -169,7 +182,7 @@ def main() -> None:
     if part == "script":
         run_script(int(sys.argv[2]), sys.argv[3])
     elif part == "accuracy":
-        write(f"{sys.argv[2]}.{rank}.json", accuracy())
+        write(f"{sys.argv[2]}.{rank}.json", accuracy(sys.argv[3]))
     elif part == "train":
         found = train(sys.argv[3], int(sys.argv[4]))
         if rank == 0:
@@ -178,9 +191,9 @@ def main() -> None:
         step = training()
         for _ in range(WARM):
             step()
-        blocks = [block_ms(step) for _ in range(5)]
+        taken = [step_ms(step) for _ in range(100)]
         if rank == 0:
-            write(sys.argv[2], statistics.median(blocks))
+            write(sys.argv[2], statistics.median(taken))
     dist.barrier()
     torch.cuda.synchronize()
     if part != "script":  # its last times are read as the process ends

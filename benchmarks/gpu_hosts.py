@@ -7,8 +7,8 @@ commands `ip` and `tc`.
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the
         variables of torchrun
 
-Needs root and pyroute2. The hosts are a lab of busbw. If the machine has one GPU, each host has
-half of its multiprocessors through CUDA's Multi-Process Service (MPS).
+Needs root and pyroute2. The hosts are a lab of busbw. If there are too few GPUs, the hosts share
+them, with half of the multiprocessors each, through CUDA's Multi-Process Service (MPS).
 """
 
 import os

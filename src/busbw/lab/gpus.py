@@ -5,10 +5,12 @@ two processes would alternate, and those of NCCL would wait for each other.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,29 +53,25 @@ def visible_gpus() -> list[int]:
 
 
 def divide(hosts: int, gpus: Sequence[int], per_host: int | None) -> list[Share]:
-    """The share of each host in the GPUs: `per_host` of its own. If that is None, one of its own,
-    or a part of one if there are more hosts than GPUs.
+    """The share of each host in the GPUs: `per_host` of them, or one if that is None.
 
-    UsageError if there are too few for `per_host`.
+    Hosts share GPUs if there are not enough for all of them. UsageError if there are too few for
+    one host.
     """
-    if per_host is not None and per_host * hosts > len(gpus):
-        hint = "leave --gpus out to share them" if gpus else "leave --gpus out"
-        raise UsageError(
-            f"--gpus {per_host}: {hosts} hosts need {per_host * hosts} GPUs, and this machine has"
-            f" {len(gpus)}",
-            hint,
-        )
+    if per_host is not None and per_host > len(gpus):
+        here = f"this machine has {len(gpus)}" if gpus else "this machine has no GPU"
+        raise UsageError(f"--gpus {per_host}: {here}", "leave --gpus out")
     if not gpus or per_host == 0:
         return [Share()] * hosts
-    if per_host or hosts <= len(gpus):
-        count = per_host or 1
-        return [Share(tuple(gpus[host * count : (host + 1) * count])) for host in range(hosts)]
-    shares = []
-    for host in range(hosts):
-        place = host % len(gpus)
-        users = len(range(place, hosts, len(gpus)))
-        shares.append(Share((gpus[place],), 100 // users if users > 1 else None))
-    return shares
+    count = per_host or 1
+    numbers = itertools.cycle(gpus)
+    taken = [tuple(itertools.islice(numbers, count)) for _ in range(hosts)]
+    users = Counter(itertools.chain.from_iterable(taken))
+    most = [max(users[gpu] for gpu in own) for own in taken]
+    return [
+        Share(own, 100 // sharing if sharing > 1 else None)
+        for own, sharing in zip(taken, most, strict=True)
+    ]
 
 
 def mps_folder() -> str:

@@ -1,17 +1,26 @@
 """Findings on how ranks were connected: where NCCL fell back to a slower transport."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from busbw.core.finding import Finding, Verdict
 from busbw.core.ran import Connection, Ran, Unlisted
-from busbw.core.result import Device, Outcome
+from busbw.core.result import Outcome
 from busbw.core.sizes import counted
 from busbw.model.rule import Conclusion, Find, Rule, Run
 
 SHOWN = 3  # pairs of ranks
-Judge = Callable[[Ran, Sequence[Device]], Conclusion | None]
+Judge = Callable[[Ran, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
+NO_LIMIT = ("SYS", "5")  # of the distance that a GPU may be away
+# Variables that exclude a faster transport, and the values with which they do.
+EXCLUDES: dict[str, Callable[[str], bool]] = {
+    "NCCL_P2P_DISABLE": lambda value: value != "0",
+    "NCCL_P2P_LEVEL": lambda value: value not in NO_LIMIT,
+    "NCCL_NET_GDR_LEVEL": lambda value: value not in NO_LIMIT,
+    "NCCL_DMABUF_ENABLE": lambda value: value == "0",
+    "NCCL_IB_DISABLE": lambda value: value != "0",
+}
 FIX_SHM = (
     "see what turns P2P off: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, ACS or an IOMMU (`busbw check`,"
     " `nvidia-smi topo -p2p r`). Between GPUs on two CPU sockets and without NVLink, SHM is NCCL's"
@@ -30,47 +39,86 @@ def findings(result: Outcome) -> list[Finding]:
     """What follows from the connections of a result of any kind."""
     ran, found = result.ran, []
     for rule, judge in zip(RULES, JUDGES.values(), strict=True):
-        conclusion = judge(ran, result.world.devices) if ran else None
+        conclusion = judge(ran, result) if ran else None
         if conclusion:
             found.append(rule.finding(conclusion))
     return found
 
 
-def _judge_all(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_all(ran: Ran, result: Outcome) -> Conclusion | None:
     slow = (_judge_shm, _judge_gdr, _judge_sockets)
-    if any(judge(ran, devices) for judge in slow):
+    if any(judge(ran, result) for judge in slow):
         return None
     names = " and ".join(ran.transports())
     return Conclusion(Verdict.PASS, f"ranks are connected by {names}", _evidence(ran))
 
 
-def _judge_shm(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport.startswith("SHM/"))
     if not pairs:
         return None
     message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SHM)
+    return Conclusion(
+        Verdict.WARN,
+        message,
+        _evidence(ran),
+        _fix(FIX_SHM, result, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"),
+    )
 
 
-def _judge_gdr(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport == "NET/IB" and row.gdr is False)
-    gpus = {device.name for device in devices}
+    gpus = {device.name for device in result.world.devices}
     if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
     message = (
         f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_GDR)
+    return Conclusion(
+        Verdict.WARN,
+        message,
+        _evidence(ran),
+        _fix(FIX_GDR, result, "NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE"),
+    )
 
 
-def _judge_sockets(ran: Ran, devices: Sequence[Device]) -> Conclusion | None:
+def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
-    if not pairs or not ran.rdma:
+    host, rdma = _rdma(ran, result)
+    if not pairs or not rdma:
         return None
-    host, rdma = next(iter(ran.rdma.items()))
     message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
-    return Conclusion(Verdict.WARN, message, _evidence(ran), FIX_SOCKET)
+    return Conclusion(
+        Verdict.WARN, message, _evidence(ran), _fix(FIX_SOCKET, result, "NCCL_IB_DISABLE")
+    )
+
+
+def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
+    """A host with RDMA devices, and their names.
+
+    NCCL's log names those that it found. It does not look for any if NCCL_IB_DISABLE is set.
+    """
+    if ran.rdma:
+        return next(iter(ran.rdma.items()))
+    if _exclude(result, "NCCL_IB_DISABLE"):
+        for host in result.topology.hosts:
+            names = [nic.name for nic in host.nics if nic.kind != "ethernet" and nic.up]
+            if names:
+                return host.hostname, names
+    return "", []
+
+
+def _exclude(result: Outcome, *variables: str) -> list[str]:
+    """`NCCL_P2P_DISABLE=1`: those of the variables with which the run excluded a transport."""
+    values = {name: result.environment.get(name, "").strip() for name in variables}
+    return [f"{name}={value}" for name, value in values.items() if value and EXCLUDES[name](value)]
+
+
+def _fix(usual: str, result: Outcome, *variables: str) -> str:
+    """What to do: try without what the run set, then what is usual."""
+    chosen = " and ".join(_exclude(result, *variables))
+    return f"try without {chosen}, which the run set; otherwise {usual}" if chosen else usual
 
 
 def _evidence(ran: Ran) -> str:
@@ -105,7 +153,7 @@ def _of_run(judge: Judge) -> Find:
 
     def find(run: Run) -> Conclusion | None:
         ran = run.result.ran
-        return judge(ran, run.result.world.devices) if ran else None
+        return judge(ran, run.result) if ran else None
 
     return find
 

@@ -36,6 +36,7 @@ from busbw.stats.judging import (
 from busbw.stats.rank_tests import fewest, fewest_chance, sign_test
 
 Named = tuple[str, Result]  # a file name and its result
+Sides = tuple[str, str]  # what notes call them
 
 
 def compare(
@@ -43,8 +44,9 @@ def compare(
     b: Sequence[Named],
     limits: Limits | None = None,
     earlier: Times | None = None,
+    sides: Sides = ("A", "B"),
 ) -> Comparison:
-    """Compare b with a, one or more runs each.
+    """Compare b with a, one or more runs each. Notes call them by the names of `sides`.
 
     Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
 
@@ -67,15 +69,9 @@ def compare(
     else:
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
-    notes = [
-        *_defects("A", a),
-        *_defects("B", b),
-        *_timing_note(a[0][1], b[0][1]),
-        *_loop_note(a, b),
-    ]
-    notes += [*_connections_note(a[0][1], b[0][1]), *_kernels_note(a[0][1], b[0][1])]
+    notes = [*_defects(sides[0], a), *_defects(sides[1], b), *_differences(a, b, sides)]
     if single:
-        notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
+        notes += [*_overloaded_hosts(sides[0], a), *_overloaded_hosts(sides[1], b)]
         notes += _spread_note(len(earlier), known_spreads)
         notes += _too_few_samples(cells, limits) or _ambiguous_cells(cells)
     else:
@@ -192,13 +188,24 @@ def _defects(letter: str, files: Sequence[Named]) -> list[str]:
     ]
 
 
-def _timing_note(a: Result, b: Result) -> list[str]:
+def _differences(a: Sequence[Named], b: Sequence[Named], sides: Sides) -> list[str]:
+    """How the sides measured, and what NCCL ran, where that differs."""
+    first_a, first_b = a[0][1], b[0][1]
+    return [
+        *_timing_note(first_a, first_b, sides),
+        *_loop_note(a, b, sides),
+        *_connections_note(first_a, first_b, sides),
+        *_kernels_note(first_a, first_b, sides),
+    ]
+
+
+def _timing_note(a: Result, b: Result, sides: Sides) -> list[str]:
     if timing(a) == timing(b):
         return []
-    return [f"timing: {timing(a)} in A, {timing(b)} in B"]
+    return [f"timing: {timing(a)} in {sides[0]}, {timing(b)} in {sides[1]}"]
 
 
-def _connections_note(a: Result, b: Result) -> list[str]:
+def _connections_note(a: Result, b: Result, sides: Sides) -> list[str]:
     """The transports that connect the ranks, where both sides state them and they differ. Their
     numbers say little: a sweep of more sizes uses more algorithms, which make more connections.
     """
@@ -207,10 +214,13 @@ def _connections_note(a: Result, b: Result) -> list[str]:
     of_a, of_b = sorted(a.ran.transports()), sorted(b.ran.transports())
     if of_a == of_b:
         return []
-    return [f"ranks are connected by {' and '.join(of_a)} in A, {' and '.join(of_b)} in B"]
+    in_a, in_b = (
+        f"{' and '.join(names)} in {side}" for names, side in zip((of_a, of_b), sides, strict=True)
+    )
+    return [f"ranks are connected by {in_a}, {in_b}"]
 
 
-def _kernels_note(a: Result, b: Result) -> list[str]:
+def _kernels_note(a: Result, b: Result, sides: Sides) -> list[str]:
     """The cells that NCCL ran with other kernels, where both sides state them."""
     of_a, of_b = _kernels(a), _kernels(b)
     shared = [key for key in of_a if key in of_b]
@@ -221,7 +231,8 @@ def _kernels_note(a: Result, b: Result) -> list[str]:
     in_place = " in place" if first.placement == PLACEMENTS[1] else ""
     return [
         f"NCCL ran {len(differ)} of {counted(len(shared), 'cell')} differently: at"
-        f" {format_size(first.size_bytes)}{in_place} {of_a[first]} in A, {of_b[first]} in B"
+        f" {format_size(first.size_bytes)}{in_place} {of_a[first]} in {sides[0]};"
+        f" {of_b[first]} in {sides[1]}"
     ]
 
 
@@ -231,13 +242,15 @@ def _kernels(result: Result) -> dict[CellKey, Kernel]:
     return {key: figure.ran for key, figure in first.items() if figure.ran}
 
 
-def _loop_note(a: Sequence[Named], b: Sequence[Named]) -> list[str]:
+def _loop_note(a: Sequence[Named], b: Sequence[Named], sides: Sides) -> list[str]:
     """That the sides called NCCL by different loops; older files do not say by which."""
     a_loops, b_loops = ({result.loop for _, result in side if result.loop} for side in (a, b))
     if len(a_loops | b_loops) < 2:
         return []
     texts = [" and ".join(sorted(loops)) or "unknown" for loops in (a_loops, b_loops)]
-    return [f"loop: {texts[0]} in A, {texts[1]} in B; Python's adds to small sizes"]
+    return [
+        f"loop: {texts[0]} in {sides[0]}, {texts[1]} in {sides[1]}; Python's adds to small sizes"
+    ]
 
 
 def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:

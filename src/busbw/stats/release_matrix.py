@@ -9,6 +9,7 @@ from busbw.stats.rank_tests import fewest
 
 Runs = Mapping[tuple[str, str], Sequence[Named]]  # by collective and release
 Failures = Mapping[tuple[str, str], str]
+OfRelease = tuple[str, Sequence[Named]]
 
 
 def rounds_needed(comparisons: int, limits: Limits) -> int:
@@ -32,7 +33,7 @@ def judge(
     share = limits.level / (len(others) * len(collectives))
     own_limits = Limits(limits.tolerance, 1 - share)
     comparisons = [
-        _compared(runs[name, baseline], runs[name, release], release, own_limits)
+        _compared((baseline, runs[name, baseline]), (release, runs[name, release]), own_limits)
         for name in collectives
         for release in others
         if runs.get((name, baseline)) and runs.get((name, release))
@@ -50,8 +51,9 @@ def judge(
     )
 
 
-def _compared(
-    before: Sequence[Named], after: Sequence[Named], release: str, limits: Limits
-) -> ReleaseComparison:
-    wrong = {size for _, result in after for size in result.wrong_sizes()}
-    return ReleaseComparison(release, compare(before, after, limits), sorted(wrong))
+def _compared(before: OfRelease, after: OfRelease, limits: Limits) -> ReleaseComparison:
+    (baseline, before_runs), (release, after_runs) = before, after
+    wrong = {size for _, result in after_runs for size in result.wrong_sizes()}
+    sides = (baseline, release)
+    comparison = compare(before_runs, after_runs, limits, sides=sides)
+    return ReleaseComparison(release, comparison, sorted(wrong))

@@ -52,16 +52,19 @@ def test_hosts_have_as_many_gpus_as_asked_for():
     assert divide(2, range(8), 0) == [Share(), Share()]
 
 
+def test_hosts_share_as_many_gpus_as_asked_for():
+    assert divide(2, [0, 1], 2) == [Share((0, 1), 50), Share((0, 1), 50)]
+
+
 @given(HOSTS, FOUND, st.integers(1, 8))
-def test_more_gpus_than_there_are_is_an_error(hosts, available, per_host):
-    if per_host * hosts <= available:
-        assert sorted(
-            gpu for share in divide(hosts, range(available), per_host) for gpu in share.gpus
-        ) == list(range(hosts * per_host))
+def test_more_gpus_for_a_host_than_there_are_is_an_error(hosts, available, per_host):
+    if per_host <= available:
+        shares = divide(hosts, range(available), per_host)
+        assert [len(set(share.gpus)) for share in shares] == [per_host] * hosts
+        if hosts * per_host <= available:
+            assert len({gpu for share in shares for gpu in share.gpus}) == hosts * per_host
     else:
-        with pytest.raises(
-            UsageError, match=f"need {per_host * hosts} GPUs, and this machine has {available}"
-        ):
+        with pytest.raises(UsageError, match=f"--gpus {per_host}: this machine has"):
             divide(hosts, range(available), per_host)
 
 

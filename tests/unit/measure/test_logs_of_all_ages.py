@@ -199,6 +199,20 @@ def test_lines_are_read_without_the_text_around_them(begin: str, end: str) -> No
     assert read("".join(f"{begin}{line}{end}\n" for line in plain.splitlines())) == read(plain)
 
 
+@pytest.mark.parametrize("label", ["[0]", "[1,0]<stdout>:"])
+@pytest.mark.parametrize("head", [EIGHT, ""])
+def test_a_label_before_each_part_of_a_row_is_left_out(label: str, head: str) -> None:
+    plain = head + modern("all_reduce", 8).text
+    parts = re.sub(
+        r"(?m)^( +\d+ +\d+ +float .*? -1)( .*? \d)( .*)$", rf"\1{label}\2{label}\3", plain
+    )
+    assert parts.count(label) == 8
+    labelled = "".join(f"{label}{line}" for line in parts.splitlines(keepends=True))
+    assert read(labelled) == read(plain)
+    rows = [line for line in labelled.splitlines() if "float" in line]
+    assert len(read("\n".join(rows)).rows) == 4
+
+
 def test_a_label_does_not_cut_names_of_other_hosts() -> None:
     text = "node1: " + MODERN + "\nnode12: x\nnode1:7:7 [0] NCCL INFO y\nnode2: z\n"
     assert log_lines.own_lines(text)[1:] == ["x", "z"]

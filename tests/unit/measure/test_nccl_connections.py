@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbw.core.finding import Verdict
 from busbw.core.ran import Connection, Ran
 from busbw.core.result import Result
+from busbw.core.topology import Host, Nic, Topology
 from busbw.measure.formats import nccl_connections, read_nccl_tests_text
+from busbw.model import transport_findings
 from busbw.stats.compare import compare
 
 HEAD = """\
@@ -124,6 +127,41 @@ def test_fallbacks_are_found_in_logs_of_nccl_tests(
     assert {row.id for row in result.findings if row.id.startswith("transport")} == findings
     assert len(result.rows) == 2
     assert (result.ran is not None) == bool(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "chosen"),
+    [
+        ("via SHM/direct", {"NCCL_P2P_DISABLE": "1"}, "NCCL_P2P_DISABLE=1"),
+        ("via SHM/direct", {"NCCL_P2P_LEVEL": "NVL"}, "NCCL_P2P_LEVEL=NVL"),
+        ("via SHM/direct", {"NCCL_P2P_DISABLE": " 0", "NCCL_P2P_LEVEL": "SYS"}, ""),
+        ("via SHM/direct", {"NCCL_IB_DISABLE": "1"}, ""),
+        (
+            "[send] via NET/IB/0",
+            {"NCCL_NET_GDR_LEVEL": "PIX", "NCCL_DMABUF_ENABLE": "0"},
+            "NCCL_NET_GDR_LEVEL=PIX and NCCL_DMABUF_ENABLE=0",
+        ),
+        ("[send] via NET/IB/0", {"NCCL_NET_GDR_LEVEL": "5", "NCCL_DMABUF_ENABLE": "1"}, ""),
+        ("[send] via NET/Socket/0", {"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1"),
+    ],
+)
+def test_the_fix_of_a_fallback_names_the_variables_that_exclude_the_faster_transport(
+    line: str, variables: dict[str, str], chosen: str
+) -> None:
+    result = log_result(said(f"Channel 00/0 : 0[0] -> 1[0] {line}"))
+    result.environment = variables
+    result.topology = Topology(hosts=[Host("node1", nics=[Nic("mlx5_0", "ib")])])
+    (finding,) = transport_findings.findings(result)
+    named, _, _ = finding.fix.rpartition("; otherwise ")
+    expected = f"try without {chosen}, which the run set" if chosen else ""
+    assert (finding.verdict, named) == (Verdict.WARN, expected)
+
+
+def test_sockets_that_were_chosen_are_no_fallback() -> None:
+    result = log_result(said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"))
+    result.environment = {"NCCL_NET": "Socket"}
+    result.topology = Topology(hosts=[Host("node1", nics=[Nic("mlx5_0", "ib")])])
+    assert [row.verdict for row in transport_findings.findings(result)] == [Verdict.PASS]
 
 
 def test_many_pairs_are_counted() -> None:

@@ -72,7 +72,7 @@ def test_kernels_in_place_are_those_of_cells_in_place() -> None:
     other.rows[1].in_place = row.out_of_place
     shown = view("table", 80, ran=True).render(result)
     assert "in place NCCL ran 1 of 2 sizes differently: at 16 KiB Tree LL, 2 channels\n" in shown
-    note = "NCCL ran 1 of 2 cells differently: at 16 KiB in place Tree LL, 2 channels in A,"
+    note = "NCCL ran 1 of 2 cells differently: at 16 KiB in place Tree LL, 2 channels in A;"
     assert f"{note} Ring LL, 2 channels in B" in compare([("a", result)], [("b", other)]).notes
     row.out_of_place = None
     assert re.search("Tree +LL +2$", view("table", ran=True).render(result), re.MULTILINE)
@@ -80,7 +80,7 @@ def test_kernels_in_place_are_those_of_cells_in_place() -> None:
 
 def test_compare_says_where_kernels_differ() -> None:
     ring, tree = log_result(RING), log_result(TREE)
-    note = "NCCL ran 1 of 1 cell differently: at 16 KiB Ring LL, 2 channels in A,"
+    note = "NCCL ran 1 of 1 cell differently: at 16 KiB Ring LL, 2 channels in A;"
     assert (
         f"{note} NVLSTree Simple, 16 channels in B" in compare([("a", ring)], [("b", tree)]).notes
     )

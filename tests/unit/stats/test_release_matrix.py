@@ -111,6 +111,20 @@ def test_wrong_data_and_a_release_that_does_not_run_are_worse_than_slow():
     assert "error: all_gather: 2.30.7 did not run: it ended with 3" in views.text(failed, 80)
 
 
+def test_notes_name_the_releases():
+    generator = random.Random(7)
+    runs = {
+        (name, release): [(release, result(name, generator)) for _ in range(ROUNDS)]
+        for name in COLLECTIVES
+        for release in RELEASES
+    }
+    runs[COLLECTIVES[0], RELEASES[1]][0][1].loop = "python"
+    runs[COLLECTIVES[0], RELEASES[0]][0][1].loop = "native"
+    shown = views.text(judge(COLLECTIVES, RELEASES, runs, {}, Limits()), 120)
+    note = f"note: loop: native in {RELEASES[0]}, python in {RELEASES[1]}"
+    assert note in shown
+
+
 def test_without_the_first_release_a_collective_is_not_judged():
     unjudged = matrix(failures={("all_gather", "2.28.9"): "it ended with 3"})
     assert (unjudged.is_worse(), unjudged.is_judged(), len(unjudged.comparisons)) == (

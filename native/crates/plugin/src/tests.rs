@@ -11,7 +11,7 @@ use crate::entry::{caught, entry, init_entry, refusal_level};
 use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
-use crate::tuner::{self, Favour, Otherwise, Tuner, prefer};
+use crate::tuner::{self, Favour, Tuner, prefer, trees};
 use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_nodes, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
 use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
@@ -163,31 +163,36 @@ fn nothing_is_flushed() {
 fn channels_follow_the_bytes_that_a_rank_sends_at_once() {
     let tuner = Tuner::new(2, 2, true, Table::default());
     let chosen =
-        [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
+        [8, 8 << 10, 16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes, false));
     let (tree, nothing, simple) = (Favour::Tree, Favour::Nothing, Favour::Simple);
     let expected = [(1, tree), (1, nothing), (2, nothing), (2, simple), (2, simple), (4, simple), (8, simple), (0, simple)].map(Some);
     assert_eq!(chosen, expected);
-    assert_eq!([2048, 2049].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes)), [Some((1, tree)), Some((1, nothing))]);
-    assert_eq!(tuner.choose(function::BROADCAST, 8), Some((1, nothing)), "Tree is for all-reduce only");
-    assert_eq!(Tuner::new(16, 2, true, Table::default()).choose(function::ALL_GATHER, 1 << 20), Some((2, simple)), "64 KiB at once");
-    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20), Some((4, simple)), "every rank sends all of it");
+    assert_eq!([2048, 2049].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes, false)), [Some((1, tree)), Some((1, nothing))]);
+    assert_eq!(tuner.choose(function::BROADCAST, 8, false), Some((1, nothing)), "Tree is for all-reduce only");
+    assert_eq!(Tuner::new(16, 2, true, Table::default()).choose(function::ALL_GATHER, 1 << 20, false), Some((2, simple)), "64 KiB at once");
+    assert_eq!(tuner.choose(function::BROADCAST, 1 << 20, false), Some((4, simple)), "every rank sends all of it");
 }
 
 #[test]
-fn with_several_ranks_on_a_host_trees_run_longer() {
-    let shared = |bytes| Tuner::new(4, 2, true, Table::default()).choose(function::ALL_REDUCE, bytes);
-    assert_eq!(shared(8 << 10), Some((1, Favour::Tree)), "two ranks on each host");
+fn with_several_ranks_on_each_of_two_hosts_trees_run_longer() {
+    let choose = |ranks, nodes, bytes, trees| Tuner::new(ranks, nodes, true, Table::default()).choose(function::ALL_REDUCE, bytes, trees);
+    let shared = |bytes| choose(4, 2, bytes, true);
+    assert_eq!(shared(8 << 10), Some((1, Favour::Tree)));
     assert_eq!(shared(32 << 10), Some((1, Favour::Nothing)));
-    assert_eq!(shared(64 << 10), Some((2, Favour::TreeSimple(Otherwise::Nothing))));
-    assert_eq!(shared(1 << 20), Some((2, Favour::TreeSimple(Otherwise::Simple))));
-    assert_eq!(shared(2 << 20), Some((2, Favour::Simple)));
-    assert_eq!(Tuner::new(16, 2, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20), Some((2, Favour::Simple)), "not measured");
+    assert_eq!(shared(64 << 10), Some((2, Favour::TreeSimple)));
+    assert_eq!(shared(1 << 20), Some((2, Favour::TreeSimple)));
+    assert_eq!(shared(2 << 20), Some((4, Favour::TreeSimple)), "1 MiB in each tree");
+    assert_eq!(shared(64 << 20), Some((0, Favour::TreeSimple)));
+    assert_eq!(shared(65 << 20), Some((0, Favour::Simple)));
+    for (ranks, nodes, trees, reason) in [(4, 2, false, "NVLS"), (16, 2, true, "many ranks"), (6, 3, true, "three hosts")] {
+        assert_eq!(choose(ranks, nodes, 1 << 20, trees), Some((2, Favour::Simple)), "{reason}");
+    }
 }
 
 #[test]
 fn one_host_and_unknown_collectives_are_left_to_nccl() {
-    assert_eq!(Tuner::new(8, 1, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20), None);
-    assert_eq!(Tuner::new(8, 2, true, Table::default()).choose(9, 1 << 20), None);
+    assert_eq!(Tuner::new(8, 1, true, Table::default()).choose(function::ALL_REDUCE, 1 << 20, false), None);
+    assert_eq!(Tuner::new(8, 2, true, Table::default()).choose(9, 1 << 20, false), None);
 }
 
 const TABLE: &str = "busbw-tuner-table 1
@@ -202,9 +207,9 @@ about gpu NVIDIA H200
 fn a_table_wins_where_it_names_function_and_size() {
     let tuner = Tuner::new(2, 2, false, Table::parse(TABLE, 2, 2).unwrap());
     let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2, channels: 4 });
-    let chosen = [1023, 1024, 2000, 4096, 4097, 8192].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes));
+    let chosen = [1023, 1024, 2000, 4096, 4097, 8192].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes, false));
     assert_eq!(chosen, [None, Some((4, wanted)), Some((4, wanted)), Some((4, wanted)), None, None], "the rule of 8192 is for one host");
-    assert_eq!(tuner.choose(function::BROADCAST, 1024), None);
+    assert_eq!(tuner.choose(function::BROADCAST, 1024, false), None);
     let one_host = Table::parse(TABLE, 2, 1).unwrap();
     assert_eq!(one_host.wanted(function::ALL_REDUCE, 8192), Some(Wanted { algorithm: 0, protocol: 0, channels: 0 }));
     let mut costs = [4.0; 6];
@@ -263,14 +268,21 @@ fn the_cheapest_preferred_entry_wins_and_invalid_ones_stay() {
     };
     assert_eq!(after(Favour::Simple), [5.0, 6.0, 9.0, 3.0, -1.0, 0.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Tree), [0.0, 6.0, 9.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
-    assert_eq!(after(Favour::TreeSimple(Otherwise::Simple)), [5.0, 6.0, 0.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
+    assert_eq!(after(Favour::TreeSimple), [5.0, 6.0, 0.0, 3.0, -1.0, 7.0, 1.0, 2.0, -1.0]);
     assert_eq!(after(Favour::Nothing), table);
-    let mut with_nvls = [[9.0, 9.0, 5.0], [9.0, 9.0, 4.0], [-1.0; 3], [-1.0; 3], [-1.0, -1.0, 3.0], [-1.0; 3]].concat();
-    assert!(prefer(Favour::TreeSimple(Otherwise::Simple), &mut with_nvls, 3));
-    assert_eq!((with_nvls[2], with_nvls[14]), (5.0, 0.0), "the cheapest with Simple, as NCCL can run NVLS");
     let mut none = [5.0, 6.0, -1.0];
     prefer(Favour::Simple, &mut none, 3);
     assert_eq!(none, [5.0, 6.0, -1.0], "NCCL_PROTO excludes Simple");
+}
+
+#[test]
+fn trees_are_for_communicators_that_can_run_them_and_no_nvls() {
+    let tree_only = [[9.0, 9.0, 5.0], [9.0, 9.0, 4.0]].concat();
+    assert!(trees(&tree_only, 3));
+    let with_nvls = [tree_only, [[-1.0; 3]; 2].concat(), vec![-1.0, -1.0, 3.0]].concat();
+    assert!(!trees(&with_nvls, 3));
+    assert!(!trees(&[9.0, 9.0, -1.0, 1.0, 1.0, 1.0], 3), "no Simple");
+    assert!(!trees(&[9.0, 9.0], 2), "a table without Simple");
 }
 
 #[test]

@@ -22,13 +22,14 @@ const CHANNELS: [(usize, c_int); 4] = [(4 << 10, 1), (512 << 10, 2), (1 << 20, 4
 
 /// Bytes of an all-reduce up to which Tree is faster than Ring.
 const TREE_UP_TO: usize = 2 << 10;
-/// The same with several ranks on a host, where a ring has more steps and a tree still crosses the network twice.
+/// The same with several ranks on each of two hosts, where a ring has more steps and a tree still crosses the network twice. Measured with
+/// two ranks each, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so this and what follows holds for few ranks only.
 const SHARED_TREE_UP_TO: usize = 8 << 10;
-/// With several ranks on a host, bytes that a rank of an all-reduce sends at once up to which one channel is fastest, and from there up to
-/// which Tree with Simple is. Measured with two ranks on each of two hosts, without NVLS (`benchmarks/net_2x2_4xh200_202611`), so they hold
-/// for few ranks only.
+/// There, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-const SHARED_TREE_SIMPLE: usize = 256 << 10;
+/// From there on Tree with Simple is, measured up to 1 MiB. Up to these bytes it is assumed to be: Ring took 3.3 ms or more for 16 MiB, and
+/// Tree 4.1 for 64 MiB, which NCCL chooses itself there.
+const SHARED_TREE_SIMPLE_UP_TO: usize = 64 << 20;
 const SHARED_RANKS: usize = 8;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
@@ -43,28 +44,10 @@ pub enum Favour {
     Tree,
     /// Protocol Simple with its cheapest algorithm.
     Simple,
-    /// Algorithm Tree with protocol Simple; what follows where NCCL cannot run it, or could run NVLS or NVLSTree.
-    TreeSimple(Otherwise),
+    /// Algorithm Tree with protocol Simple.
+    TreeSimple,
     /// One entry of the cost table.
     Entry(Wanted),
-}
-
-/// What a collective should use in place of `Favour::TreeSimple`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Otherwise {
-    /// `Favour::Nothing`.
-    Nothing,
-    /// `Favour::Simple`.
-    Simple,
-}
-
-impl From<Otherwise> for Favour {
-    fn from(otherwise: Otherwise) -> Self {
-        match otherwise {
-            Otherwise::Nothing => Self::Nothing,
-            Otherwise::Simple => Self::Simple,
-        }
-    }
 }
 
 /// What is known of a communicator: its size, whether it may use this network, and what its user wants.
@@ -83,15 +66,16 @@ impl Tuner {
     }
 
     /// The most channels of a collective, and what it should use. None leaves it to NCCL. Depends only on what is equal on all ranks.
-    pub fn choose(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
+    /// `trees`: NCCL can run Tree with Simple, and neither NVLS nor NVLSTree.
+    pub fn choose(&self, function: c_int, bytes: usize, trees: bool) -> Option<(c_int, Favour)> {
         match self.table.wanted(function, bytes) {
             Some(wanted) => Some((wanted.channels, Favour::Entry(wanted))),
-            None => self.suits_network(function, bytes),
+            None => self.suits_network(function, bytes, trees),
         }
     }
 
     /// The same without the table.
-    fn suits_network(&self, function: c_int, bytes: usize) -> Option<(c_int, Favour)> {
+    fn suits_network(&self, function: c_int, bytes: usize, trees: bool) -> Option<(c_int, Favour)> {
         if self.nodes < 2 || !self.network {
             return None;
         }
@@ -100,43 +84,53 @@ impl Tuner {
             function::ALL_GATHER | function::REDUCE_SCATTER | function::ALL_REDUCE => bytes / self.ranks.max(1),
             _ => return None,
         };
-        let channels = CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels);
-        let shared = self.ranks > self.nodes && self.ranks <= SHARED_RANKS;
-        if function == function::ALL_REDUCE && shared && part <= SHARED_TREE_SIMPLE {
-            let otherwise = if part >= SIMPLE_FROM { Otherwise::Simple } else { Otherwise::Nothing };
-            return Some(match part {
-                _ if bytes <= SHARED_TREE_UP_TO => (1, Favour::Tree),
-                ..=SHARED_ONE_CHANNEL => (1, Favour::Nothing),
-                _ => (channels, Favour::TreeSimple(otherwise)),
-            });
+        let shared = self.nodes == 2 && self.ranks > 2 && self.ranks <= SHARED_RANKS;
+        if trees && shared && function == function::ALL_REDUCE && bytes <= SHARED_TREE_SIMPLE_UP_TO {
+            return Some(suits_two_shared_hosts(bytes, part));
         }
         let favour = match function {
             _ if part >= SIMPLE_FROM => Favour::Simple,
             function::ALL_REDUCE if bytes <= TREE_UP_TO => Favour::Tree,
             _ => Favour::Nothing,
         };
-        Some((channels, favour))
+        Some((channels(part), favour))
     }
+}
+
+/// For an all-reduce over two hosts with several ranks each, of which a rank sends `part` bytes at once in a ring.
+fn suits_two_shared_hosts(bytes: usize, part: usize) -> (c_int, Favour) {
+    if bytes <= SHARED_TREE_UP_TO {
+        return (1, Favour::Tree);
+    }
+    if part <= SHARED_ONE_CHANNEL {
+        return (1, Favour::Nothing);
+    }
+    (channels(bytes / 2), Favour::TreeSimple) // each of NCCL's two trees carries half of the bytes
+}
+
+/// The most channels for so many bytes that are sent at once; 0 for all.
+fn channels(part: usize) -> c_int {
+    CHANNELS.iter().find(|(most, _)| part <= *most).map_or(0, |(_, channels)| *channels)
+}
+
+/// Whether NCCL can run Tree with Simple, and neither NVLS nor NVLSTree.
+pub fn trees(costs: &[c_float], protocols: usize) -> bool {
+    let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
+    let tree_simple = SIMPLE < protocols && costs.get(TREE * protocols + SIMPLE).is_some_and(|&cost| cost >= 0.0);
+    tree_simple && !runs(NVLS) && !runs(NVLS_TREE)
 }
 
 /// Make the cheapest preferred entry the cheapest of all. Negative costs, which NCCL cannot run, stay. Returns whether there is such an entry.
 pub fn prefer(favour: Favour, costs: &mut [c_float], protocols: usize) -> bool {
-    let runs = |algorithm: usize| costs.iter().skip(algorithm * protocols).take(protocols).any(|&cost| cost >= 0.0);
-    let favour = match favour {
-        Favour::TreeSimple(otherwise) if runs(NVLS) || runs(NVLS_TREE) => otherwise.into(),
-        _ => favour,
-    };
     let favoured = |at: usize| match favour {
         Favour::Nothing => false,
         Favour::Tree => at / protocols == TREE,
         Favour::Simple => at % protocols == SIMPLE,
-        Favour::TreeSimple(_) => at == TREE * protocols + SIMPLE,
+        Favour::TreeSimple => at == TREE * protocols + SIMPLE,
         Favour::Entry(wanted) => at == wanted.algorithm * protocols + wanted.protocol && wanted.protocol < protocols,
     };
     let possible = (0..costs.len()).filter(|&at| favoured(at) && costs[at] >= 0.0);
-    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else {
-        return matches!(favour, Favour::TreeSimple(otherwise) if prefer(otherwise.into(), costs, protocols));
-    };
+    let Some(least) = possible.min_by(|&one, &other| costs[one].total_cmp(&costs[other])) else { return false };
     if matches!(favour, Favour::Entry(_)) && penalized(costs[least], costs) {
         return false;
     }
@@ -177,7 +171,7 @@ pub unsafe fn init(context: *mut *mut c_void, ranks: usize, nodes: usize, log: O
 /// `context` is NULL or one of `init` that was not given to `finalize`; `channels` is NULL or valid for writing.
 pub unsafe fn limit(context: *mut c_void, function: c_int, bytes: usize, channels: *mut c_int) -> Result<(), Error> {
     // SAFETY: as the caller guarantees.
-    let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes));
+    let choice = unsafe { tuner_at(context) }.and_then(|tuner| tuner.suits_network(function, bytes, false));
     let Some((most, _)) = choice else { return Ok(()) };
     // SAFETY: as the caller guarantees.
     unsafe { write(most, channels) }
@@ -199,7 +193,7 @@ pub unsafe fn tune(
     let tuner = unsafe { tuner_at(context) };
     let choice = match tuner_steering::asked(function, bytes, costs, tuner.map_or(0, |tuner| tuner.nodes)) {
         Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
-        _ => tuner.and_then(|tuner| tuner.choose(function, bytes)),
+        _ => tuner.and_then(|tuner| tuner.choose(function, bytes, trees(costs, protocols))),
     };
     let Some((most, favour)) = choice else { return Ok(()) };
     // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.

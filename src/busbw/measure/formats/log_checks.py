@@ -83,7 +83,8 @@ def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool)
         if evidence.operator in ("", "none"):
             signs.append("no operator")
         elif evidence.operator is not None:
-            signs.append(f"operator {evidence.operator}")
+            several = evidence.operator == "all"
+            signs.append("several operators" if several else f"operator {evidence.operator}")
         if evidence.rooted is not None:
             signs.append("a root" if evidence.rooted else "no root")
         return [Finding(LOG_COLLECTIVE, Verdict.PASS, message, ", ".join(signs))]

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
-from busbw.measure.formats.nccl_tests_rows import columns
+from busbw.measure.formats.nccl_tests_rows import columns, starts_row
 
 HEAD = 1 << 16
 LOG = "give the output of nccl-tests, with its lines of titles and rows"
@@ -34,6 +34,8 @@ MAX_LINE_LENGTH = 4096
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
 _LONGEST_TAG = 32
+# What mpirun puts before lines, or before what is written at once.
+_RANK_LABEL = re.compile(r"^[ \t]*\[\d+(?:,\d+)?\](?:<std(?:out|err)>:)?")
 _DIFFERS = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
@@ -144,11 +146,22 @@ def own_lines(text: str) -> list[str]:
     """
     colorless = _COLOR.sub("", text).splitlines(keepends=True)
     lines = [_without_end(line) for line in colorless if len(line) <= MAX_LINE_LENGTH]
-    label = _label_pattern(lines)
-    if label is not None:
-        lines = [label.sub("", line, count=1) for line in lines]
+    label = _label_pattern(lines) or _RANK_LABEL
+    lines = [_without_label(line, label) for line in lines]
     without_nccl = [NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines]
     return "".join(without_nccl).splitlines()
+
+
+def _without_label(line: str, label: re.Pattern[str]) -> str:
+    """The line without its label.
+
+    A row has it more than once if the launcher labels what is written at once, not whole lines.
+    """
+    found = label.match(line)
+    if found is None:
+        return line
+    rest, text = line[found.end() :], found[0].strip()
+    return rest.replace(text, "") if text.startswith("[") and starts_row(rest) else rest
 
 
 def _without_end(line: str) -> str:
