@@ -326,6 +326,19 @@ def signals_ignored() -> contextlib.AbstractContextManager[None]:
     return _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@contextlib.contextmanager
+def interrupt_deferred() -> Iterator[list[int]]:
+    """SIGINT adds to the list, in place of raising KeyboardInterrupt; unless it is ignored.
+
+    For work with threads: raised inside of Python's own queues and events, KeyboardInterrupt may
+    leave their locks held, and then the process waits for its threads forever.
+    """
+    interrupts: list[int] = []
+    numbers = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
+    with _handling(lambda number, _: interrupts.append(number), *numbers):
+        yield interrupts
+
+
 class _Terminate:
     """A signal handler that raises SystemExit once, unless the job is `over`."""
 

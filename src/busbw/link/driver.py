@@ -2,11 +2,11 @@
 results.
 """
 
+import contextlib
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,6 +17,7 @@ from busbw.core.version import __version__
 from busbw.host.endpoints import Endpoint
 from busbw.host.process import allow_open_files
 from busbw.launch import remote
+from busbw.launch.job import interrupt_deferred
 from busbw.launch.node import Node
 from busbw.link import findings, schedule
 from busbw.link import pair as messages
@@ -32,6 +33,7 @@ WITHOUT = "the other hosts are measured without it"
 MAX_STARTING = remote.MAX_AGENTS
 MAX_FAILED_PAIRS = 3  # pairs, each in both directions
 WRITING_SHARE = 0.1
+POLL_S = 0.02
 MAX_REPEATED_PAIRS = 32  # slow pairs that are measured once more
 
 
@@ -79,8 +81,8 @@ class Tournament:
         """Close all nodes, judge, and save."""
         with self._lock:
             self._ended = True
-        with ThreadPoolExecutor(max(1, len(self._nodes))) as pool:
-            list(pool.map(Node.close, self._nodes.values()))
+        nodes = list(self._nodes.values())
+        _map_threads(Node.close, nodes, len(nodes))
         self.report.end = now()
         self.report.findings = findings.findings(self.report)
         self._save(self.report)
@@ -277,14 +279,27 @@ def _map_threads(
 
     Ctrl-C ends the wait; calls that still run end when their nodes are closed.
     """
-    if not items:
-        return []
-    pool = ThreadPoolExecutor(threads)
-    futures = [pool.submit(work, item) for item in items]
-    try:
-        waiting = set(futures)
-        while waiting:  # a wait without a limit would not notice Ctrl-C
-            waiting = wait(waiting, 0.5, FIRST_COMPLETED).not_done
-        return [future.result() for future in futures]
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    waiting = deque(enumerate(items))
+    answers: dict[int, Answer] = {}
+    errors: list[Exception] = []
+
+    def take() -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while True:
+                at, item = waiting.popleft()
+                try:
+                    answers[at] = work(item)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+
+    with interrupt_deferred() as interrupts:
+        for _ in range(min(threads, len(items))):
+            threading.Thread(target=take, daemon=True).start()
+        while len(answers) + len(errors) < len(items) and not interrupts:
+            time.sleep(POLL_S)
+        waiting.clear()
+    if interrupts:
+        raise KeyboardInterrupt
+    if errors:
+        raise errors[0]
+    return [answers[at] for at in range(len(items))]
