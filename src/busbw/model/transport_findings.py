@@ -58,12 +58,8 @@ def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
     if not pairs:
         return None
     message = f"SHM instead of P2P between {pairs}: the data passes through host memory"
-    return Conclusion(
-        Verdict.WARN,
-        message,
-        _evidence(ran),
-        _fix(FIX_SHM, result, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL"),
-    )
+    fix = _fix(FIX_SHM, result, "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+    return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
 def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
@@ -75,12 +71,8 @@ def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
         f"the network does not use GPUDirect RDMA between {pairs}: the data passes through"
         " host memory"
     )
-    return Conclusion(
-        Verdict.WARN,
-        message,
-        _evidence(ran),
-        _fix(FIX_GDR, result, "NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE"),
-    )
+    fix = _fix(FIX_GDR, result, "NCCL_NET_GDR_LEVEL", "NCCL_DMABUF_ENABLE")
+    return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
 def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
@@ -89,9 +81,8 @@ def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     if not pairs or not rdma:
         return None
     message = f"sockets between {pairs}, though {host} has {', '.join(rdma)}"
-    return Conclusion(
-        Verdict.WARN, message, _evidence(ran), _fix(FIX_SOCKET, result, "NCCL_IB_DISABLE")
-    )
+    fix = _fix(FIX_SOCKET, result, "NCCL_IB_DISABLE")
+    return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
 def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:

@@ -27,9 +27,8 @@ const TREE_UP_TO: usize = 2 << 10;
 const SHARED_TREE_UP_TO: usize = 8 << 10;
 /// There, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-/// From there on Tree with Simple is, measured up to 1 MiB. Up to these bytes it is assumed to be: Ring took 3.3 ms or more for 16 MiB, and
-/// Tree 4.1 for 64 MiB, which NCCL chooses itself there.
-const SHARED_TREE_SIMPLE_UP_TO: usize = 64 << 20;
+/// From there on, up to these bytes of the all-reduce, Tree with Simple is. Above them it was not measured.
+const SHARED_TREE_SIMPLE_UP_TO: usize = 1 << 20;
 const SHARED_RANKS: usize = 8;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
@@ -105,7 +104,7 @@ fn suits_two_shared_hosts(bytes: usize, part: usize) -> (c_int, Favour) {
     if part <= SHARED_ONE_CHANNEL {
         return (1, Favour::Nothing);
     }
-    (channels(bytes / 2), Favour::TreeSimple) // each of NCCL's two trees carries half of the bytes
+    (channels(part), Favour::TreeSimple)
 }
 
 /// The most channels for so many bytes that are sent at once; 0 for all.
