@@ -197,6 +197,13 @@ def show(title: str, times: Times) -> None:
                 print(line(row.name, ranks, times), flush=True)
 
 
+def keep(file: Path | None, loops: Times, tools: Times) -> None:
+    """Write all rounds until now."""
+    if file:
+        parts = {"loops": list(loops.items()), "tools": list(tools.items())}
+        file.write_text(json.dumps(parts), encoding="ascii")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -220,13 +227,12 @@ def main() -> None:
             for ranks in counts:
                 loops |= measure_loops(ranks, options.rounds, library, folder)
             show("loops that alternate in one process per GPU", loops)
+            keep(options.json, loops, tools)
         for number in range(options.tools):
             for ranks in counts:
                 measure_tools(ranks, number, program, options, folder, tools)
             show(f"whole commands, {number + 1} rounds", tools)
-    if options.json:
-        parts = {"loops": list(loops.items()), "tools": list(tools.items())}
-        options.json.write_text(json.dumps(parts), encoding="ascii")
+            keep(options.json, loops, tools)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,9 @@ fn with_several_ranks_on_each_of_two_hosts_trees_run_longer() {
     assert_eq!(shared(32 << 10), Some((1, Favour::Nothing)));
     assert_eq!(shared(64 << 10), Some((2, Favour::TreeSimple)));
     assert_eq!(shared(1 << 20), Some((2, Favour::TreeSimple)));
-    assert_eq!(shared(2 << 20), Some((2, Favour::Simple)));
+    assert_eq!(shared(2 << 20), Some((4, Favour::TreeSimple)), "1 MiB in each of two trees");
+    assert_eq!(shared(16 << 20), Some((0, Favour::TreeSimple)));
+    assert_eq!(shared(32 << 20), Some((0, Favour::Simple)));
     for (ranks, nodes, trees, reason) in [(4, 2, false, "NVLS"), (16, 2, true, "many ranks"), (6, 3, true, "three hosts")] {
         assert_eq!(choose(ranks, nodes, 1 << 20, trees), Some((2, Favour::Simple)), "{reason}");
     }

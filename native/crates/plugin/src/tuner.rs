@@ -27,8 +27,8 @@ const TREE_UP_TO: usize = 2 << 10;
 const SHARED_TREE_UP_TO: usize = 8 << 10;
 /// There, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-/// From there on, up to these bytes of the all-reduce, Tree with Simple is. Above them it was not measured.
-const SHARED_TREE_SIMPLE_UP_TO: usize = 1 << 20;
+/// From there on, up to these bytes of the all-reduce, Tree with Simple is. Above them Ring takes as long (`benchmarks/net_2x2_4xh100_202611`).
+const SHARED_TREE_SIMPLE_UP_TO: usize = 16 << 20;
 const SHARED_RANKS: usize = 8;
 
 /// An entry that costs so many times the cheapest has a penalty. NCCL's is 1024; `busbw tune` measures nothing above 8 times.
@@ -104,7 +104,8 @@ fn suits_two_shared_hosts(bytes: usize, part: usize) -> (c_int, Favour) {
     if part <= SHARED_ONE_CHANNEL {
         return (1, Favour::Nothing);
     }
-    (channels(part), Favour::TreeSimple)
+    // Of NCCL's two trees each carries one half.
+    (channels(bytes / 2), Favour::TreeSimple)
 }
 
 /// The most channels for so many bytes that are sent at once; 0 for all.
