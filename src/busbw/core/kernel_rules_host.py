@@ -208,6 +208,12 @@ OOPS = rule(
         "fault of the kernel",
         "what the task held stays held",
     ),
+    Sign(
+        line(r"Kernel panic - not syncing: (?P<what>.*)"),
+        FAIL,
+        "the kernel stopped: {what}",
+        "it does nothing more",
+    ),
 )
 
 _NOT_DISKS = r"(?!fd\d|sr\d|loop\d|ram\d)"  # floppies, optical drives and files
