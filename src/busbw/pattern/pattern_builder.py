@@ -22,6 +22,7 @@ from busbw.pattern.merge import POINT_TO_POINT, Joined, Observed, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0
+_Numbers = dict[Hashable, dict[Hashable, int]]  # by process, then by stream or group
 
 
 def pattern(collector: Collector) -> Pattern:
@@ -47,8 +48,8 @@ class _Builder:
             comm: self._comm(group) for comm, group in collector.groups.items() if group.callers
         }
         self._base_us = 0.0
-        self._streams: dict[Hashable, int] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._streams: _Numbers = {}
+        self._call_groups: _Numbers = {}
 
     def _comm(self, group: CommMembers) -> int:
         """Add a communicator to the record; returns its id."""
@@ -151,7 +152,7 @@ class _Builder:
             predicted_us=self._predicted_us(call),
             skew_us=joined.skew_us,
             stream=_number(self._streams, process, call.stream),
-            group=_number(self._numbers, None, call.group and (process, call.group)),
+            group=_number(self._call_groups, None, call.group and (process, call.group)),
             clock=call.clock,
         )
 
@@ -225,18 +226,15 @@ class _Builder:
             )
 
 
-def _number(numbers: dict[Hashable, int], process: Hashable, value: Hashable) -> int | None:
+def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None:
     """The number of a stream or group, which is new in `numbers` or known.
 
     Counted from 0 for each process, or over all of them if `process` is None.
     """
     if value is None:
         return None
-    name = (process, value)
-    if name not in numbers:
-        same = [key for key in numbers if isinstance(key, tuple) and key[0] == process]
-        numbers[name] = len(numbers) if process is None else len(same)
-    return numbers[name]
+    own = numbers.setdefault(process, {})
+    return own.setdefault(value, len(own))
 
 
 def _number_ranks(

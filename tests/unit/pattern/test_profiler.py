@@ -4,6 +4,7 @@ that are made again.
 
 from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, TIMED, UNKNOWN, ProcessFile, Record
 from busbw.pattern.collector import Collector
+from busbw.pattern.merge import Observed
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import profiler
 from busbw.pattern.text import foot
@@ -81,6 +82,30 @@ def test_communicator_that_is_made_again_is_another():
     merged = merge_files((records, {"RANK": "0"}))
     assert len(merged.comms) == 2
     assert [row.comm for row in merged.rows] == [0, 1]
+
+
+class Process:
+    """A process that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Process.compared += 1
+        return self is other
+
+
+def test_streams_and_groups_are_numbered_without_a_search():
+    first, second = Process(), Process()
+    collector = Collector("profiler")
+    for process in (first, second):
+        for number in range(1, 201):
+            collector.add_call(process, Observed(process, "send", 8, stream=-number, group=number))
+    Process.compared = 0
+    merged = pattern(collector)
+    assert [call.stream for call in merged.calls].count(199) == 2, "each process has its own"
+    assert {call.group for call in merged.calls} == set(range(400)), "of all processes"
+    assert Process.compared < 10 * len(merged.calls)
 
 
 def test_calls_before_nccl_2_28_have_their_tasks_alone():
