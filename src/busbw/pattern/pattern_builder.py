@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from busbw.core.pattern import Pattern
+from busbw.core.pattern import MAX_RANKS, RANKS_OF_ROW, Pattern, lists_each
 from busbw.core.sizes import counted
 from busbw.pattern.collector import (
     ARGUMENTS,
@@ -61,6 +61,8 @@ class _Builder:
         ranks = group.ranks
         if not ranks and len(group.callers) > 1:
             ranks = len(group.callers)
+        if not lists_each(members, ranks):
+            members = []
         read = {
             process
             for process in self._processes
@@ -75,7 +77,7 @@ class _Builder:
         header.ranks = [self._ranks[process] for process in self._processes]
         worlds = [header.world, *(group.ranks for group in source.groups.values())]
         worlds += [rank + 1 for rank in header.ranks]
-        header.world = max(worlds)
+        header.world = max((world for world in worlds if world <= MAX_RANKS), default=0)
         self._set_times()
         if source.ordered:
             self._merge()
@@ -203,10 +205,14 @@ class _Builder:
             values["algorithm"] = choice.algorithm
             values["protocol"] = choice.protocol
             values["channels"] = choice.channels
-        rank = None
+        values["rank"] = None
         if call.function in POINT_TO_POINT:
-            rank = self._from.groups[call.comm].rank_of.get(process)
-        return Arguments(self._comms[call.comm], rank=rank, **values)
+            values["rank"] = self._from.groups[call.comm].rank_of.get(process)
+        comm = self._tally.comms[self._comms[call.comm]]
+        for name in RANKS_OF_ROW:
+            if comm.lacks(values[name]):
+                values[name] = None
+        return Arguments(comm.id, **values)
 
     def _add_remarks(self) -> None:
         source = self._from
