@@ -49,7 +49,9 @@ def patterns() -> str:
         f" record: {SCHEMA}\n\nJSON Lines: a header, then communicators, rows and calls, each an"
         " object with its `type`. Communicators precede their rows, rows their calls. Fields"
         " with their default are left out. Times are microseconds; the name says which clock"
-        " took them.\n\n"
+        " took them. `Rank` and `Ranks` are whole numbers from 0 to 2^30, `Figure` and `Positive`"
+        " those from 0 and from 1 to 2^62. A line with another number, or with a rank that its"
+        " communicator lacks, is counted and left out.\n\n"
         + "".join(_section(one) for one in (Header, Comm, PatternRow, Call, Times))
         + "\n".join(f"* {title}: {', '.join(map(code, values))}" for title, values in names)
     )

@@ -8,11 +8,13 @@ Times have their kind in their name: `predicted_us` is the expectation of NCCL's
 measured by a host's clock and `gpu_us` by the GPU's. They are never mixed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.dtypes import BY_NAME as DTYPES
@@ -20,6 +22,7 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 SCHEMA = "busbw.pattern/1"
 SEND, RECV = "send", "recv"
 FUNCTIONS = (*COLLECTIVES, SEND, RECV)
+RANKS_OF_ROW = ("root", "rank", "peer")  # fields of a row that are ranks of its communicator
 # Both in the order of NCCL's numbers.
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -28,6 +31,13 @@ KERNEL, EVENTS, AROUND_CALL = "kernel", "events", "call"
 US = 1e-6
 MIN_STEPS = 3  # that a median is taken of
 SETTLING = 2  # first steps of a training that are left out, if MIN_STEPS others remain
+MAX_RANKS = 1 << 30
+MAX_FIGURE = 1 << 62
+# What numbers of the record may be; a line with others is broken.
+Ranks = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
+Rank = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+Figure = Annotated[int, Meta(ge=0, lt=MAX_FIGURE)]
+Positive = Annotated[int, Meta(ge=1, lt=MAX_FIGURE)]
 _Step = TypeVar("_Step")
 
 
@@ -108,8 +118,8 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
 
     schema: str = ""
     source: str = ""  # the format that it was made from
-    world: int = 0  # ranks of the job; 0: unknown
-    ranks: list[int] = []  # whose calls were read; empty: not stated
+    world: Ranks = 0  # ranks of the job; 0: unknown
+    ranks: list[Rank] = []  # whose calls were read; empty: not stated
     hosts: list[str] = []
     nccl: str = ""
     started: str = ""  # ISO time of at_us = 0
@@ -128,17 +138,21 @@ class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
     """
 
     id: int
-    ranks: int  # 0: unknown
+    ranks: Ranks  # 0: unknown
     name: str = ""
-    hosts: int = 0  # 0: unknown
-    members: list[int] = []
-    read: int = 0  # of its ranks, those whose calls were read; 0: not stated
+    hosts: Ranks = 0  # 0: unknown
+    members: list[Rank] = []
+    read: Ranks = 0  # of its ranks, those whose calls were read; 0: not stated
+
+    def lacks(self, rank: int | None) -> bool:
+        """Whether this is none of its ranks, whose number is known."""
+        return rank is not None and 0 < self.ranks <= rank
 
 
 class Times(msgspec.Struct, omit_defaults=True, frozen=True):
     """Durations of calls in microseconds. `n` is how many were timed."""
 
-    n: int
+    n: Positive
     total: float
     least: float
     median: float
@@ -151,19 +165,20 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     id: int
     comm: int
     function: str  # a collective's name, send or recv
-    bytes: int  # what algbw divides by the time; for all_gather and reduce_scatter over all ranks
-    calls: int
-    count: int | None = None  # elements, NCCL's argument
+    # what algbw divides by the time; for all_gather and reduce_scatter over all ranks
+    bytes: Figure
+    calls: Figure
+    count: Figure | None = None  # elements, NCCL's argument
     dtype: str | None = None
     op: str | None = None
-    root: int | None = None  # rank in the communicator
+    root: Rank | None = None  # rank in the communicator
     # the rank that calls send or recv, in the communicator; None for a collective: all members call
     # it
-    rank: int | None = None
-    peer: int | None = None
+    rank: Rank | None = None
+    peer: Rank | None = None
     algorithm: str | None = None  # of NCCL; also Symmetric (memory) and CopyEngine
     protocol: str | None = None
-    channels: int | None = None
+    channels: Figure | None = None
     first_us: float | None = None  # start of the first and the last call since `started`
     last_us: float | None = None
     predicted_us: float | None = None  # of one call
@@ -211,6 +226,11 @@ class Pattern:
     def comm(self, row: PatternRow) -> Comm:
         """The communicator of a row."""
         return self.comms[row.comm]
+
+
+def lists_each(members: Sequence[int], ranks: int) -> bool:
+    """Whether `members` are as many different ranks as `ranks`."""
+    return len(members) == len(set(members)) == ranks
 
 
 def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:

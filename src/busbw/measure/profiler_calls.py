@@ -26,6 +26,7 @@ from busbw.core.pattern import (
     SEND,
     algbw_bytes,
 )
+from busbw.core.ran import COPY_ENGINE, SYMMETRIC
 from busbw.measure.profiler_file import (
     CALL_TIMING,
     COLL,
@@ -58,7 +59,7 @@ FUNCTIONS = (
 ROOTED_FUNCTIONS = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED_FLAG = 1
 # Flags of a task that runs none of NCCL's algorithms, and what stands in their place.
-SPECIAL_ALGORITHMS = {4: "Symmetric", 8: "CopyEngine"}
+SPECIAL_ALGORITHMS = {4: SYMMETRIC, 8: COPY_ENGINE}
 # Flags of a time; without them it is by NCCL's kernel events.
 CLOCK_OF_FLAGS = {1: EVENTS, 2: AROUND_CALL}
 ALL_GATHERV_SINCE = 22900  # the first NCCL in which a broadcast may run without a task

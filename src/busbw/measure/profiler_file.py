@@ -140,7 +140,9 @@ def parse(data: bytes, name: str) -> ProcessFile:
     ring_end = HEADER_BYTES + capacity * _RECORD.size
     file.broken = max(0, len(data) - ring_end) % _RECORD.size
     file.records = _records(data, ring_end)
-    file.dropped += head - len(file.records)
+    # Without a shared mapping, as on NFS, records are written before their number is.
+    last = file.records[-1].ticket if file.records else 0
+    file.dropped += max(head, last) - len(file.records)
     return file
 
 

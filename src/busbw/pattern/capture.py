@@ -35,7 +35,7 @@ NOTHING_HINT = (
 def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]:
     """The variables of the ranks, and why NCCL's calls cannot be recorded, '' if they can.
 
-    `steps`: the training ends after so many, 0 for never. UsageError if another profiler is set.
+    The training ends after `steps` steps, 0 for never. UsageError if another profiler is set.
     """
     values = {CAPTURE.folder: str(folder), CAPTURE.mode: mode, CAPTURE.launch: uuid.uuid4().hex}
     if steps:

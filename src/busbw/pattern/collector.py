@@ -6,22 +6,20 @@ source is counted instead: the memory needed is then that of its distinct calls.
 `Tally` makes a pattern of single calls; `pattern_builder` fills it from a collector.
 """
 
-import math
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import TypeGuard
 
 import msgspec
 
-from busbw.core.pattern import Call, Comm, Header, Pattern, PatternRow, Times
+from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Call, Comm, Header, Pattern, PatternRow, Times
 from busbw.pattern.merge import Observed
 from busbw.pattern.pattern_lines import MAX_NOTES
 
 ORDER_LIMIT = 1_000_000  # calls of a source that are kept in order
-MAX_RANKS = 1 << 30
-_MAX_FIGURE = 1 << 62  # figures of the record have 64 bits
 # What calls of one process must have in common to be counted together, besides the communicator.
 ARGUMENTS = (
     "function",
@@ -67,7 +65,7 @@ class Tally:
     def __init__(self, header: Header, *, ordered: bool) -> None:
         self.header = header
         self._ordered = ordered
-        self._comms: list[Comm] = []
+        self.comms: list[Comm] = []
         self._rows: dict[Arguments, _Row] = {}
         self._calls: list[Call] = []
 
@@ -75,8 +73,8 @@ class Tally:
         self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0
     ) -> int:
         """Add a communicator; returns its id."""
-        self._comms.append(Comm(len(self._comms), ranks, name, hosts, list(members), read))
-        return len(self._comms) - 1
+        self.comms.append(Comm(len(self.comms), ranks, name, hosts, list(members), read))
+        return len(self.comms) - 1
 
     def add_calls(
         self,
@@ -124,7 +122,7 @@ class Tally:
             row.cpu_us = _summarize(collected.cpu_us)
             row.gpu_us = _summarize(collected.gpu_us)
             rows.append(row)
-        return Pattern(self.header, self._comms, rows, self._calls)
+        return Pattern(self.header, self.comms, rows, self._calls)
 
 
 def _summarize(durations: "array[float]") -> Times | None:
@@ -222,8 +220,8 @@ class Collector:
 
     def add_process(self, process: Hashable, rank: int | None = None) -> None:
         """Add a process, and its rank in the job where that is known."""
-        if rank is not None or process not in self.ranks:
-            self.ranks[process] = rank
+        if _is_rank(rank) or process not in self.ranks:
+            self.ranks[process] = rank if _is_rank(rank) else None
 
     def add_comm(
         self,
@@ -242,9 +240,9 @@ class Collector:
         if 0 < hosts <= MAX_RANKS:
             group.hosts = hosts
         group.name = name or group.name
-        if members and all(0 <= member < MAX_RANKS for member in members):
+        if members and all(map(_is_rank, members)):
             group.members = members
-        if rank is not None:
+        if _is_rank(rank):
             self.add_process(process)
             group.rank_of[process] = rank
         return group
@@ -264,8 +262,8 @@ class Collector:
 
     def add_call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
-        _clear_impossible_times(call)
-        if not _is_plausible(call):
+        _clear_impossible(call)
+        if not all(map(_is_plausible, (calls, call.bytes, call.count, call.channels))):
             self.add_problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
             return
         self.add_process(process)
@@ -299,17 +297,25 @@ class Collector:
             counts.gpu_us.append(call.gpu_us)
 
 
-def _clear_impossible_times(call: Observed) -> None:
-    """Set times of the call that are negative, infinite or not a number to None."""
+def _clear_impossible(call: Observed) -> None:
+    """Set times of the call that are negative, infinite or not a number to None, and ranks that
+    are none: PyTorch writes -1 for any.
+    """
     for name in ("at_us", "cpu_us", "gpu_us", "predicted_us"):
         time = getattr(call, name)
-        if time is not None and not (math.isfinite(time) and (time >= 0 or name == "at_us")):
+        least = -MAX_FIGURE if name == "at_us" else 0
+        if time is not None and not least <= time < MAX_FIGURE:
+            setattr(call, name, None)
+    for name in ("root", "peer"):
+        if not _is_rank(getattr(call, name)):
             setattr(call, name, None)
 
 
-def _is_plausible(call: Observed) -> bool:
-    """Whether the size, the ranks and the channels of a call can be true."""
-    if call.bytes < 0:
-        return False
-    figures = (call.bytes, call.count, call.root, call.peer, call.channels)
-    return all(figure is None or -_MAX_FIGURE < figure < _MAX_FIGURE for figure in figures)
+def _is_plausible(figure: object) -> bool:
+    """Whether a size or a number can be true, or is not stated."""
+    return figure is None or (type(figure) is int and 0 <= figure < MAX_FIGURE)  # no bool
+
+
+def _is_rank(rank: object) -> TypeGuard[int]:
+    """Whether the rank is stated, and can be one."""
+    return type(rank) is int and 0 <= rank < MAX_RANKS

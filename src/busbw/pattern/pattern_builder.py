@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from busbw.core.pattern import Pattern
+from busbw.core.pattern import MAX_RANKS, RANKS_OF_ROW, Pattern, lists_each
 from busbw.core.sizes import counted
 from busbw.pattern.collector import (
     ARGUMENTS,
@@ -22,6 +22,7 @@ from busbw.pattern.merge import POINT_TO_POINT, Joined, Observed, merge
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0
+_Numbers = dict[Hashable, dict[Hashable, int]]  # by process, then by stream or group
 
 
 def pattern(collector: Collector) -> Pattern:
@@ -47,8 +48,8 @@ class _Builder:
             comm: self._comm(group) for comm, group in collector.groups.items() if group.callers
         }
         self._base_us = 0.0
-        self._streams: dict[Hashable, int] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._streams: _Numbers = {}
+        self._call_groups: _Numbers = {}
 
     def _comm(self, group: CommMembers) -> int:
         """Add a communicator to the record; returns its id."""
@@ -60,6 +61,8 @@ class _Builder:
         ranks = group.ranks
         if not ranks and len(group.callers) > 1:
             ranks = len(group.callers)
+        if not lists_each(members, ranks):
+            members = []
         read = {
             process
             for process in self._processes
@@ -74,7 +77,7 @@ class _Builder:
         header.ranks = [self._ranks[process] for process in self._processes]
         worlds = [header.world, *(group.ranks for group in source.groups.values())]
         worlds += [rank + 1 for rank in header.ranks]
-        header.world = max(worlds)
+        header.world = max((world for world in worlds if world <= MAX_RANKS), default=0)
         self._set_times()
         if source.ordered:
             self._merge()
@@ -151,7 +154,7 @@ class _Builder:
             predicted_us=self._predicted_us(call),
             skew_us=joined.skew_us,
             stream=_number(self._streams, process, call.stream),
-            group=_number(self._numbers, None, call.group and (process, call.group)),
+            group=_number(self._call_groups, None, call.group and (process, call.group)),
             clock=call.clock,
         )
 
@@ -202,10 +205,14 @@ class _Builder:
             values["algorithm"] = choice.algorithm
             values["protocol"] = choice.protocol
             values["channels"] = choice.channels
-        rank = None
+        values["rank"] = None
         if call.function in POINT_TO_POINT:
-            rank = self._from.groups[call.comm].rank_of.get(process)
-        return Arguments(self._comms[call.comm], rank=rank, **values)
+            values["rank"] = self._from.groups[call.comm].rank_of.get(process)
+        comm = self._tally.comms[self._comms[call.comm]]
+        for name in RANKS_OF_ROW:
+            if comm.lacks(values[name]):
+                values[name] = None
+        return Arguments(comm.id, **values)
 
     def _add_remarks(self) -> None:
         source = self._from
@@ -225,18 +232,15 @@ class _Builder:
             )
 
 
-def _number(numbers: dict[Hashable, int], process: Hashable, value: Hashable) -> int | None:
+def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None:
     """The number of a stream or group, which is new in `numbers` or known.
 
     Counted from 0 for each process, or over all of them if `process` is None.
     """
     if value is None:
         return None
-    name = (process, value)
-    if name not in numbers:
-        same = [key for key in numbers if isinstance(key, tuple) and key[0] == process]
-        numbers[name] = len(numbers) if process is None else len(same)
-    return numbers[name]
+    own = numbers.setdefault(process, {})
+    return own.setdefault(value, len(own))
 
 
 def _number_ranks(

@@ -6,11 +6,23 @@ import msgspec
 
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.errors import UsageError
-from busbw.core.pattern import FUNCTIONS, SCHEMA, Call, Comm, Header, Line, Pattern, PatternRow
+from busbw.core.pattern import (
+    FUNCTIONS,
+    RANKS_OF_ROW,
+    SCHEMA,
+    Call,
+    Comm,
+    Header,
+    Line,
+    Pattern,
+    PatternRow,
+    lists_each,
+)
+from busbw.core.sizes import counted
+from busbw.pattern.readers.json_recovery import BROKEN
 
 MAX_NOTES = 5
 _DECODER = msgspec.json.Decoder(Line)
-_BROKEN = (ValueError, RecursionError)  # msgspec.DecodeError and UnicodeDecodeError are ValueErrors
 _HINT = "busbw capture, and busbw show --format jsonl, write this format"
 
 
@@ -40,7 +52,7 @@ def read(source: Iterable[bytes], name: str) -> Pattern:
 def _header(text: bytes, name: str) -> Header:
     try:
         header = _DECODER.decode(text)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise UsageError(f"{name}: line 1 is no header of {SCHEMA}: {error}", _HINT) from error
     if not isinstance(header, Header) or header.schema != SCHEMA:
         schema = header.schema if isinstance(header, Header) else ""
@@ -63,7 +75,7 @@ class _Reader:
         """Add a line, or count and name it."""
         try:
             self._add(_DECODER.decode(text))
-        except _BROKEN as error:
+        except BROKEN as error:
             header = self.pattern.header
             header.skipped += 1
             if header.skipped <= MAX_NOTES:
@@ -75,11 +87,13 @@ class _Reader:
             case Call() if line.row in self._rows:
                 pattern.calls.append(replace(line, row=self._rows[line.row]))
             case PatternRow() if line.comm in self._comms and line.id not in self._rows:
-                _check(line)
+                comm = self._comms[line.comm]
+                _check(line, pattern.comms[comm])
                 self._rows[line.id] = len(pattern.rows)
-                pattern.rows.append(
-                    replace(line, id=len(pattern.rows), comm=self._comms[line.comm])
-                )
+                pattern.rows.append(replace(line, id=len(pattern.rows), comm=comm))
+            case Comm() if line.members and not lists_each(line.members, line.ranks):
+                ranks = counted(line.ranks, "rank")
+                raise ValueError(f"communicator {line.id} of {ranks} does not list each once")
             case Comm() if line.id not in self._comms:
                 self._comms[line.id] = len(pattern.comms)
                 pattern.comms.append(replace(line, id=len(pattern.comms)))
@@ -93,11 +107,14 @@ class _Reader:
                 raise ValueError("a second header, or a communicator that stands twice")
 
 
-def _check(row: PatternRow) -> None:
-    """ValueError for names that are in no table, and for negative figures."""
+def _check(row: PatternRow, comm: Comm) -> None:
+    """ValueError for names that are in no table, and for ranks that the communicator lacks."""
     if row.function not in FUNCTIONS:
         raise ValueError(f"row {row.id} has an unknown function {row.function!r}")
     if row.dtype is not None and row.dtype not in DTYPES:
         raise ValueError(f"row {row.id} has an unknown type {row.dtype!r}")
-    if row.bytes < 0 or row.calls < 0:
-        raise ValueError(f"row {row.id} has {row.bytes} bytes and {row.calls} calls")
+    for name in RANKS_OF_ROW:
+        rank = getattr(row, name)
+        if comm.lacks(rank):
+            ranks = counted(comm.ranks, "rank")
+            raise ValueError(f"row {row.id} has {name} {rank}, but its communicator has {ranks}")

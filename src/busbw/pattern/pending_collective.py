@@ -4,17 +4,28 @@ that hangs.
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.flight_recorder import members, read_dump
+from busbw.pattern.readers.flight_recorder import group_of, members, read_dump
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
-Calls = dict[int, dict[str, Any]]  # entries by number within their group
+_MAX_FIGURE = 1 << 63  # numbers and times in ns have 64 bits
+
+
+class _Started(NamedTuple):
+    """A collective that a rank has called."""
+
+    function: str
+    since_ns: int
+    has_ended: bool
+
+
+Calls = dict[int, _Started]  # by number within their group
 
 
 class Outstanding(msgspec.Struct, kw_only=True):
@@ -47,12 +58,13 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
         with source.stream:
             dump = read_dump(source, collector) or {}
         rank = source.rank if source.rank is not None else source.number
-        configured |= dump.get("pg_config") or {}
-        for entry in dump.get("entries", []):
+        if isinstance(dump.get("pg_config"), dict):
+            configured |= dump["pg_config"]
+        for at, entry in enumerate(dump.get("entries", [])):
             try:
                 _take(entry, rank, groups)
             except json_recovery.UNEXPECTED as error:
-                collector.add_problem(f"{source.name}: {type(error).__name__}: {error}")
+                collector.add_problem(f"{source.name}: entry {at}: {type(error).__name__}: {error}")
     pending = []
     for name, ranks in groups.items():
         collective = _first(name, ranks, _members(configured, name))
@@ -62,52 +74,53 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
     return pending, collector.header.notes
 
 
-def _members(configured: Any, group: str) -> set[int]:
+def _members(configured: dict[str, Any], group: str) -> set[int]:
     """The ranks of a group. Gloo lists those of the default group under no name."""
     return set(members(configured, group) or members(configured, ""))
 
 
 def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]]) -> None:
-    """Add a collective's entry to `groups` by group, rank and number."""
+    """Add a collective to `groups` by group, rank and number.
+
+    Raises one of json_recovery.UNEXPECTED if the entry is not as PyTorch writes it.
+    """
     number = entry.get("collective_seq_id", entry.get("seq_id"))
     if entry.get("is_p2p") or not isinstance(number, int):
         return
-    group = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
-    groups.setdefault(str(group[0]), {}).setdefault(rank, {})[number] = entry
-
-
-def _has_ended(entry: dict[str, Any]) -> bool:
-    """Gloo's entries stay `scheduled`; they are retired when they end."""
-    return entry.get("state") == "completed" or bool(entry.get("retired"))
+    function = _BACKEND.sub("", str(entry["profiling_name"]))
+    since_ns = int(entry.get("time_created_ns") or 0)
+    if not (0 <= number < _MAX_FIGURE and 0 <= since_ns < _MAX_FIGURE):
+        raise ValueError(f"{function}: its number or time is out of range")
+    # Gloo's entries stay `scheduled`; they are retired when they end.
+    has_ended = entry.get("state") == "completed" or bool(entry.get("retired"))
+    group, _ = group_of(entry)
+    calls = groups.setdefault(group, {}).setdefault(rank, {})
+    calls[number] = _Started(function, since_ns, has_ended)
 
 
 def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstanding | None:
     """The collective with the lowest number that has not ended, if there is one."""
     open_calls = []
     for calls in ranks.values():
-        open_calls += [(number, entry) for number, entry in calls.items() if not _has_ended(entry)]
+        open_calls += [(number, call) for number, call in calls.items() if not call.has_ended]
     if not open_calls:
         return None
     first = min(number for number, _ in open_calls)
-    entries = [entry for number, entry in open_calls if number == first]
+    firsts = [call for number, call in open_calls if number == first]
     waiting = [
-        rank for rank, calls in ranks.items() if first in calls and not _has_ended(calls[first])
+        rank for rank, calls in ranks.items() if first in calls and not calls[first].has_ended
     ]
     absent = {}
     for rank, calls in sorted(ranks.items(), key=lambda item: item[0]):
         last = max(calls)
         if last < first:
-            absent[rank] = f"{_function(calls[last])} number {last}"
+            absent[rank] = f"{calls[last].function} number {last}"
     return Outstanding(
         group=group,
         seq=first,
-        function=_function(entries[0]),
-        since_ns=min(int(entry.get("time_created_ns") or 0) for entry in entries),
+        function=firsts[0].function,
+        since_ns=min(call.since_ns for call in firsts),
         waiting=sorted(waiting),
         absent=absent,
         silent=sorted(members - ranks.keys()),
     )
-
-
-def _function(entry: dict[str, Any]) -> str:
-    return _BACKEND.sub("", str(entry["profiling_name"]))

@@ -15,8 +15,8 @@ LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
 _FREE = 256 << 20  # bytes that a compressed file may always become
-# Beyond that, it may become so many times its size: logs and traces become 5 to 50 times as large,
-# a file made to fill the memory 1,000 times.
+# The largest ratio of decompressed to compressed bytes beyond _FREE: logs and traces become 5 to 50
+# times as large, a file made to fill the memory 1,000 times.
 _RATIO = 200
 _GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")

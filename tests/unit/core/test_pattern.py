@@ -82,9 +82,18 @@ def test_file_without_header_is_refused(first):
 
 
 @pytest.mark.parametrize(
-    "change", [{"function": "teleport"}, {"dtype": "float3"}, {"bytes": -1}, {"calls": -1}]
+    "change",
+    [
+        {"function": "teleport"},
+        {"dtype": "float3"},
+        {"bytes": -1},
+        {"calls": 1 << 62},
+        {"root": -1},
+        {"rank": 2},
+        {"peer": 2},
+    ],
 )
-def test_row_with_unknown_names_or_negative_figures_is_counted(change):
+def test_row_with_unknown_names_or_figures_out_of_range_is_counted(change):
     row = {
         "type": "row",
         "id": 0,
@@ -95,8 +104,18 @@ def test_row_with_unknown_names_or_negative_figures_is_counted(change):
     } | change
     head = [b'{"type":"header","schema":"busbw.pattern/1"}', b'{"type":"comm","id":0,"ranks":2}']
     read = pattern_lines.read([*head, msgspec.json.encode(row)], "file")
-    assert (read.header.skipped, read.rows) == (1, []) and read.header.notes[0].startswith(
-        "line 3: row 0 has "
+    assert (read.header.skipped, read.rows) == (1, [])
+    assert read.header.notes[0].startswith("line 3: ")
+
+
+@pytest.mark.parametrize("members", [b"5", b"5,5", b"5,5,6"])
+def test_communicator_with_other_members_than_ranks_is_counted(members):
+    head = b'{"type":"header","schema":"busbw.pattern/1"}'
+    comm = b'{"type":"comm","id":0,"ranks":2,"members":[%b]}' % members
+    read = pattern_lines.read([head, comm], "file")
+    assert (read.comms, read.header.notes) == (
+        [],
+        ["line 2: communicator 0 of 2 ranks does not list each once"],
     )
 
 

@@ -1,5 +1,6 @@
 """No file, however broken, raises anything but UsageError."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,13 +70,36 @@ def test_every_cut_is_survived(name):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_garbage_in_the_middle_is_survived(name, data):
     sample = SAMPLES[name]
     at = data.draw(st.integers(0, len(sample)))
     garbage = data.draw(st.binary(max_size=12))
     survives(sample[:at] + garbage + sample[at + data.draw(st.integers(0, 12)) :])
+
+
+VALUE = re.compile(rb'(?<=[:,\[{])\s*("[^"\\]*"|[-+.\w]+)')
+PLACES = {
+    name: [match.span(1) for match in VALUE.finditer(sample)]
+    for name, sample in SAMPLES.items()
+    if name.endswith((".json", ".jsonl"))
+}
+OTHERS = st.sampled_from(
+    [b"null", b"-1", b"0", b"true", b"1.5", b"1e300", b'""', b'"x"', b"[]", b"[[1]]", b"{}"]
+) | st.integers(-(1 << 70), 1 << 70).map(lambda number: b"%d" % number)
+
+
+@pytest.mark.parametrize("name", PLACES)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_other_values_are_survived(name, data):
+    """Of names too: then a field is missing."""
+    sample = SAMPLES[name]
+    places = data.draw(st.lists(st.sampled_from(PLACES[name]), min_size=1, max_size=4, unique=True))
+    for first, end in sorted(places, reverse=True):
+        sample = sample[:first] + data.draw(OTHERS) + sample[end:]
+    survives(sample)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -94,6 +118,11 @@ def test_files_of_other_formats_are_survived_by_every_reader(name):
 
 
 NINES = b"9" * 5000
+HUGE = NINES[:400]  # which Python reads, and cannot make a float of
+ROW = (
+    b'{"type":"header","schema":"busbw.pattern/1"}\n{"type":"comm","id":0,"ranks":2}\n'
+    b'{"type":"row","id":0,"comm":0,"function":"all_reduce","bytes":8,"calls":1%b}\n'
+)
 EXTREMES = {
     "nccl-log": [
         b"h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x1 count "
@@ -103,6 +132,7 @@ EXTREMES = {
     ],
     "kineto": [
         b'{"traceEvents":' + b"[" * 100_000,
+        b'{"baseTimeNanoseconds":' + HUGE + b',"traceEvents":[{"name":"record_param_comms"}]}',
         b'{"traceEvents":[{"name":"record_param_comms","args":' + b'{"a":' * 100_000,
         (
             b'{"traceEvents":[{"name":"record_param_comms","ts":NaN,"args":{"External'
@@ -125,7 +155,10 @@ EXTREMES = {
         b'{"entries":[{"profiling_name":"nccl:all_reduce","input_sizes":[[' + NINES + b"]]}]}",
         b'{"entries":' * 100_000,
     ],
-    "inspector": [b'{"header":' * 100_000],
+    "inspector": [
+        b'{"header":' * 100_000,
+        SAMPLES["inspector_v4.0.jsonl"].replace(b'"coll_start_ts":', b'"coll_start_ts":' + HUGE),
+    ],
     "clog": [
         b"V|1|base_timestamp=nan\nC1|sig|all_reduce|in_count="
         + b"9" * 30
@@ -147,6 +180,8 @@ EXTREMES = {
     "record": [
         b'{"type":' * 100_000,
         b'{"type":"header","schema":"busbw.pattern/1"}\n' + b'{"type":' * 100_000,
+        ROW % b',"gpu_us":{"n":0,"total":1,"least":1,"median":1,"most":1}',
+        ROW % b',"bytes":' + HUGE,
     ],
 }
 

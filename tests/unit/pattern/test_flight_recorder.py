@@ -11,6 +11,7 @@ from pattern_records import record
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern_weights import coverage
+from busbw.pattern.pending_collective import outstanding
 
 RANKS = [f"flight_recorder_2.10_gloo_rank_{rank}" for rank in range(2)]
 # What job.py of the recording called, in its order; the first five are DDP's own.
@@ -155,6 +156,22 @@ def test_unknown_functions_and_entries_are_counted_and_named():
 class Evil:
     def __reduce__(self):
         return os.mkdir, ("/tmp/busbw-evil",)
+
+
+def test_a_damaged_dump_of_a_job_that_hangs_leaves_what_can_be_read(tmp_path):
+    waiting = entry(1, "nccl:all_reduce", pg="group7", state="scheduled", retired=False)
+    waiting["process_group"] = "group7"
+    nameless = {key: value for key, value in waiting.items() if key != "profiling_name"}
+    late = [waiting | {"time_created_ns": time} for time in ("soon", -1, 10**25)]
+    (tmp_path / "dump_rank_0.json").write_text(
+        json.dumps(dump(waiting, nameless, *late, 7, pg_config=[1, 2]))
+    )
+    config = {"group7": {"ranks": f"[0, 1, {'9' * 5000}]"}}
+    (tmp_path / "dump_rank_1.json").write_text(json.dumps(dump(pg_config=config)))
+    (call,), problems = outstanding([str(tmp_path)])
+    assert (call.group, call.function, call.waiting) == ("group7", "all_reduce", [0])
+    assert (call.since_ns, call.silent) == (waiting["time_created_ns"], [1])
+    assert len(problems) == 5 and all("_0.json: entry " in text for text in problems)
 
 
 def test_pickle_that_names_code_is_not_run(tmp_path):

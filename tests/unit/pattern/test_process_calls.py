@@ -1,5 +1,7 @@
 """The calls in a process's file, joined from its records."""
 
+import struct
+
 import pytest
 
 from busbw.core.errors import UsageError
@@ -210,3 +212,13 @@ def test_unknown_functions_are_counted():
 def test_other_files_are_refused(data: bytes):
     with pytest.raises(UsageError, match=r"one\.capture: "):
         parse(data, "one.capture")
+
+
+@pytest.mark.parametrize(("tickets", "lost"), [((1, 2, 3), 0), ((1, 2, 4), 1), ((), 2)])
+def test_records_that_the_header_does_not_count_yet_are_no_loss(
+    tickets: tuple[int, ...], lost: int
+):
+    """The process was killed after it wrote the records, and before it wrote their number, 2."""
+    header = struct.pack("<8s14Q", b"BUSBWCAP", 1, 0, 2, *[0] * 11)
+    records = [struct.pack("<Q8BIi5Q", *record(COMM, ticket=ticket)) for ticket in tickets]
+    assert parse(header.ljust(4096, b"\0") + b"".join(records), "one.capture").dropped == lost

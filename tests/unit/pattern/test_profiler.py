@@ -2,13 +2,25 @@
 that are made again.
 """
 
-from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, TIMED, UNKNOWN, ProcessFile, Record
+from busbw.measure.profiler_file import (
+    COLL,
+    COLL_CALL,
+    COMM,
+    P2P,
+    P2P_CALL,
+    TIMED,
+    UNKNOWN,
+    ProcessFile,
+    Record,
+)
 from busbw.pattern.collector import Collector
+from busbw.pattern.merge import Observed
 from busbw.pattern.pattern_builder import pattern
 from busbw.pattern.readers import profiler
+from busbw.pattern.replay.plan import ReplayPlan
 from busbw.pattern.text import foot
 
-ALL_REDUCE, FLOAT = 4, 7
+ALL_REDUCE, RECV, FLOAT = 4, 7, 7
 
 
 def record(kind: int, **fields: int) -> Record:
@@ -81,6 +93,46 @@ def test_communicator_that_is_made_again_is_another():
     merged = merge_files((records, {"RANK": "0"}))
     assert len(merged.comms) == 2
     assert [row.comm for row in merged.rows] == [0, 1]
+
+
+def test_root_or_peer_that_is_no_rank_is_unknown():
+    ranks = (-1, 1, 2)
+    records = [comm(0, id=7, rank=0, ranks=2)]
+    records += [record(COLL_CALL, comm=0, id=at, function=0, peer=at) for at in ranks]
+    records += [record(P2P_CALL, comm=0, id=at, function=RECV, peer=at) for at in range(3, 6)]
+    records += [record(P2P, comm=0, id=at + 4, function=RECV, peer=at) for at in ranks]
+    merged = merge_files((records, {"RANK": "0"}))
+    assert [(row.function, row.root, row.peer) for row in merged.rows] == [
+        ("broadcast", None, None),
+        ("broadcast", 1, None),
+        ("recv", None, None),
+        ("recv", None, 1),
+    ]
+    assert ReplayPlan(merged).skipped["recv of an unknown rank or peer"] == 2
+
+
+class Process:
+    """A process that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Process.compared += 1
+        return self is other
+
+
+def test_streams_and_groups_are_numbered_without_a_search():
+    first, second = Process(), Process()
+    collector = Collector("profiler")
+    for process in (first, second):
+        for number in range(1, 201):
+            collector.add_call(process, Observed(process, "send", 8, stream=-number, group=number))
+    Process.compared = 0
+    merged = pattern(collector)
+    assert [call.stream for call in merged.calls].count(199) == 2, "each process has its own"
+    assert {call.group for call in merged.calls} == set(range(400)), "of all processes"
+    assert Process.compared < 10 * len(merged.calls)
 
 
 def test_calls_before_nccl_2_28_have_their_tasks_alone():

@@ -277,12 +277,13 @@ def test_a_broken_file_of_a_rank_is_named(tmp_path):
     cut.write_text(cut.read_text()[:40])
     (tmp_path / "rank_3.ddp").write_bytes(gzip.compress(b"no JSON"))
     rank_file(tmp_path, 4, version=2)
+    (tmp_path / "rank_5.ddp").write_bytes(b'{"more":' * 200_000)
     steps, notes = rank_files.read(tmp_path)
     assert steps == TrainingSteps(
         [5.0, 6.0], [1.0], 25.0, "", [[[3]]], ["h1", "h2"], wait_steps=[0]
     )
-    named, missing, timed = notes[:3], notes[3], notes[4]
-    assert [note.partition(":")[0] for note in named] == ["rank_2.ddp", "rank_3.ddp", "rank_4.ddp"]
+    *named, missing, timed = notes
+    assert [note.partition(":")[0] for note in named] == [f"rank_{at}.ddp" for at in range(2, 6)]
     assert missing.startswith("2 of 4 ranks recorded their steps")
     assert timed.startswith("DDP timed 1 of 2 steps")
 

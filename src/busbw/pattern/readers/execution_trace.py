@@ -55,7 +55,7 @@ def elements(shapes: Iterable[Iterable[int]]) -> int:
 def make_call(
     comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
 ) -> Observed:
-    """The call whose buffers on this rank have so many elements.
+    """The call that sends `sent` elements of this rank and gives it `received` elements.
 
     `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown.
     """

@@ -66,12 +66,20 @@ def read_dump(source: Source, collector: Collector) -> dict[str, Any] | None:
     return dump
 
 
+def group_of(entry: dict[str, Any]) -> tuple[str, str]:
+    """The name of an entry's process group and its description, which may be empty."""
+    group = entry.get("process_group") or str(entry.get("pg_id", ""))
+    if isinstance(group, list | tuple) and len(group) > 1:
+        return str(group[0]), str(group[1])
+    return str(group), ""
+
+
 def members(configured: Any, group: str) -> list[int]:
     """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
     config = configured.get(group) if isinstance(configured, dict) else None
     if not isinstance(config, dict):
         return []
-    return [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))]
+    return [int(rank) for rank in re.findall(r"\b\d{1,9}\b", str(config.get("ranks", "")))]
 
 
 def _is_entry(value: Any) -> bool:
@@ -173,10 +181,7 @@ class _Reader:
 
     def _comm(self, entry: dict[str, Any]) -> tuple[Hashable, int]:
         """The key of an entry's process group, and its ranks; 0 if the dump does not list them."""
-        group = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
-        name, description = str(group), ""
-        if isinstance(group, list | tuple) and len(group) > 1:
-            name, description = str(group[0]), str(group[1])
+        name, description = group_of(entry)
         listed = members(self._configured, name)
         key = (name, *listed)
         ranks = len(listed)

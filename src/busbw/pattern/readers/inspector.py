@@ -100,7 +100,7 @@ def read(source: Source, collector: Collector) -> None:
 def _read_line(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
     try:
         reader.line(_DECODER.decode(text))
-    except json_recovery.BROKEN as error:
+    except json_recovery.UNEXPECTED as error:
         collector.add_problem(f"{where}: {error}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.pattern import key
+from busbw.core.pattern import Figure, key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
@@ -37,7 +37,7 @@ class _Event(msgspec.Struct):
 class _Trace(msgspec.Struct):
     traceEvents: list[_Event]  # the trace's own names
     distributedInfo: dict[str, Any] = {}
-    baseTimeNanoseconds: int = 0
+    baseTimeNanoseconds: Figure = 0
 
 
 def recognizes(head: bytes) -> bool:

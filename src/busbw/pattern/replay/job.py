@@ -47,6 +47,17 @@ _OTHER_CLOCK = (
 
 
 @dataclass(frozen=True, slots=True)
+class _Task:
+    """What is replayed: the plan, the pattern as it was recorded, and notes on choices of it that
+    NCCL is not asked for.
+    """
+
+    plan: ReplayPlan
+    recorded: Pattern
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     """What one process timed.
 
@@ -92,7 +103,8 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
             opened = open_engines(job, party, pattern.comms, plan)
         stack.enter_context(closing(log))
         try:
-            _play(job, party, opened, plan, recorded, kernels, log, notes, emit, enter_phase)
+            task = _Task(plan, recorded, notes)
+            _play(job, party, opened, task, kernels, log, emit, enter_phase)
         except BaseException as error:
             explained: BaseException = error
             if isinstance(error, Exception):
@@ -107,18 +119,17 @@ def _play(
     job: ReplayJob,
     party: Party,
     opened: Opened,
-    plan: ReplayPlan,
-    recorded: Pattern,
+    task: _Task,
     kernels: KernelTimes,
     log: Log,
-    notes: list[str],
     emit: Emit,
     enter_phase: EnterPhase,
 ) -> None:
     """Replay the operations; process 0 emits the result."""
     control, first = party.world, next(iter(opened.engines.values()))
+    plan = task.plan
     enter_phase("prepare", "")
-    result = ReplayResult(replay=_blank(job, plan, recorded), **facts(job, party, first))
+    result = ReplayResult(replay=_blank(job, plan, task.recorded), **facts(job, party, first))
     result.library.network = network.agreed(job, control, result.library, log.networks)
     if control.process == 0:
         emit(Started(result))
@@ -147,10 +158,7 @@ def _play(
         kind = GPU if not marks else _clock_of_marks(first)
         _conclude(result.replay, plan, processes, kind)
         _add_ideals(result)
-        result.replay.notes += [*coverage(recorded), *notes]
-        if kind == GPU and set(recorded.header.clocks) == {KERNEL}:
-            result.replay.notes.append(_OTHER_CLOCK)
-        _add_notes(job, result.replay)
+        _add_notes(job, result.replay, task, kind)
         emit(Played(result.replay))
         emit(Ended(now(), {}, ran=ran))
 
@@ -175,7 +183,11 @@ def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
     return not to_self or result.library.nccl >= SELF_SENDS_COUNTED_SINCE
 
 
-def _add_notes(job: ReplayJob, replay: Replay) -> None:
+def _add_notes(job: ReplayJob, replay: Replay, task: _Task, kind: str) -> None:
+    """Add what the result's reader should know; `kind` is the clock of its times."""
+    replay.notes += [*coverage(task.recorded), *task.notes]
+    if kind == GPU and set(task.recorded.header.clocks) == {KERNEL}:
+        replay.notes.append(_OTHER_CLOCK)
     if not any(row.times for row in replay.rows):
         replay.notes.append(
             "NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA events"

@@ -135,7 +135,8 @@ class ReplayPlan:
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
         self.skipped: dict[str, int] = {}
-        self._calls: dict[tuple[int, int], base.Call] = {}
+        self._calls: dict[int, base.Call] = {}  # by row
+        self._places = [_places(comm) for comm in pattern.comms]
         self._same: dict[tuple[int, frozenset[tuple[tuple[int, int], int]]], base.Call] = {}
         self.operations = list(self._ordered() if pattern.ordered else self._repeated())
 
@@ -197,21 +198,21 @@ class ReplayPlan:
                     yield Operation(comm.id, bound, (row.id,), comms, counted)
 
     def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.Call | None:
-        key = (row.id, comm.id)
-        if key not in self._calls:
-            bound = _call(row, comm)
+        if row.id not in self._calls:
+            bound = _call(row, self._places[comm.id])
             if bound is None:
                 self._skip(f"{row.function} of unknown size or parts", calls)
                 return None
-            self._calls[key] = bound
-        return self._calls[key]
+            self._calls[row.id] = bound
+        return self._calls[row.id]
 
     def _pair(self, row: PatternRow, comm: Comm, calls: int) -> tuple[int, int] | None:
         """Sender and receiver among the members in ascending order; None if one is unknown."""
         if row.rank is None or row.peer is None or comm.ranks <= max(row.rank, row.peer):
             self._skip(f"{row.function} of an unknown rank or peer", calls)
             return None
-        rank, peer = _ascending(row.rank, comm), _ascending(row.peer, comm)
+        places = self._places[comm.id]
+        rank, peer = places[row.rank], places[row.peer]
         return (rank, peer) if row.function == SEND else (peer, rank)
 
     def _exchange(self, comm: Comm, moved: dict[tuple[int, int], int]) -> base.Call:
@@ -252,26 +253,26 @@ def _ended(call: Call, end: float | None, stream: int | None) -> bool:
     return call.stream is None or stream is None or call.stream == stream
 
 
-def _call(row: PatternRow, comm: Comm) -> base.Call | None:
+def _call(row: PatternRow, places: Sequence[int]) -> base.Call | None:
     """The call of a collective's row; None if its size is not known or it is uneven."""
-    collective = COLLECTIVES.get(row.function)
-    if collective is None or collective.uneven or not comm.ranks:
+    collective, ranks = COLLECTIVES.get(row.function), len(places)
+    if collective is None or collective.uneven or not ranks:
         return None
-    if collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1):
+    if collective.ranks_power_of_two and ranks & (ranks - 1):
         return None
     dtype = _type(row)
     count = row.count
     if not row.dtype:
-        count = row.bytes // (collective.algbw_multiple(comm.ranks) * dtype.itemsize)
+        count = row.bytes // (collective.algbw_multiple(ranks) * dtype.itemsize)
     if not count:
         return None
     # Buffers of 16 bytes a rank, which no rule rounds, show the ratio of both sizes to the count.
-    unit = collective.buffers(comm.ranks * 16, comm.ranks, 1)
+    unit = collective.buffers(ranks * 16, ranks, 1)
     return base.Call(
         collective,
         dtype,
         redop(row.op or "sum") if collective.reduces else None,
-        Layout(count, comm.ranks, _ascending(row.root or 0, comm)),
+        Layout(count, ranks, places[row.root or 0]),
         count * unit.send // unit.count,
         count * unit.recv // unit.count,
         in_place=False,
@@ -282,11 +283,14 @@ def _type(row: PatternRow) -> DType:
     return next((kind for kind in DTYPES if kind.name == row.dtype), BYTES)
 
 
-def _ascending(rank: int, comm: Comm) -> int:
-    """A rank of the communicator among the members in ascending order, which is the order in
-    which a replay numbers them.
+def _places(comm: Comm) -> Sequence[int]:
+    """The place of each rank of the communicator among the members in ascending order, which is
+    the order in which a replay numbers them.
     """
-    return sorted(comm.members).index(comm.members[rank]) if rank < len(comm.members) else rank
+    if not comm.members:
+        return range(comm.ranks)
+    place_of = {member: place for place, member in enumerate(sorted(comm.members))}
+    return [place_of[member] for member in comm.members]
 
 
 def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:

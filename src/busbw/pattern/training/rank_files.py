@@ -7,6 +7,7 @@ import msgspec
 
 from busbw.core.pattern import TrainingSteps
 from busbw.core.sizes import counted
+from busbw.pattern.readers import json_recovery
 
 SUFFIX = ".ddp"
 VERSION = 1
@@ -27,7 +28,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             steps = msgspec.json.decode(path.read_bytes(), type=RankSteps)
-        except (OSError, ValueError) as error:
+        except (OSError, *json_recovery.BROKEN) as error:
             notes.append(f"{path.name}: {error}")
             continue
         if steps.version == VERSION:
