@@ -17,7 +17,6 @@ import msgspec
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
 from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, merged, only_slow
-from busbw.core.sizes import counted
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
@@ -29,12 +28,13 @@ from busbw.measure.job import SweepJob
 from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
+KEPT = 16  # kernels of an operation and process: native/crates/plugin/src/what_ran.rs
 
 
 @dataclass(slots=True)
 class Counts:
     """The operations of a run that were asked about, those of which NCCL reported nothing, and the
-    kernels for which a process had no room; on process 0.
+    kernels that a process did not keep; on process 0.
     """
 
     asked: int = 0
@@ -97,7 +97,9 @@ class Recorder:
                 f"NCCL reported nothing of {counts.unknown} of the {counts.asked} operations that"
                 " were asked about"
             )
-        return f"there was no room for {counted(counts.lost, 'kernel')} more" if counts.lost else ""
+        if counts.lost:
+            return f"at most {KEPT} kernels per operation are kept, and {counts.lost} more ran"
+        return ""
 
 
 def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
@@ -137,7 +139,7 @@ def asking(job: SweepJob, environment: Mapping[str, str] = os.environ) -> Iterat
 def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
     """Why NCCL is not to load the plugin."""
     if job.compat:
-        return "the commands of nccl-tests run nothing beside what they time"
+        return "the commands of nccl-tests run only what they time"
     if job.sweep.cudagraph > 0:
         return "NCCL does not report what runs from a CUDA graph (-G)"
     value, file = environment.get(CAPTURE.plugin), ""

@@ -37,7 +37,7 @@ class Others(SoloControl):
 
 
 class Asked(Engine):
-    """An engine of NCCL with a profiler that takes `kernels`, and has no room for one more."""
+    """An engine of NCCL with a profiler that takes `kernels`, and does not keep one more."""
 
     def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
         self.kernels, self.lost, self.stopped = list(kernels), 0, 0
@@ -124,7 +124,7 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
         assert recorder.record(lambda: None, 0) == (engine.kernels or [None])[0]
     assert recorder.missing().startswith("NCCL reported nothing of 1 of the 2 operations")
     counts.unknown = 0
-    assert recorder.missing() == "there was no room for 4 kernels more"
+    assert recorder.missing() == "at most 16 kernels per operation are kept, and 4 more ran"
 
 
 def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
