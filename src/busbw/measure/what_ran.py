@@ -8,7 +8,7 @@ connected is in NCCL's log.
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ import msgspec
 
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
-from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, merged, only_slow
+from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, Unlisted, counts, merged
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
@@ -196,10 +196,16 @@ def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
         ranks |= of_process
     own = _renumbered(nccl_connections.read(log.text), ranks)
     total = party.world.reduce_all([len(own.connections)], "sum")[0]
+    sends: list[Unlisted] = []
     if total > 2 * MAX_LISTED:  # both ends may name one
-        own = _sent(own, set(local.values()), max(MAX_LISTED // party.world.processes, 1))
-    by_process = party.world.gather(own)
-    return merged(by_process) if by_process is not None else None
+        sends = counts(row for row in own.connections if row.sender in local.values())
+        limit = max(MAX_LISTED // party.world.processes, 1)
+        own.connections = [row for row in own.connections if row.slow][:limit]
+    by_process = party.world.gather((own, sends))
+    if by_process is None:
+        return None
+    all_sends = [row for _, rows in by_process for row in rows]
+    return merged((part for part, _ in by_process), all_sends)
 
 
 def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
@@ -215,9 +221,3 @@ def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
         for row in ran.connections
     ]
     return Ran(connections, ran.rdma)
-
-
-def _sent(ran: Ran, local: Set[int], limit: int) -> Ran:
-    """What a process tells of very many connections: those of its own sends, and slow ones."""
-    own = [row for row in ran.connections if row.slow or row.sender in local]
-    return only_slow(Ran(own, ran.rdma), limit)
