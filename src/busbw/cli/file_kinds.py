@@ -17,6 +17,7 @@ from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.given_file import read_stream, read_whole
 from busbw.core.result import Result
 from busbw.history.exported import split
+from busbw.measure.formats.log_lines import unwrapped
 from busbw.report import file_kinds
 from busbw.report.file_kinds import Document
 from busbw.report.read import read
@@ -81,13 +82,13 @@ def warn_of_doubts(result: Result, file: str) -> None:
 
 
 def read_bytes(file: str) -> bytes:
-    """The content of the file, of stdin for `-`, or of a stored run for `run:12`; UsageError if it
-    cannot be read, or is too large.
+    """The content of the file, of stdin for `-`, or of a stored run for `run:12`, as its program
+    wrote it; UsageError if it cannot be read, or is too large.
     """
     if stored_runs.NAME.fullmatch(file):
         return stored_runs.content(file)
     try:
-        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
+        return unwrapped(read_stream(sys.stdin.buffer) if file == "-" else read_whole(file))
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}", "name a result file, or - for stdin"

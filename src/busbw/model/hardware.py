@@ -125,6 +125,7 @@ class PcieGpu:
     lanes: int = 16
 
 
+CARDS = frozenset({"pcie", "nvl"})  # words in the name of a card whose family has NVLink
 RTX_PRO = "rtxpro6000"  # three words of the device's name
 PCIE_GPUS = {
     "l40s": PcieGpu(89, 4, "NVIDIA L40S data sheet: PCIe 4 x16"),
@@ -216,15 +217,27 @@ def by_name(word: str) -> Generation | None:
 
 def gpu_word(name: str) -> str:
     """`h100` for a name such as `NVIDIA H100 80GB HBM3` or `H100`; empty for a GPU that no table
-    of GPUs has.
+    of GPUs has, and for a card, whose links its name does not say.
     """
-    words = name.lower().replace("-", " ").split()
+    words = _words(name)
     joined = "".join(words)
     of_nvlink = [known.lower() for row in GENERATIONS for known in row.names]
     for known in [*of_nvlink, *PCIE_GPUS]:
         if known in words:
-            return known
+            return "" if is_card(name) else known
     return RTX_PRO if RTX_PRO in joined else ""
+
+
+def is_card(name: str) -> bool:
+    """Whether the GPU is a card, such as `NVIDIA A100 80GB PCIe` or `NVIDIA H200 NVL`: it has PCIe
+    alone, or NVLink bridges to one or three others (NVIDIA's product briefs of A100 PCIe, H100 NVL
+    and H200 NVL).
+    """
+    return not CARDS.isdisjoint(_words(name))
+
+
+def _words(name: str) -> list[str]:
+    return name.lower().replace("-", " ").split()
 
 
 def of_links(sm: int, links: int) -> Generation | None:

@@ -9,11 +9,11 @@ from busbw.core.result import Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
 from busbw.model.gpu_hosts import BY_WORD
-from busbw.model.hardware import gpu_word
+from busbw.model.hardware import gpu_word, is_card
 from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
 
-DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G"
+DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G, or give --topo FILE"
 
 
 def of_host(host: Host) -> System:
@@ -60,8 +60,7 @@ def on_hosts(result: Result) -> tuple[int, int]:
     ranks = Counter(device.host for device in devices if device.group == devices[0].group)
     if not ranks:
         raise UsageError(
-            "the file names no ranks",
-            "give how many there were, like --nodes 2 with --system h100x8",
+            "the file names no ranks", "give hosts and GPUs, like --nodes 1 --system h100x8"
         )
     if len(set(ranks.values())) > 1:
         raise UsageError(
@@ -88,6 +87,8 @@ def of_result(result: Result) -> System | str:
     name = result.world.devices[0].name
     _, per_host = shape(result)
     system = of_device(name, per_host) if name else None
+    if system is None and is_card(name):
+        return f"{name}: the file does not say which of these cards NVLink joins"
     if system is None:
         return f"{name or 'its device'} is not in the table of GPUs"
     return replace(system, name="")

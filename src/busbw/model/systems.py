@@ -17,13 +17,13 @@ from busbw.model.clouds import BY_INSTANCE, Instance, instance, with_these_nics
 from busbw.model.fabric import Fabric, gb
 from busbw.model.gpu_hosts import BY_WORD, Usual, refuse_unknown_links, refuse_unsold
 from busbw.model.hardware import (
-    GENERATIONS,
     NCCL_PCI,
     PCIE_GPUS,
     Generation,
     PcieGpu,
     by_name,
     generation,
+    gpu_word,
 )
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import Release
@@ -353,11 +353,8 @@ def of_device(name: str, gpus: int) -> System | None:
     """A host of `gpus` GPUs of a device's name, such as `NVIDIA H100 80GB HBM3`, without NICs, if
     their links are those of the table.
     """
-    words = set(name.upper().replace("-", " ").split())
-    for row in GENERATIONS:
-        if not words.isdisjoint(row.names):
-            return of_generation(row, name, gpus)
-    for word, pcie_row in PCIE_GPUS.items():
-        if word.upper() in words:
-            return _of_pcie(pcie_row, name, gpus)
-    return None
+    word = gpu_word(name)
+    row = by_name(word)
+    if row is not None:
+        return of_generation(row, name, gpus)
+    return _of_pcie(PCIE_GPUS[word], name, gpus) if word in PCIE_GPUS else None

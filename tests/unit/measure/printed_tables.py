@@ -5,7 +5,10 @@ not.
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME
+from busbw.core.result import Result
 
+DEVICES = "#  Rank {0:2d} Group  0 Pid {1:6d} on      node1 device {0:2d} [0x0{0}] NVIDIA A100\n"
+EIGHT = "".join(DEVICES.format(rank, 800 + rank) for rank in range(8))
 SIZES = (1 << 10, 1 << 20, 1 << 26, 1 << 30)
 MODERN = (
     "#       size         count      type   redop    root     time   algbw   busbw #wrong     time "
@@ -15,6 +18,11 @@ UNITS = (
     "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us) "
     " (GB/s)  (GB/s)"
 )
+
+
+def ids(result: Result) -> list[str]:
+    """The ids of the findings."""
+    return [finding.id for finding in result.findings]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from printed_tables import MODERN, UNITS, modern, old
+from printed_tables import EIGHT, MODERN, UNITS, ids, modern, old
 
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
@@ -16,8 +16,6 @@ from busbw.measure.formats import log_lines, nccl_tests_text, read_nccl_tests_te
 from busbw.report.registry import VIEWS
 
 read = read_nccl_tests_text.read
-DEVICES = "#  Rank {0:2d} Group  0 Pid {1:6d} on      node1 device {0:2d} [0x0{0}] NVIDIA A100\n"
-EIGHT = "".join(DEVICES.format(rank, 800 + rank) for rank in range(8))
 NCCL_1 = """\
 # Using devices
 #   Rank  0 uses device  0 [0x0a] GeForce GTX 1080
@@ -32,10 +30,6 @@ NCCL_1 = """\
  Out of bounds values : 2 FAILED
  Avg bus bandwidth    : 7.89 FAILED
 """
-
-
-def ids(result: Result) -> list[str]:
-    return [finding.id for finding in result.findings]
 
 
 def cells(result: Result) -> list[Cell]:
@@ -355,82 +349,11 @@ def test_one_side_in_place() -> None:
     assert read(titles + row).rows[0].in_place is None
 
 
-def test_rows_that_are_missing_are_noticed_by_the_average() -> None:
-    lines = modern("all_reduce", 8).text.splitlines(keepends=True)
-    result = read("".join([*lines[:3], "...\n", *lines[4:]]))
-    assert (ids(result), result.complete) == (["log.collective", "log.average"], False)
-    assert "mean busbw of 6 figures" in result.findings[1].evidence
-
-
-def test_ranks_that_are_not_listed_are_unknown() -> None:
-    table = modern("all_reduce", 72).text
-    result = read(DEVICES.format(71, 7) + table)
-    assert (result.world.devices, ids(result)) == ([], ["log.collective", "log.ranks"])
-    assert result.findings[1].message.startswith("the log lists 1 of 72 ranks")
-    other = read(EIGHT + table)
-    assert (
-        other.world.ranks,
-        [finding.message for finding in other.findings if finding.id == "log.ranks"],
-    ) == (0, ["the log lists 8 ranks, and busbw / algbw is that of all_reduce with 72"])
-    header = (
-        "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20"
-        " validation: 1\n"
-    )
-    devices = "".join(DEVICES.format(rank, 800) for rank in range(4))
-    assert (
-        "the log lists 4 of 8 ranks"
-        in read(header + devices + modern("all_reduce", 8).text).findings[1].message
-    )
-
-
-def test_processes_that_ran_separately() -> None:
-    separate_hosts = DEVICES.format(0, 800) + DEVICES.format(0, 801).replace("node1", "node2")
-    result = read(
-        "# Collective test starting: all_reduce_perf\n"
-        + separate_hosts
-        + modern("all_reduce", 1).text
-    )
-    assert (result.world.ranks, ids(result)) == (0, ["log.ranks"])
-    assert result.findings[0].message.startswith("2 processes call themselves rank 0")
-
-
-def test_a_failed_run_is_reported() -> None:
-    end = " .. node1 pid 12345: Test failure common.cu:1126\n"
-    result = read(modern("all_reduce", 8).text.replace(" \n#\n", " FAILED\n#\n") + end)
-    finding = result.findings[-1]
-    assert (finding.id, finding.verdict) == ("log.failed", Verdict.FAIL)
-    assert (finding.message, finding.evidence) == (
-        "the run failed: its average is below 0.9 x NCCL_TESTS_MIN_BW",
-        "node1 pid 12345: Test failure common.cu:1126",
-    )
-
-
 def test_without_a_header_nothing_is_invented() -> None:
     result = read(modern("all_reduce", 8).text)
     text = next(view for view in VIEWS if view.name == "nccl-tests").render(result)
     assert not re.search("nThread|version|Rank", text)
     assert [row.size_bytes for row in read(text).rows] == [row.size_bytes for row in result.rows]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            (
-                f"{MODERN}\n"
-                f" 8 2 float sum -1 NaNbad 2.0 3.0 0 1.0 2.0 3.0 0\n"
-                f"# Avg bus bandwidth  "
-                "  : 3\n"
-            ),
-            "1 line of its table cannot be read",
-        ),
-        ("16 nodes:\nAvg bus bandwidth    : 21.1951\n", "an average of 21.1951 GB/s, and no row"),
-        (MODERN + "\n", "no row of a table"),
-    ],
-)
-def test_text_without_rows_is_refused_with_its_contents(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        read(text)
 
 
 def test_rows_that_contradict_each_other_name_no_collective() -> None:

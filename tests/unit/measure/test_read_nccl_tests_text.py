@@ -312,7 +312,7 @@ FIGURES = st.tuples(
     st.one_of(st.none(), st.integers(0, 10**5)),
 )
 ROWS = st.lists(
-    st.tuples(st.integers(0, 2**40), st.integers(0, 2**38), FIGURES, FIGURES),
+    st.tuples(st.integers(1, 2**40), st.integers(0, 2**38), FIGURES, FIGURES),
     min_size=1,
     max_size=6,
 )

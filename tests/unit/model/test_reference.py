@@ -180,6 +180,9 @@ def test_no_range_exceeds_what_the_links_can_do() -> None:
         ("Tesla T4", "t4"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
         ("NVIDIA GeForce RTX 4090", ""),
+        ("NVIDIA A100 80GB PCIe", ""),
+        ("Tesla V100-PCIE-16GB", ""),
+        ("NVIDIA H200 NVL", ""),
     ],
 )
 def test_gpus_by_their_names(name: str, word: str) -> None:

@@ -29,9 +29,10 @@ from busbw.measure.formats.log_collective import (
     ranks_of,
     ratio_text,
 )
+from busbw.measure.formats.nccl_tests_rows import Read
 
 MIN_BYTES, MIN_ALGBW = 1024, 0.1e9  # below, the printed digits do not say the unit of time
-OF_LOG = "read the JSON of the run (-J run.json) instead of its text"
+OF_LOG = "use the whole log, or the JSON of the run (-J run.json)"
 
 
 def unread_rows(lines: Sequence[str]) -> list[Finding]:
@@ -117,6 +118,23 @@ def thousands(rows: Sequence[ResultRow]) -> int:
         if row.size_bytes >= MIN_BYTES and cell.algbw >= MIN_ALGBW:
             powers.append(math.log(row.size_bytes / moved_bytes, 1000))
     return round(statistics.median(powers)) if powers else 0
+
+
+def wrong_data(read: Sequence[Read], collective: Collective) -> list[Finding]:
+    """The finding of deviations in data that was only moved.
+
+    The first alltoall had them in place, where it overwrites what it has yet to send.
+    """
+    deviating = [] if collective.reduces else [row for row in read if any(row.deviates)]
+    if not deviating:
+        return []
+    message = (
+        f"{counted(len(deviating), 'row')} of the table had wrong data: its error is above 0, and"
+        f" {collective.name} sums nothing"
+    )
+    only_in_place = all(row.deviates == (False, True) for row in deviating)
+    evidence = "in place only" if only_in_place else ""
+    return [Finding(LOG_FIGURES, Verdict.WARN, message, evidence, "do not use these figures")]
 
 
 def time_unit(rows: Sequence[ResultRow]) -> list[Finding]:

@@ -66,8 +66,9 @@ def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> Evi
     both_checked = [table_row.checked for table_row in read if len(table_row.checked) == 2]
     checks = {checked for checked in both_checked if checked[0]}
     in_place_checked = checks == {(True, True)} if len(checks) == 1 else None
-    if old and operator and any(table_row.deviates for table_row in read):
-        in_place_checked = True  # only what was summed deviates
+    if old and any(any(table_row.deviates) for table_row in read):
+        # Only what was summed deviates. Without an operator the data is wrong.
+        in_place_checked = True if operator else None
     parts = _parts(rows)
     blank = operator == "" and "redop" in left
     ranks = ranks or (parts if parts and parts > 1 else 0)

@@ -32,6 +32,12 @@ MAX_LABELS, LONGEST_LABEL = 16, 300
 # square of the characters.
 MAX_LINE_LENGTH = 4096
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+# What web pages and spreadsheets put in place of a space, or beside it.
+_SPACES = str.maketrans(
+    dict.fromkeys("\t\u00a0\u2007\u202f\u3000", " ") | dict.fromkeys("\ufeff\u200b")
+)
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_DOCKER = re.compile(rb'\s*\{"log":\s*"')
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
 _LONGEST_TAG = 32
 # What mpirun puts before lines, or before what is written at once.
@@ -87,6 +93,17 @@ KINDS: tuple[Foreign, ...] = (
     Foreign(
         re.compile(rb"(?m)^\s*busbw: +[\d.]+ Gbps"), "a list of busbw without sizes and times", LOG
     ),
+    Foreign(re.compile(rb"Network Tests v\d[\s\S]{0,256} MPI ranks"), "output of GPCNet", LOG),
+    Foreign(
+        re.compile(rb"Watchdog caught collective operation timeout"),
+        "the log of a collective that timed out in PyTorch",
+        "busbw check job says whom a running job waits for, and reads dumps of the Flight Recorder",
+    ),
+    Foreign(
+        re.compile(rb"NVRM: Xid"),
+        "a kernel log with Xids",
+        "busbw check judges them on their host; busbw check explain gpu-xid says how",
+    ),
     Foreign(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
@@ -95,10 +112,27 @@ KINDS: tuple[Foreign, ...] = (
 )
 
 
+def unwrapped(data: bytes) -> bytes:
+    """The content of a file as its program wrote it, in UTF-8: UTF-16 is what PowerShell writes to
+    a file, and lines of JSON with the key `log` what Docker does.
+    """
+    if data.startswith(_UTF_16):
+        data = data.decode("utf-16", "replace").encode()
+    if not _DOCKER.match(data):
+        return data
+    lines = []
+    for line in data.splitlines():
+        try:
+            lines.append(str(json.loads(line)["log"]))
+        except (ValueError, KeyError, TypeError, RecursionError):  # one that was cut off
+            continue
+    return "".join(lines).encode()
+
+
 def kind(data: bytes) -> Foreign | None:
     """What the file is; None if no kind is recognized."""
-    head = data[:HEAD]
-    return next((foreign for foreign in KINDS if foreign.pattern.search(head)), None)
+    ends = data[:HEAD] + data[HEAD:][-HEAD:]
+    return next((foreign for foreign in KINDS if foreign.pattern.search(ends)), None)
 
 
 def loads(text: str) -> tuple[object, bool]:
@@ -144,7 +178,7 @@ def own_lines(text: str) -> list[str]:
 
     A row that a message cut is whole again.
     """
-    colorless = _COLOR.sub("", text).splitlines(keepends=True)
+    colorless = _COLOR.sub("", text).translate(_SPACES).splitlines(keepends=True)
     lines = [_without_end(line) for line in colorless if len(line) <= MAX_LINE_LENGTH]
     label = _label_pattern(lines) or _RANK_LABEL
     lines = [_without_label(line, label) for line in lines]

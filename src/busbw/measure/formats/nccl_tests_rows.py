@@ -77,7 +77,7 @@ BLANK_SIDE = 30  # spaces in a row: one placement was not run
 class Columns:
     """The titles of a table: left of the figures, of each side, and behind both.
 
-    `sides` is how many placements a row has; `in_place` says that a single one is in place.
+    `sides` is how many placements a row has; `in_place` says that the first one is in place.
     `label` is what a launcher put before the line. `per_second` is how many units of time a second
     has, None where no line states the unit. `rate` is the unit of bandwidths in bytes/s. `first`
     says that the titles are those of NCCL 1.
@@ -163,14 +163,14 @@ def units(line: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A row of the table, and for each placement whether its data was checked.
+    """A row of the table, and whether data was checked, out of place and in place.
 
     `Cell.wrong` does not say that where the table has deviations.
     """
 
     row: ResultRow
     checked: tuple[bool, ...]
-    deviates: bool  # a deviation above 0, which only sums have
+    deviates: tuple[bool, ...]  # a deviation above 0, which only sums have
 
 
 def starts_row(line: str) -> bool:
@@ -197,10 +197,17 @@ def parse(line: str, titles: Columns | None) -> Read | None:
             continue
         facts = dict(zip(names, values, strict=True))
         try:
-            return _row(line, titles, facts, _sides(names, values, titles), sides)
+            read = _row(line, titles, facts, _sides(names, values, titles), sides)
         except (ValueError, KeyError):  # a time that is N/A, or the titles are damaged
             return None
+        return read if _is_plausible(read.row) else None
     return None
+
+
+def _is_plausible(row: ResultRow) -> bool:
+    """Whether 0 bytes have no bandwidth; otherwise the line is of another table."""
+    cells = [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
+    return row.size_bytes > 0 or not any(cell.algbw > 0 for cell in cells)
 
 
 def _fits(names: Sequence[str], words: Sequence[str], trailing: Sequence[str]) -> bool:
@@ -225,10 +232,12 @@ def _row(
 ) -> Read:
     """The row of `facts`, its values by title, and of the figures of each side."""
     first_is_blank = titles.sides == 2 and " " * BLANK_SIDE in line.strip()
-    only_in_place = sides == 1 and (titles.in_place or first_is_blank)
-    cells = [_cell(side, titles) for side in figures]
-    out_of_place = None if only_in_place else cells[0]
-    in_place = cells[-1] if sides == 2 or only_in_place else None
+    if titles.in_place and sides == 2:
+        figures.reverse()
+    cells: list[Cell | None] = [_cell(side, titles) for side in figures]
+    if sides == 1:
+        cells = [None, *cells] if first_is_blank != titles.in_place else [*cells, None]
+    out_of_place, in_place = cells
     # A redop column that the row leaves blank is '' like one that does not exist;
     # log_collective.evidence_of asks the titles.
     row = ResultRow(
@@ -246,10 +255,7 @@ def _row(
         ),
     )
     wrongs = [side.get("#wrong", side.get("error", "N/A")) for side in figures]
-    deviates = any(
-        "error" in side and FIGURE.match(text) and _above_0(text)
-        for side, text in zip(figures, wrongs, strict=True)
-    )
+    deviates = tuple("error" in side and _above_0(side["error"]) for side in figures)
     return Read(row, tuple(text[:1].isdigit() for text in wrongs), deviates)
 
 
@@ -269,11 +275,12 @@ def _timestamp(line: str, titles: Columns) -> str:
     return " ".join(words[len(words) - len(after) - 2 : len(words) - len(after)])
 
 
-def finish(row: ResultRow, collective: Collective, iters: int, ranks: int) -> ResultRow:
+def finish(read: Read, collective: Collective, iters: int, ranks: int) -> ResultRow:
     """The row in busbw's terms.
 
     Where the table shows the time of the CPU, the cells get the full time of an operation.
     """
+    row = read.row
     row.op = op_of_column(collective, row.op)
     row.dtype = reading.element_type(row.dtype)
     row.iters = row.iters or iters

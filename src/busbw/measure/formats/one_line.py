@@ -20,7 +20,9 @@ def footer(result: Result) -> str:
         if result.ideal:
             text += f", {share_of_ideal(peak, result.ideal, 'the ideal')}"
     end = "; ".join(problems(result)) or _checked(result)
-    return f"{result.spec.collective} on {result.world.ranks} ranks: {text}; {end}\n"
+    ranks = result.world.ranks  # 0: unknown, in a log
+    where = f" on {counted(ranks, 'rank')}" if ranks else ""
+    return f"{result.spec.collective}{where}: {text}; {end}\n"
 
 
 def _checked(result: Result) -> str:

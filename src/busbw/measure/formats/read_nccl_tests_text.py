@@ -6,8 +6,8 @@ rows. A log with several tables holds several runs.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,24 +18,11 @@ from busbw.core.finding import LOG_TABLES, Finding, Verdict
 from busbw.core.result import Device, Library, Result, World
 from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import log_checks, log_collective, log_lines, nccl_lines, reading
-from busbw.measure.formats.nccl_tests_rows import (
-    Columns,
-    Read,
-    columns,
-    finish,
-    parse,
-    starts_row,
-    units,
-    with_units,
-)
+from busbw.measure.formats import log_checks, log_collective, nccl_lines, reading
+from busbw.measure.formats.nccl_tests_log import Run, runs
+from busbw.measure.formats.nccl_tests_rows import finish, parse
 from busbw.ui.number_formats import nccl_version_number
 
-START = re.compile(
-    r"#\s*Writing JSON output to |(?:nccl|rccl)-tests version |Collective test starting:"
-    r" |nThread:? \d"
-)
-COMMAND = re.compile(r"(?<![\w./-])([\w./-]*_(?:perf(?:_mpi)?\s+-\w|test\s+\d))")
 SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
     ("nthreads", r"nThread:?\s+(\d{1,18})"),
     ("ngpus", r"nGpus:?\s+(\d{1,18})"),
@@ -52,143 +39,7 @@ SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
 )
 MEMORY_UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
-# Lines about the run, by the names of what they state; labels and `#` may stand before them.
-FACTS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"(?P<tool>[nr]ccl-tests) version (?P<tests>\S+)(?: \((?P<commit>[^()\s]{1,64})\))?"
-        r"(?: [nr]ccl-headers=(?P<headers>\d{1,18}) [nr]ccl-library=(?P<nccl>\d{1,18}))?",
-        r"(?P<tool>rccl-tests): Version (?P<tests>\S+)",
-        r"NCCL version (?P<banner>\d{1,4}\.\d{1,4}\.\d{1,4})",
-        r"RCCL version ?:? (?P<banner>\d{1,4}\.\d{1,4}\.\d{1,4})",
-        r"Collective test (?:starting|concluded): ?(?P<program>\S+)",
-        r"(?P<options>nThread:? \d.*)",
-        r"#\s*Reducing maxBytes to (?P<reduced_max_bytes>\d{1,18})",
-        r"#\s*Blocking Enabled: (?P<blocking>.*)",
-        (
-            r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first"
-            r" (?P<skip>\d{1,18}))?"
-        ),
-        r"#\s*(?P<parallel_init>Parallel Init Enabled)",
-        r"#\s*Writing JSON output to (?P<output_file>.+)",
-        r"Out of bounds values\s*:\s*(?P<out_of_bounds>\d{1,18})",
-        (
-            r"Avg bus"
-            r" bandwidth\s*:\s*(?P<average>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan"
-            r"|inf))(?:GB/s)?(?:\s+(?P<average_verdict>OK|FAILED))?"
-        ),
-        r"#\s*GPU memory usage\s*:(?P<memory>.*)",
-    )
-)
-# The first releases leave out the process, NCCL 1 the host too.
-DEVICE = re.compile(
-    r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)"
-    r"|uses)\s+device\s+(\d{1,18})"
-    r" \[([^\]]*)\]\s*(.*)"
-)
-ERROR = re.compile(
-    r"#\s*error: (.+)|(\S{1,255}: Test (?:NCCL|CUDA) failure .*|\S{1,255}: Test timeout .*)"
-)
-FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 NO_TABLE = "give the standard output of an nccl-tests run, with its lines of titles and rows"
-
-
-@dataclass
-class Run:
-    """What was read so far from one table and the lines around it.
-
-    `facts` are the groups of FACTS. `texts` are the lines of `rows`, which are read again when the
-    unit of time is known.
-    """
-
-    facts: dict[str, str] = field(default_factory=dict)
-    devices: list[Device] = field(default_factory=list)
-    titles: Columns | None = None
-    rows: list[Read] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def concluded(self) -> bool:
-        """Whether the line after the table was read."""
-        return "average" in self.facts
-
-    @property
-    def begun(self) -> bool:
-        """Whether the table has begun."""
-        return bool(self.titles or self.rows)
-
-
-def _take(run: Run, line: str, before: str) -> None:
-    """Add what a line states; `before` is the line before it."""
-    titles = columns(line)
-    if titles:
-        run.titles = replace(titles, in_place="in-place" in before and "out-of-place" not in before)
-        return
-    of_titles = units(line) if run.titles and not run.rows else []
-    if run.titles and of_titles:
-        run.titles = with_units(run.titles, of_titles)
-        return
-    row = None if run.concluded else parse(line, run.titles)
-    if row:
-        run.rows.append(row)
-        run.texts.append(line)
-    elif not starts_row(line):
-        _take_other(run, line)
-    elif run.titles and not run.concluded:
-        run.unread.append(line.strip())
-
-
-def _take_other(run: Run, line: str) -> None:
-    """Add what a line that is not of the table states."""
-    device, error, failure = DEVICE.search(line), ERROR.search(line), FAILURE.search(line)
-    if device:
-        run.devices.append(_device(*device.groups()))
-    elif error:
-        run.errors.append(error[1] or error[2])
-    elif failure:
-        run.failures.append(failure[1])
-    else:
-        _take_facts(run, line)
-
-
-def _device(
-    rank: str, group: str | None, pid: str | None, host: str | None, index: str, bus: str, name: str
-) -> Device:
-    bus = "" if bus == "0000:00:00" else bus
-    return Device(
-        int(rank), int(pid or 0), host or "", int(index), bus, name.strip(), int(group or 0)
-    )
-
-
-def _take_facts(run: Run, line: str) -> None:
-    for pattern in FACTS:
-        match = pattern.search(line)
-        if match:
-            groups = match.groupdict()
-            run.facts |= {name: text for name, text in groups.items() if text is not None}
-            return
-
-
-def _runs(text: str) -> Iterator[Run]:
-    run, command, before = Run(), "", ""
-    for line in log_lines.own_lines(text):
-        if run.begun and (START.search(line) or (run.rows and columns(line))):
-            if run.rows or run.unread:
-                yield run
-            run = Run()
-        match = COMMAND.search(line)
-        program = match[1].split()[0] if match else ""
-        if reading.program_collective(program):
-            command = program
-        if not run.begun and command:
-            run.facts.setdefault("program", command.rsplit("/", 1)[-1])
-        _take(run, line, before)
-        before = line
-    if run.rows or run.unread or "average" in run.facts:
-        yield run
 
 
 def _spec(run: Run) -> dict[str, Any]:
@@ -200,8 +51,9 @@ def _spec(run: Run) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if "options" not in facts:
         spec |= {"iters": 0, "warmup_iters": 0}
+    options = " ".join(facts.get("options", "").split())
     for name, pattern in SPEC_PATTERNS:
-        match = re.search(pattern, facts.get("options", ""))
+        match = re.search(pattern, options)
         if match:
             spec[name] = int(match[1])
     if facts.get("blocking"):
@@ -295,6 +147,22 @@ def _collective_hint(evidence: log_collective.Evidence) -> str:
     return f"pass --collective {names[0]}{others}"
 
 
+def _complete(run: Run, stated: Mapping[str, Any]) -> bool:
+    """Whether the sweep ended, as far as the log says.
+
+    People leave out lines around a table, so that without its end only a larger size in the
+    header, or an error, says that it did not.
+    """
+    if run.concluded:
+        return True
+    if run.cut or "max_bytes" not in stated:
+        return not (run.cut or run.errors or run.failures)
+    largest = int(run.facts.get("reduced_max_bytes", stated["max_bytes"]))
+    last = max(table_row.row.size_bytes for table_row in run.rows)
+    step = stated.get("step_bytes", last * (stated.get("step_factor", 2) - 1))
+    return bool(last + step > largest)
+
+
 def _library(facts: dict[str, str]) -> Library:
     tool, tests = facts.get("tool", "nccl-tests"), facts.get("tests", "")
     nccl = int(facts.get("nccl", 0)) or nccl_version_number(facts.get("banner", "0.0.0"))
@@ -314,17 +182,17 @@ def _world(devices: list[Device]) -> World:
 
 
 def _result(run: Run, option: str | None) -> Result:
-    facts, spec = run.facts, _spec(run)
+    facts, stated = run.facts, _spec(run)
     _in_seconds(run)
     amounts = re.findall(r"(\d{1,18}(?:\.\d{1,9})?) (B|KB|MB|GB)\b", facts.get("memory", ""))
     memory = [round(float(value) * MEMORY_UNITS[unit]) for value, unit in amounts]
-    per_process = spec.get("nthreads", 0) * spec.get("ngpus", 0)
+    per_process = stated.get("nthreads", 0) * stated.get("ngpus", 0)
     devices, of_devices = log_checks.known_devices(run.devices, per_process)
     groups = len({device.group for device in devices}) or 1
     collective, ranks, of_name = _collective(run, option, len(devices) // groups)
     devices = devices if ranks else []
-    iters = spec.get("iters", 0)
-    rows = [finish(table_row.row, collective, iters, ranks) for table_row in run.rows]
+    iters = stated.get("iters", 0)
+    rows = [finish(table_row, collective, iters, ranks) for table_row in run.rows]
     missing = log_checks.average(rows, facts.get("average", ""))
     findings = [
         *log_checks.unread_rows(run.unread),
@@ -332,11 +200,12 @@ def _result(run: Run, option: str | None) -> Result:
         *missing,
         *of_devices,
         *log_checks.time_unit(rows),
+        *log_checks.wrong_data(run.rows, collective),
         *log_checks.failed(facts.get("average_verdict") == "FAILED", run.failures),
     ]
     sizes = [row.size_bytes for row in rows]
     from_rows = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | _steps(sizes)
-    spec = from_rows | reading.series(rows) | spec
+    spec = from_rows | reading.series(rows) | stated
     return Result(
         tool=f"{facts.get('tool', 'nccl-tests')} {facts.get('tests', '')}".strip(),
         spec=SweepSpec(collective=collective.name, **spec),
@@ -349,21 +218,21 @@ def _result(run: Run, option: str | None) -> Result:
         out_of_bounds=int(facts.get("out_of_bounds", 0)),
         memory=dict(zip(("init", "user", "collective", "total"), memory, strict=False)),
         errors=run.errors,
-        complete=run.concluded and not missing,
+        complete=_complete(run, stated),
     )
 
 
-def _no_table(runs: list[Run]) -> UsageError:
-    unread = next((run.unread for run in runs if run.unread), [])
+def _no_table(found: list[Run]) -> UsageError:
+    unread = next((run.unread for run in found if run.unread), [])
     if unread:
         return UsageError(
             f"nccl-tests text: {counted(len(unread), 'line')} of its table cannot be read, the"
             f" first is: {unread[0][:100]}",
             "give the log as nccl-tests printed it",
         )
-    if runs:
+    if found:
         return UsageError(
-            f"nccl-tests text: it states an average of {runs[0].facts['average']} GB/s, and no row"
+            f"nccl-tests text: it states an average of {found[0].facts['average']} GB/s, and no row"
             " of a table",
             NO_TABLE,
         )
@@ -376,21 +245,21 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
     Without a number it is the first, with a finding if there are more. UsageError if there is no
     such table with a row, or if log, table and caller do not say which collective it is.
     """
-    all_runs = list(_runs(text))
-    runs = [run for run in all_runs if run.rows]
-    if not runs:
+    all_runs = list(runs(text))
+    tables = [run for run in all_runs if run.rows]
+    if not tables:
         raise _no_table(all_runs)
-    if table and table > len(runs):
+    if table and table > len(tables):
         raise UsageError(
-            f"--table {table}: the log holds {counted(len(runs), 'table')}",
-            f"give a number from 1 to {len(runs)}",
+            f"--table {table}: the log holds {counted(len(tables), 'table')}",
+            f"give a number from 1 to {len(tables)}",
         )
-    result = _result(runs[(table or 1) - 1], collective)
-    if len(runs) > 1 and table is None:
-        message = f"the log holds {len(runs)} tables; this is the first"
-        evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in runs)}"
-        fix = f"choose another with --table 2 to {len(runs)}"
+    result = _result(tables[(table or 1) - 1], collective)
+    if len(tables) > 1 and table is None:
+        message = f"the log holds {len(tables)} tables; this is the first"
+        evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in tables)}"
+        fix = "choose another with --table 2" + (f" to {len(tables)}" if len(tables) > 2 else "")
         result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
-    if len(runs) == 1:  # of several, NCCL's lines do not say which run they are of
+    if len(tables) == 1:  # of several, NCCL's lines do not say which run they are of
         nccl_lines.add(result, text)
     return result

@@ -45,9 +45,10 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
     joined = _joined(ranks)
     timed = sum(at < len(joined.steps_us) for at in joined.waits())
     if 0 < timed < len(joined.steps_us):
+        first = timed - len(joined.counted())
         notes.append(
             f"DDP timed {timed} of {counted(len(joined.steps_us), 'step')}: step and wait are the"
-            " medians over these"
+            " medians over these" + (f" without the first {first}" if first else "")
         )
     return joined, notes
 
