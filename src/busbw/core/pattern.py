@@ -120,6 +120,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     source: str = ""  # the format that it was made from
     world: Ranks = 0  # ranks of the job; 0: unknown
     ranks: list[Rank] = []  # whose calls were read; empty: not stated
+    ranks_known: bool = True  # otherwise `ranks` only numbers the processes that were read
     hosts: list[str] = []
     nccl: str = ""
     started: str = ""  # ISO time of at_us = 0

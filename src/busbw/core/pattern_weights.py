@@ -15,7 +15,7 @@ import msgspec
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import UsageError
-from busbw.core.pattern import RECV, SEND, Comm, Pattern, PatternRow, algbw_bytes
+from busbw.core.pattern import RECV, SEND, Comm, Header, Pattern, PatternRow, algbw_bytes
 from busbw.core.sizes import counted
 
 BYTES, COUNT = "bytes", "count"
@@ -189,11 +189,12 @@ def coverage(pattern: Pattern) -> list[str]:
         return [f"the file states the calls of a typical rank: all {world} are taken to make them"]
     if not lacks_ranks(pattern):
         return []
-    notes = [_ranks_note(ranks, world), *_kind_notes(pattern)]
-    if all(
+    notes = [_ranks_note(pattern.header, ranks, world), *_kind_notes(pattern)]
+    alone = all(
         members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1
         for comm in pattern.comms
-    ):
+    )
+    if alone and any(row.cpu_us or row.gpu_us for row in pattern.rows):
         notes.append(WAITS_NOTE)
     return notes
 
@@ -213,18 +214,18 @@ def average(pattern: Pattern) -> str:
         return "average of all ranks"
     ranks = sorted(set(pattern.header.ranks))
     if len(ranks) == 1:
-        return f"rank {ranks[0]} alone"
+        return f"rank {ranks[0]} alone" if pattern.header.ranks_known else "one rank alone"
     return f"average of the {len(ranks)} ranks read"
 
 
-def _ranks_note(ranks: Sequence[int], world: int) -> str:
+def _ranks_note(header: Header, ranks: Sequence[int], world: int) -> str:
+    which = f", rank {ranks[0]}" if len(ranks) == 1 else f", {spans(ranks)}"
+    if not header.ranks_known:
+        which = "; the log does not say which"
     if len(ranks) == 1:
-        return (
-            f"1 of {world} ranks was read, rank {ranks[0]}:"
-            " shares and totals are those of this rank"
-        )
+        return f"1 of {world} ranks was read{which}: shares and totals are those of this rank"
     return (
-        f"{len(ranks)} of {world} ranks were read, {spans(ranks)}:"
+        f"{len(ranks)} of {world} ranks were read{which}:"
         " shares and totals are the average of these"
     )
 

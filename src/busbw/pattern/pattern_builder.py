@@ -34,7 +34,10 @@ class _Builder:
     def __init__(self, collector: Collector) -> None:
         self._from = collector
         self._header = collector.header
-        self._ranks = _number_ranks(collector.ranks, collector.groups)
+        stated = _stated_ranks(collector.ranks, collector.groups)
+        self._header.ranks_known = bool(stated) or not collector.ranks
+        numbered = {process: number for number, process in enumerate(collector.ranks)}
+        self._ranks = stated or numbered
         files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
         repeated = [rank for rank, files in files_of_rank.items() if files > 1]
         if repeated:
@@ -243,11 +246,11 @@ def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None
     return own.setdefault(value, len(own))
 
 
-def _number_ranks(
+def _stated_ranks(
     known: dict[Hashable, int | None], groups: dict[Hashable, CommMembers]
 ) -> dict[Hashable, int]:
-    """The rank in the job of each process: as stated, else its rank in the largest communicator,
-    else its number in order of appearance.
+    """The rank in the job of each process: as stated, else its rank in the largest communicator;
+    {} if the source does not say.
     """
     with_ranks = [group for group in groups.values() if group.rank_of]
     largest = max(with_ranks, key=lambda group: group.ranks, default=CommMembers())
@@ -255,6 +258,5 @@ def _number_ranks(
         process: largest.rank_of.get(process) if rank is None else rank
         for process, rank in known.items()
     }
-    if None in ranks.values() or len(set(ranks.values())) < len(ranks):
-        return {process: number for number, process in enumerate(ranks)}
-    return {process: rank for process, rank in ranks.items() if rank is not None}
+    known_ranks = {process: rank for process, rank in ranks.items() if rank is not None}
+    return known_ranks if len(set(known_ranks.values())) == len(ranks) else {}
