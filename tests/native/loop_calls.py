@@ -20,7 +20,6 @@ import msgspec
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.errors import BusbwError
 from busbw.core.sweep import SweepSpec, series
-from busbw.engines import nccl_loop
 from busbw.engines.base import Launch
 from busbw.engines.nccl import NcclEngine
 from busbw.engines.program import Loop
@@ -149,7 +148,6 @@ def sweep(fakes: Fakes, fields: dict[str, Any], environment: dict[str, str]) -> 
     """A whole sweep as a rank runs it: its loop, its notes, what its rows measure, and what ran."""
     os.environ.update(environment)
     reported = fakes.nccl.fake_reported()
-    nccl_loop.library.cache_clear()
     spec = msgspec.convert(
         {"collective": "all_reduce", "max_bytes": 64, "step_factor": 2, "check": 0, **fields},
         SweepSpec,

@@ -15,7 +15,9 @@ PROGRAM = Path(__file__).with_name("nccl_profiler.py")
 FUNCTIONS = ("all_reduce", "reduce_scatter", "broadcast", "all_gather", "reduce")
 CHEAP, TIMED = 0x6 | 0x700, 0x46 | 0x700
 COPY_ENGINES = 0x1000  # from v6 on
+RECORD_BYTES = 64
 Application = Callable[..., str]
+Mount = Callable[[str, str], Path]
 
 
 @pytest.fixture
@@ -52,18 +54,16 @@ def application(plugin_library: Path, no_driver: Path) -> Application:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Mounts a file system of so many KiB."""
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts a file system of a type, with its options."""
     mounted = []
 
-    def mount(kib: int) -> Path:
+    def mount(kind: str, options: str) -> Path:
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", tmp_path],
-            capture_output=True,
-            check=False,
+            ["mount", "-t", kind, "-o", options, kind, tmp_path], capture_output=True, check=False
         )
         if done.returncode:
-            pytest.skip(f"cannot mount a tmpfs: {done.stderr.decode().strip()}")
+            pytest.skip(f"cannot mount a {kind}: {done.stderr.decode().strip()}")
         mounted.append(tmp_path)
         return tmp_path
 
@@ -143,18 +143,16 @@ def test_cheap_mode_records_no_kernels(application: Application, tmp_path: Path)
 
 
 def test_disk_without_room_for_the_ring_leaves_the_application_alone(
-    application: Application, small_disk: Callable[[int], Path]
+    application: Application, mount: Mount
 ) -> None:
-    folder = small_disk(1024)
+    folder = mount("tmpfs", "size=1024k")
     mask, done = application(5, 10, "finalize", BUSBW_CAPTURE=str(folder)).splitlines()
     assert mask == "0 0 0"
     assert f"BUSBW_CAPTURE={folder}: cannot record calls: No space left on device" in done
 
 
-def test_disk_that_fills_up_loses_counted_records(
-    application: Application, small_disk: Callable[[int], Path]
-) -> None:
-    folder, count = small_disk(4096 + 512), 40_000
+def test_disk_that_fills_up_loses_counted_records(application: Application, mount: Mount) -> None:
+    folder, count = mount("tmpfs", "size=4608k"), 40_000
     application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
     recording = only(folder)
     calls, *_ = profiler_calls.read_calls(recording)
@@ -163,6 +161,20 @@ def test_disk_that_fills_up_loses_counted_records(
     # communicators, their names, calls, ends
     assert len(recording.records) + recording.dropped == 3 + 3 + 3 * count + 3
     assert [call.count for call in calls] == sorted(call.count for call in calls)
+
+
+def test_file_system_that_may_be_of_a_network_has_records_without_a_ring(
+    application: Application, mount: Mount
+) -> None:
+    folder, count = mount("ramfs", "mode=700"), 2000  # not known to keep what is allocated
+    application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
+    recording = only(folder)
+    calls, *_ = profiler_calls.read_calls(recording)
+    assert [call.count for call in calls] == list(range(count))
+    assert {call.gpu_us for call in calls} == {0.501}
+    assert (recording.dropped, recording.broken, recording.errno) == (0, 0, 0)
+    (path,) = folder.iterdir()
+    assert path.stat().st_size == profiler_file.HEADER_BYTES + RECORD_BYTES * len(recording.records)
 
 
 @pytest.mark.parametrize(

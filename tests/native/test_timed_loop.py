@@ -18,9 +18,9 @@ from busbw.core.collectives import COLLECTIVES
 from busbw.core.version import __version__
 
 HERE = Path(__file__).parent
-# A library of another version, one that is too old to have the loop, and no library at all.
-OTHER = 'const char *busbw_version(void) { return "0.0.1"; }'
-STEPS = "unsigned long busbw_loop_step_bytes(void) { return 64; }"
+VERSION = 'const char *busbw_version(void) {{ return "{}"; }}'
+LOOP = "void busbw_loop_open(void) {} void busbw_loop_run(void) {} void busbw_loop_close(void) {}"
+STEPS = "unsigned long busbw_loop_step_bytes(void) { return 80; }"
 SAMPLING = {"sampling": {"fixed": 4, "precision": 0.1}}
 
 
@@ -32,8 +32,9 @@ def compile_library(source: Path, target: Path, *options: str) -> Path:
 
 
 def plugins(folder: Path) -> dict[str, Path]:
-    """Libraries that do not fit."""
-    sources = {"other": OTHER + STEPS, "old": OTHER}
+    """Libraries that do not fit: of another version, of other builds of this one, and none."""
+    own = VERSION.format(__version__)
+    sources = {"other": VERSION.format("0.0.1"), "no loop": own, "large steps": own + LOOP + STEPS}
     paths = {"garbage": folder / "garbage.so", "missing": folder / "missing.so"}
     paths["garbage"].write_bytes(b"no library")
     for name, source in sources.items():
@@ -136,8 +137,9 @@ def test_both_loops_give_the_same_rows(answers: tuple[dict[str, Any], dict[str, 
     ("case", "reason"),
     [
         ("other", f"busbw-native is 0.0.1, and busbw is {__version__} on "),
-        ("old", "has no loop of calls: "),
-        ("garbage", "has no loop of calls: "),
+        ("no loop", f"native {__version__} is of another build: "),
+        ("large steps", "is of another build: its steps have 80 bytes, not 64 on "),
+        ("garbage", "busbw-native cannot be loaded: "),
         ("missing", "missing.so: no such file on "),
     ],
 )
@@ -207,7 +209,7 @@ def test_sends_have_no_algorithm(answers: tuple[dict[str, Any], dict[str, Any]])
         ("user's profiler", "NCCL_PROFILER_PLUGIN=none is set on "),
         ("no profiler", "NCCL has not loaded the profiler plugin on "),
         ("other", f"busbw-native is 0.0.1, and busbw is {__version__} on "),
-        ("garbage", "garbage.so has no loop of calls: "),
+        ("garbage", "busbw-native cannot be loaded: "),
         ("missing", "missing.so: no such file on "),
     ],
 )

@@ -43,7 +43,7 @@ def _library() -> ctypes.CDLL:
             function.restype, function.argtypes = result, takes
     except (OSError, AttributeError) as error:
         raise NoMeasurement(
-            f"{path} does not support exchanges: {error}", native.INSTALL
+            f"{path} does not support exchanges: {error}", native.install()
         ) from error
     return library
 

@@ -112,7 +112,9 @@ def _library() -> ctypes.CDLL | None:
         library.busbw_adam_update.argtypes = (_Pointer, _Pointer, _Pointer, _Pointer, native.Room)
         library.busbw_adam_close.argtypes = (_Pointer,)
     except (OSError, AttributeError) as error:
-        raise NoMeasurement(f"{path} does not support updates: {error}", native.INSTALL) from error
+        raise NoMeasurement(
+            f"{path} does not support updates: {error}", native.install()
+        ) from error
     return library
 
 

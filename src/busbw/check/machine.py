@@ -15,6 +15,7 @@ from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
 from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
+from busbw.host.kernel_log_file import LogSource
 from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import Device, at, read_devices
@@ -71,6 +72,7 @@ class Machine:
         self._texts: dict[str, str | None] = {}
         self._calls: dict[str, Reading] = {}
         self.results: dict[Any, Any] = {}  # of the functions that are read `once`
+        self.is_log = isinstance(source, LogSource)  # only its kernel log is known
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""

@@ -55,6 +55,7 @@ from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
 from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Verdict
+from busbw.core.kernel_rule import KMSG
 from busbw.core.masking import masked
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
@@ -143,11 +144,15 @@ def find_of_machine(name: str) -> CheckRow:
 def examine(
     source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None
 ) -> CheckReport:
-    """The findings of all checks on a machine.
+    """The findings of all checks on a machine, or of those of the kernel log if there is nothing
+    else.
 
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.
     """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
+    if machine.is_log:
+        of_log = [check for check in checks if check.row.reads[:1] == (KMSG,)]
+        checks = of_log or checks
     now = machine.call(TIME_CALL, time_now)
     findings: list[Checked] = []
     lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it

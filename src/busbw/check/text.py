@@ -32,7 +32,7 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
 
     With `everything` also those that passed or were skipped.
     """
-    source = f" ({report.source})" if report.source else ""
+    source = f" ({report.source})" if report.source not in ("", report.host) else ""
     body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
     head = summary(report.findings).rstrip()
     if report.muted:

@@ -14,7 +14,7 @@ from pathlib import Path
 from busbw.cli.file_kinds import read_sweep
 from busbw.cli.streams import talk
 from busbw.core import program
-from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.launch.environment import detect
 from busbw.stats.compare import Named
@@ -47,7 +47,7 @@ class Turns:
 
     `results` are in the order of the rounds, `failures` say why a side did not run a sweep. With
     `leave_out_failed` such a side is left out of that sweep, with its results; otherwise a failure
-    ends the rounds.
+    ends the rounds. `failed` says whether one has ended them before the last.
     """
 
     sides: Sequence[Side]
@@ -55,13 +55,14 @@ class Turns:
     leave_out_failed: bool = False
     results: dict[Key, list[Named]] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
+    failed: bool = False
 
     def run(self, rounds: int) -> None:
         """Run `busbw run SWEEP OPTIONS` for each sweep and side, `rounds` times.
 
-        The sides are in reversed order in every second round. Ctrl-C ends it; results of complete
-        rounds are kept. UsageError if a run does not take its arguments, NoMeasurement if one
-        fails.
+        The sides are in reversed order in every second round. Ctrl-C ends it, and so does a run
+        that does not take its arguments (UsageError) or fails (NoMeasurement): both are raised in
+        the first round, and later the results of complete rounds are kept.
         """
         _refuse_launcher()
         keys = list(product(range(len(self.sweeps)), range(len(self.sides))))
@@ -74,10 +75,12 @@ class Turns:
                         f"round {number + 1} of {rounds}",
                         Path(folder, "result.json"),
                     )
-                except KeyboardInterrupt:
+                except (KeyboardInterrupt, BusbwError) as error:
                     if number == 0:
                         raise
-                    talk(f"note: interrupted; {number} of {rounds} rounds are compared")
+                    self.failed = isinstance(error, BusbwError)
+                    reason = getattr(error, "message", "interrupted")
+                    talk(f"note: {reason}; {number} of {rounds} rounds are compared")
                     return
                 for key, result in done.items():
                     self.results[key].append((self.sides[key[1]].name, result))
@@ -108,7 +111,7 @@ def _refuse_launcher() -> None:
     """UsageError in a rank of an outer launcher: each would start ranks of its own."""
     if detect(os.environ) is not None:
         raise UsageError(
-            "this process is a rank of a running job, but runs in turn start their own ranks",
+            "this process is a rank of a running job, but this command starts its own ranks",
             "start it without mpirun",
         )
 
@@ -130,6 +133,11 @@ def _run(sweep: Sweep, side: Side, file: Path) -> Result:
         raise KeyboardInterrupt
     if code not in (Exit.OK, Exit.BAD):
         raise NoMeasurement(f"{command} ended with {code}", "run it alone to see why")
+    if not file.exists():
+        raise UsageError(
+            f"{command}: measured nothing",
+            "leave out what only prints, such as --help, --dry-run and --print-env",
+        )
     return read_sweep(str(file), None)
 
 

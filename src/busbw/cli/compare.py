@@ -85,22 +85,25 @@ def command(
     A and B are files as busbw show reads them (- = stdin), runs of the history (-1 = the last one,
     -2 = the one before, run:12 = the one with id 12), or directories whose files are repeated runs
     of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
-    is on both sides.
+    is on both sides, or a later round of --run failed.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
     With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
     all_reduce -b 1M -e 1G
     """
+    failed = False
     if runs:
-        first, second = _measure(runs, words, rounds)
+        turns = _measure(runs, words, rounds)
+        first, second = turns.results[0, 0], turns.results[0, 1]
+        failed = turns.failed
     else:
         first, second = _load_both(words, collective, tables)
     compared = compare(first, second, Limits(tolerance, confidence), _stored(first, second, db))
     answer(FORMATS[format_name](compared))
     if compared.beyond():
         return int(Exit.BAD)
-    return int(Exit.OK if compared.is_judged() else Exit.UNKNOWN)
+    return int(Exit.OK if compared.is_judged() and not failed else Exit.UNKNOWN)
 
 
 def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
@@ -120,7 +123,7 @@ def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
         return {}
 
 
-def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
+def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> Turns:
     if len(runs) != 2:
         raise UsageError(
             f"--run is given {counted(len(runs), 'time')}", "give it twice: for A, then for B"
@@ -133,7 +136,7 @@ def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[lis
     sides = [Side(text, shell_words("--run", text)) for text in runs]
     turns = Turns(sides, [Sweep("", sweep)])
     turns.run(rounds)
-    return [turns.results[0, side] for side in range(len(sides))]
+    return turns
 
 
 def _load_both(

@@ -17,6 +17,7 @@ from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.given_file import read_stream, read_whole
 from busbw.core.result import Result
 from busbw.history.exported import split
+from busbw.host.source import Source
 from busbw.measure.formats.log_lines import unwrapped
 from busbw.report import file_kinds
 from busbw.report.file_kinds import Document
@@ -112,21 +113,35 @@ def load(
     try:
         return read(data, file, collective, table)
     except UsageError as error:
-        pattern = _pattern(data, file, error)
-        if pattern is None:
+        document = _pattern(data, file, error) or _kernel_log(data, file)
+        if document is None:
             raise
-        return pattern
+        return document
+
+
+def _kernel_log(data: bytes, file: str) -> Document | None:
+    """What the checks of a kernel log find in it; None for another file."""
+    from busbw.host import kernel_log_file
+
+    source = kernel_log_file.source(data)
+    return _checked(source, file) if source else None
 
 
 def _snapshot(data: bytes, file: str) -> Document:
     """A snapshot as its checks and facts."""
+    from busbw.host.snapshot import parse_archive
+
+    return _checked(parse_archive(data, file), file)
+
+
+def _checked(source: Source, file: str) -> Document:
+    """A machine of a file as its checks and facts."""
     from busbw.check import text as check_text
     from busbw.check.cluster import here
     from busbw.check.registry import CHECKS  # takes 0.1 s
     from busbw.check.types import overall
-    from busbw.host.snapshot import parse_archive
 
-    node = here(parse_archive(data, file), CHECKS, file)
+    node = here(source, CHECKS, file)
     report = node.report
     report.verdict = overall(report.findings)
     return Document(

@@ -58,7 +58,7 @@ def command(
     (all_reduce if none is named) and options of busbw run, the same for all. Releases run in turn,
     each with busbw run --nccl; the runs are kept in the history. Exit code 1 when a size is slower
     by more than the tolerance or has wrong data, or a release does not run; 3 when something could
-    not be compared.
+    not be compared, or a later round failed.
     """
     releases, collectives, options = split_words(words)
     limits = Limits(tolerance, confidence)
@@ -79,7 +79,7 @@ def command(
     answer(FORMATS[format_name](matrix))
     if matrix.is_worse():
         return int(Exit.BAD)
-    return int(Exit.OK if matrix.is_judged() else Exit.UNKNOWN)
+    return int(Exit.OK if matrix.is_judged() and not turns.failed else Exit.UNKNOWN)
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -104,7 +104,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     own = next((word for word in left if word.partition("=")[0] in OWN_OPTIONS), None)
     if own:
         raise UsageError(
-            f"{own} among the options of busbw run, and busbw versions sets it for each run",
+            f"{own} among the options of busbw run: busbw versions sets it itself",
             "give releases and --wheels before --",
         )
     return releases, collectives, left

@@ -195,18 +195,18 @@ OOPS = rule(
     ),
     Sign(
         line(
-            r"BUG: (?:unable to handle|kernel NULL pointer|Bad page state|scheduling while"
-            r" atomic)(?P<what>.*)"
+            r"(?:BUG: (?:unable to handle|kernel NULL pointer|Bad page state|scheduling while"
+            r" atomic)|Oops: |general protection fault, |kernel BUG at |Internal error: Oops)"
         ),
         WARN,
         "fault of the kernel",
         "what the task held stays held",
     ),
     Sign(
-        line(r"(?:Oops: |general protection fault, |kernel BUG at |Internal error: Oops)"),
-        WARN,
-        "fault of the kernel",
-        "what the task held stays held",
+        line(r"Kernel panic - not syncing: (?P<what>.*)"),
+        FAIL,
+        "the kernel stopped: {what}",
+        "it does nothing more",
     ),
 )
 

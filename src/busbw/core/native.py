@@ -10,9 +10,12 @@ from busbw.core.errors import NoMeasurement
 
 PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
 OWN_VARIABLE = "BUSBW_PLUGIN"
-INSTALL = (
-    f"{sys.executable} -m pip install busbw-native   (in a checkout of busbw: pip install ./native)"
-)
+
+
+def install(option: str = "") -> str:
+    """The command that installs busbw-native, with an option of `pip install`."""
+    words = f"pip install {option}".rstrip()
+    return f"{sys.executable} -m {words} busbw-native   (in a checkout of busbw: {words} ./native)"
 
 
 def find() -> Path:
@@ -37,12 +40,11 @@ def _find_installed() -> Path:
     spec = find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:
-        raise NoMeasurement(f"busbw-native is not installed for {sys.executable}", INSTALL)
+        raise NoMeasurement(f"busbw-native is not installed for {sys.executable}", install())
     path = Path(folders[0]).absolute() / LIBRARY
     if not path.is_file():
         raise NoMeasurement(
-            f"busbw-native in {folders[0]} has no {LIBRARY}",
-            INSTALL.replace("install", "install --force-reinstall"),
+            f"busbw-native in {folders[0]} has no {LIBRARY}", install("--force-reinstall")
         )
     return path
 

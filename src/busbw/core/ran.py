@@ -116,14 +116,9 @@ class Ran(msgspec.Struct):
         return dict(counts.most_common())
 
 
-def only_slow(ran: Ran, limit: int = MAX_LISTED) -> Ran:
-    """The same with a list of slow connections, at most `limit`; others are counted. Their number
-    grows with the square of the ranks.
-    """
-    slow = [connection for connection in ran.connections if connection.slow]
-    others = [connection for connection in ran.connections if not connection.slow]
-    rows = map(_one, (*others, *slow[limit:]))
-    return Ran(slow[:limit], ran.rdma, _summed((*ran.unlisted, *rows)))
+def counts(connections: Iterable[Connection]) -> list[Unlisted]:
+    """How many connections each transport has, and over which devices."""
+    return _summed(map(_one, connections))
 
 
 def _one(connection: Connection) -> Unlisted:
@@ -131,35 +126,47 @@ def _one(connection: Connection) -> Unlisted:
     return Unlisted(connection.transport, connection.gdr, sorted(names), 1)
 
 
-def _summed(rows: Iterable[Unlisted]) -> list[Unlisted]:
-    """One row for each transport, those with most connections first."""
-    counts: Counter[tuple[str, bool | None]] = Counter()
+def _summed(rows: Iterable[Unlisted], listed: Iterable[Connection] = ()) -> list[Unlisted]:
+    """One row for each transport, those with most connections first, without those `listed`."""
+    numbers: Counter[tuple[str, bool | None]] = Counter()
     devices: dict[tuple[str, bool | None], set[str]] = defaultdict(set)
     for row in rows:
         key = row.transport, row.gdr
-        counts[key] += row.connections
+        numbers[key] += row.connections
         devices[key].update(row.devices)
-    return [Unlisted(*key, sorted(devices[key]), number) for key, number in counts.most_common()]
+    for connection in listed:
+        key = connection.transport, connection.gdr
+        # Only the receiver may have said that GDR is not used.
+        numbers[key if numbers[key] > 0 else (connection.transport, True)] -= 1
+    return [
+        Unlisted(*key, sorted(devices[key]), number)
+        for key, number in numbers.most_common()
+        if number > 0
+    ]
 
 
-def merged(parts: Iterable[Ran | None]) -> Ran | None:
+def merged(parts: Iterable[Ran | None], sends: Sequence[Unlisted] = ()) -> Ran | None:
     """What the logs of several processes state together; None if none names a connection. Both
     ends name a connection over a network.
+
+    Where parts do not list all connections, `sends` count all, each at its sender. Only slow ones
+    are listed if there are very many: their number grows with the square of the ranks.
     """
     found: dict[tuple[int, int, str], list[Connection]] = defaultdict(list)
     rdma: dict[str, list[str]] = {}
-    unlisted: list[Unlisted] = []
     for part in parts:
         for connection in part.connections if part else ():
             key = connection.sender, connection.receiver, connection.transport
             found[key].append(connection)
         rdma |= part.rdma if part else {}
-        unlisted += part.unlisted if part else []
-    if not found and not unlisted:
+    if not found and not sends:
         return None
     connections = [_joined(found[key]) for key in sorted(found)]
-    ran = Ran(connections, dict(sorted(rdma.items())), _summed(unlisted))
-    return only_slow(ran) if unlisted or len(connections) > MAX_LISTED else ran
+    ran = Ran(connections, dict(sorted(rdma.items())))
+    if sends or len(connections) > MAX_LISTED:
+        ran.connections = [row for row in connections if row.slow][:MAX_LISTED]
+        ran.unlisted = _summed(sends or map(_one, connections), ran.connections)
+    return ran
 
 
 def _joined(ends: Sequence[Connection]) -> Connection:

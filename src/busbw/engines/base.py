@@ -333,7 +333,7 @@ class Engine(Protocol):
     def tuner(self) -> "Tuner | None":
         """What steers NCCL's choice of algorithm; None if this engine has no choice.
 
-        NoMeasurement if busbw-native is not on this host.
+        NoMeasurement if busbw-native is not on this host, or does not fit.
         """
         return None
 

@@ -5,21 +5,19 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
-from busbw.core import native
 from busbw.core.errors import BusbwError, NoMeasurement
-from busbw.core.native import INSTALL, ErrorText, Room
-from busbw.core.version import __version__
+from busbw.core.native import ErrorText, Room
 from busbw.engines import nccl_steps
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, driver, refuse
+from busbw.engines.native_library import library, of_another_build
 from busbw.engines.nccl_comms import version_text
 from busbw.engines.nccl_steps import LAYOUT, OF_NCCL, Encoder, pack
 from busbw.engines.program import Mark, Part, Ran, Sign
 
-UPGRADE = INSTALL.replace("install", "install --upgrade", 1)
-# After so many seconds a run returns to Python, which handles signals, and goes on.
+# How long a run stays away from Python, which handles signals.
 RUN_S = 1.0
 # Longer waits are left to Python, which asks NCCL for errors of peers.
 WAIT_S = 0.02
@@ -45,34 +43,16 @@ class _Outcome(ctypes.Structure):
     )
 
 
-@cache
-def library() -> ctypes.CDLL:
-    """busbw-native; NoMeasurement if it is not on this host, or is of another version."""
-    path = native.find()
-    try:
-        loaded = ctypes.CDLL(str(path))
-        loaded.busbw_version.restype, loaded.busbw_version.argtypes = ctypes.c_char_p, ()
-        version = loaded.busbw_version().decode()
-        loaded.busbw_loop_step_bytes.restype = ctypes.c_size_t
-        step_bytes = loaded.busbw_loop_step_bytes()
-    except (OSError, AttributeError) as error:
-        raise NoMeasurement(f"{path} has no loop of calls: {error}", UPGRADE) from error
-    if version != __version__ or step_bytes != LAYOUT.size:
-        raise NoMeasurement(f"busbw-native is {version}, and busbw is {__version__}", UPGRADE)
-    pointer = ctypes.c_void_p
-    loaded.busbw_loop_open.argtypes = (ctypes.c_char_p, ctypes.c_size_t, Room)
-    loaded.busbw_loop_open.restype = pointer
-    loaded.busbw_loop_run.argtypes = (
-        pointer,
-        _Limits,
-        pointer,
-        pointer,
-        ctypes.c_size_t,
-        pointer,
-        Room,
-    )
-    loaded.busbw_loop_close.argtypes, loaded.busbw_loop_close.restype = (pointer,), None
-    return loaded
+_POINTER = ctypes.c_void_p
+FUNCTIONS = {
+    "busbw_loop_step_bytes": (ctypes.c_size_t, ()),
+    "busbw_loop_open": (_POINTER, (ctypes.c_char_p, ctypes.c_size_t, Room)),
+    "busbw_loop_run": (
+        ctypes.c_int,
+        (_POINTER, _Limits, _POINTER, _POINTER, ctypes.c_size_t, _POINTER, Room),
+    ),
+    "busbw_loop_close": (None, (_POINTER,)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +72,17 @@ class NcclLoop:
     """
 
     def __init__(self, nccl: Any, version: int, queues: Queues, wait: Callable[[], None]) -> None:
-        self._library, self._nccl, self._queues, self._wait = library(), nccl, queues, wait
+        self._library = library(FUNCTIONS)
+        step_bytes = self._library.busbw_loop_step_bytes()
+        if step_bytes != LAYOUT.size:
+            raise of_another_build(f"its steps have {step_bytes} bytes, not {LAYOUT.size}")
+        self._nccl, self._queues, self._wait = nccl, queues, wait
         self._encoder = Encoder(nccl)
         found = ctypes.c_int()
         self._encoder.nccl.library.ncclGetVersion(ctypes.byref(found))
         if found.value != version:
             raise NoMeasurement(
-                f"this process has loaded NCCL {version_text(found.value)} beside"
+                f"this process has loaded NCCL {version_text(found.value)} as well as"
                 f" {version_text(version)}",
                 "unset LD_PRELOAD, or preload the NCCL that is to be measured",
             )

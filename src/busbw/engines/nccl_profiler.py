@@ -3,15 +3,18 @@ this process.
 """
 
 import ctypes
-from typing import Any
 
-from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import nccl_algorithm, nccl_protocol
 from busbw.core.ran import COPY_ENGINE, SENDS, SYMMETRIC, Kernel
-from busbw.engines.nccl_loop import UPGRADE, library
+from busbw.engines.native_library import library
 from busbw.host import net_plugin
 
 TEXT_BYTES = 4096
+FUNCTIONS = {
+    "busbw_ran_ask": (None, ()),
+    "busbw_ran_start": (ctypes.c_uint64, ()),
+    "busbw_ran_stop": (ctypes.c_size_t, (ctypes.c_char_p, ctypes.c_size_t)),
+}
 # Kinds of lines; other lines are of collectives that run one of NCCL's algorithms.
 SPECIAL = {"symmetric": SYMMETRIC, "copy_engine": COPY_ENGINE, "p2p": SENDS}
 
@@ -20,37 +23,26 @@ class NcclProfiler:
     """See base.Profiler.
 
     Its library is the copy that NCCL uses, because the dynamic loader opens a path once.
-    NoMeasurement if busbw-native is not on this host, or is of another version.
+    NoMeasurement if busbw-native is not on this host, or does not fit.
     """
 
     def __init__(self) -> None:
         net_plugin.find()  # refuses a path that NCCL cannot use
-        loaded: Any = library()
-        try:
-            self._start, self._stop = loaded.busbw_ran_start, loaded.busbw_ran_stop
-            self._ask = loaded.busbw_ran_ask
-        except AttributeError as error:
-            raise NoMeasurement(
-                f"busbw-native cannot say what NCCL ran: {error}", UPGRADE
-            ) from error
-        self._start.argtypes, self._start.restype = (), ctypes.c_uint64
-        self._stop.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
-        self._stop.restype = ctypes.c_size_t
+        self._library = library(FUNCTIONS)
         self.lost = 0
         self._text = ctypes.create_string_buffer(TEXT_BYTES)
-        self._ask.argtypes, self._ask.restype = (), None
 
     def prepare(self) -> None:
         """Communicators that are created from now on can be asked."""
-        self._ask()
+        self._library.busbw_ran_ask()
 
     def start(self) -> bool:
         """See base.Profiler."""
-        return bool(self._start())
+        return bool(self._library.busbw_ran_start())
 
     def stop(self) -> list[Kernel]:
         """See base.Profiler."""
-        self.lost += self._stop(self._text, TEXT_BYTES)
+        self.lost += self._library.busbw_ran_stop(self._text, TEXT_BYTES)
         return kernels(self._text.value.decode("utf-8", "replace"))
 
 

@@ -96,8 +96,7 @@ class Functions:
             self.library = ctypes.CDLL(file, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
         except OSError as error:
             raise NoMeasurement(
-                f"this process has loaded no {file} of that name",
-                "set LD_LIBRARY_PATH to a folder with it",
+                f"this process has not loaded {file}", "set LD_LIBRARY_PATH to a folder with it"
             ) from error
         self._addresses: dict[str, int] = {}
 

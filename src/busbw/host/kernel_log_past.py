@@ -14,6 +14,7 @@ import os
 import re
 import time
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from itertools import chain
 
 import msgspec
@@ -96,16 +97,20 @@ def parse(logged: list[bytes], now_s: float) -> PastLog:
     """The log from records as /dev/kmsg gives them; records of another form are left out."""
     texts = (data.decode("utf-8", "replace") for data in logged)
     parsed = [match for match in map(_RECORD.match, texts) if match]
-    # Only the newest lines of each kind are kept, each with its place in the log.
-    kept: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MAX_LINES))
-    for place, record in enumerate(parsed):
-        text = _unescape(record[3])
+    lines = [Line(int(record[2]) / 1e6, record[3]) for record in parsed]
+    return PastLog(now_s, lines[0].at_s if lines else now_s, kept(lines))
+
+
+def kept(lines: Iterable[Line]) -> tuple[Line, ...]:
+    """The newest lines of each kind, in their order, as the driver printed them."""
+    newest: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MAX_LINES))
+    for place, line in enumerate(lines):
+        text = _unescape(line.text)
         kind = _kind(text)
         if kind:
-            kept[kind].append((place, Line(int(record[2]) / 1e6, text)))
-    lines = sorted(chain.from_iterable(kept.values()), key=lambda entry: entry[0])
-    begins_s = int(parsed[0][2]) / 1e6 if parsed else now_s
-    return PastLog(now_s, begins_s, tuple(line for _, line in lines))
+            newest[kind].append((place, Line(line.at_s, text)))
+    in_order = sorted(chain.from_iterable(newest.values()), key=lambda entry: entry[0])
+    return tuple(line for _, line in in_order)
 
 
 def _kind(text: str) -> str:

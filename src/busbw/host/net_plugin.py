@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbw.core import native
 from busbw.core.errors import NoMeasurement
-from busbw.core.native import INSTALL, OWN_VARIABLE
+from busbw.core.native import OWN_VARIABLE
 from busbw.core.networks import BY_NAME, LIBRARY_VARIABLE
 from busbw.host.interfaces import MBIT
 
@@ -63,12 +63,12 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
     if done.returncode < 0:
         raise NoMeasurement(
             f"loading {path} kills the process with {signal.Signals(-done.returncode).name}",
-            INSTALL,
+            native.install(),
         )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else "no error message"
-        hint = INSTALL if reason.startswith(_LACKS) else f"ldd {path}"
+        hint = native.install() if reason.startswith(_LACKS) else f"ldd {path}"
         reason = reason.removeprefix("OSError: ").removeprefix(f"{path}: ")
         raise NoMeasurement(f"NCCL cannot load {path}: {reason}", hint)
 

@@ -18,6 +18,7 @@ import msgspec
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_whole
 from busbw.core.masking import masked
+from busbw.host import kernel_log_file
 from busbw.host.source import Live, Reading, Source
 
 SCHEMA = "busbw.host/1"
@@ -96,16 +97,18 @@ def _reading(entry: Entry | None, missing: str) -> Reading:
 
 
 def recorded(path: Path) -> Source:
-    """The recorded machine in a directory tree or in an archive of `Recording`.
+    """The recorded machine in a directory tree or in an archive of `Recording`, or the one whose
+    kernel log a file has.
 
-    UsageError if `path` is neither.
+    UsageError if `path` is none of these.
     """
     if path.is_dir():
         return _RecordedTree(path)
     try:
-        return parse_archive(read_whole(path), str(path))
+        data = read_whole(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
+    return kernel_log_file.source(data) or parse_archive(data, str(path))
 
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:

@@ -69,7 +69,7 @@ def load(library: NcclLibrary | None) -> None:
     if asked is None or asked._handle != loaded._handle:
         raise NoMeasurement(
             f"NCCL {version} is loaded from {library.path}, but a program that asks for {SONAME}"
-            f" gets {'another' if asked else 'none'}",
+            f" {'gets another file' if asked else 'does not get it'}",
             "unset LD_PRELOAD, and see the name in the library: readelf -d FILE | grep SONAME",
         )
 

@@ -8,7 +8,7 @@ connected is in NCCL's log.
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,8 +16,7 @@ import msgspec
 
 from busbw.core.env import CAPTURE, temporarily
 from busbw.core.errors import NoMeasurement
-from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, merged, only_slow
-from busbw.core.sizes import counted
+from busbw.core.ran import MAX_LISTED, SENDS, Kernel, Ran, Unlisted, counts, merged
 from busbw.engines.base import Engine, Launch, Profiler
 from busbw.engines.nccl_log import Log
 from busbw.engines.nccl_profiler import NcclProfiler
@@ -29,12 +28,13 @@ from busbw.measure.job import SweepJob
 from busbw.measure.process_groups import Party
 
 FIRST_INTERFACE = 22400  # the first NCCL with a profiler interface that busbw-native has
+KEPT = 16  # kernels of an operation and process: native/crates/plugin/src/what_ran.rs
 
 
 @dataclass(slots=True)
 class Counts:
     """The operations of a run that were asked about, those of which NCCL reported nothing, and the
-    kernels for which a process had no room; on process 0.
+    kernels that a process did not keep; on process 0.
     """
 
     asked: int = 0
@@ -97,7 +97,9 @@ class Recorder:
                 f"NCCL reported nothing of {counts.unknown} of the {counts.asked} operations that"
                 " were asked about"
             )
-        return f"there was no room for {counted(counts.lost, 'kernel')} more" if counts.lost else ""
+        if counts.lost:
+            return f"at most {KEPT} kernels per operation are kept, and {counts.lost} more ran"
+        return ""
 
 
 def of_all(kernels: Iterable[Kernel]) -> Kernel | None:
@@ -137,7 +139,7 @@ def asking(job: SweepJob, environment: Mapping[str, str] = os.environ) -> Iterat
 def _refusal(job: SweepJob, environment: Mapping[str, str]) -> str:
     """Why NCCL is not to load the plugin."""
     if job.compat:
-        return "the commands of nccl-tests run nothing beside what they time"
+        return "the commands of nccl-tests run only what they time"
     if job.sweep.cudagraph > 0:
         return "NCCL does not report what runs from a CUDA graph (-G)"
     value, file = environment.get(CAPTURE.plugin), ""
@@ -194,10 +196,16 @@ def connections(log: Log, party: Party, opened: Engine) -> Ran | None:
         ranks |= of_process
     own = _renumbered(nccl_connections.read(log.text), ranks)
     total = party.world.reduce_all([len(own.connections)], "sum")[0]
+    sends: list[Unlisted] = []
     if total > 2 * MAX_LISTED:  # both ends may name one
-        own = _sent(own, set(local.values()), max(MAX_LISTED // party.world.processes, 1))
-    by_process = party.world.gather(own)
-    return merged(by_process) if by_process is not None else None
+        sends = counts(row for row in own.connections if row.sender in local.values())
+        limit = max(MAX_LISTED // party.world.processes, 1)
+        own.connections = [row for row in own.connections if row.slow][:limit]
+    by_process = party.world.gather((own, sends))
+    if by_process is None:
+        return None
+    all_sends = [row for _, rows in by_process for row in rows]
+    return merged((part for part, _ in by_process), all_sends)
 
 
 def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
@@ -213,9 +221,3 @@ def _renumbered(ran: Ran | None, ranks: Mapping[int, int]) -> Ran:
         for row in ran.connections
     ]
     return Ran(connections, ran.rdma)
-
-
-def _sent(ran: Ran, local: Set[int], limit: int) -> Ran:
-    """What a process tells of very many connections: those of its own sends, and slow ones."""
-    own = [row for row in ran.connections if row.slow or row.sender in local]
-    return only_slow(Ran(own, ran.rdma), limit)

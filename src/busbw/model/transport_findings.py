@@ -12,6 +12,7 @@ SHOWN = 3  # pairs of ranks
 Judge = Callable[[Ran, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
+NEVER_DIRECT = "NET/busbw"  # busbw's own network plugin sends from host memory
 NO_LIMIT = ("SYS", "5")  # of the distance that a GPU may be away
 # Variables that exclude a faster transport, and the values with which they do.
 EXCLUDES: dict[str, Callable[[str], bool]] = {
@@ -37,9 +38,9 @@ FIX_SOCKET = (
 
 def findings(result: Outcome) -> list[Finding]:
     """What follows from the connections of a result of any kind."""
-    ran, found = result.ran, []
-    for rule, judge in zip(RULES, JUDGES.values(), strict=True):
-        conclusion = judge(ran, result) if ran else None
+    found = []
+    for rule, (*_, judge) in zip(RULES, _ROWS, strict=True):
+        conclusion = judge(result.ran, result) if result.ran else None
         if conclusion:
             found.append(rule.finding(conclusion))
     return found
@@ -63,7 +64,7 @@ def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
 
 
 def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
-    pairs = _pairs(ran, lambda row: row.transport == "NET/IB" and row.gdr is False)
+    pairs = _pairs(ran, lambda row: row.gdr is False and row.transport != NEVER_DIRECT)
     gpus = {device.name for device in result.world.devices}
     if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
@@ -76,7 +77,7 @@ def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
 
 
 def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
-    pairs = _pairs(ran, lambda row: row.transport == "NET/Socket")
+    pairs = _pairs(ran, _is_socket)
     host, rdma = _rdma(ran, result)
     if not pairs or not rdma:
         return None
@@ -85,19 +86,31 @@ def _judge_sockets(ran: Ran, result: Outcome) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, _evidence(ran), fix)
 
 
+def _is_socket(row: Connection | Unlisted) -> bool:
+    return row.transport == "NET/Socket"
+
+
 def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
-    """A host with RDMA devices, and their names.
+    """A host that uses sockets and has RDMA devices, and their names.
 
     NCCL's log names those that it found. It does not look for any if NCCL_IB_DISABLE is set.
     """
-    if ran.rdma:
-        return next(iter(ran.rdma.items()))
-    if _exclude(result, "NCCL_IB_DISABLE"):
+    found = dict(ran.rdma)
+    if not found and _exclude(result, "NCCL_IB_DISABLE"):
         for host in result.topology.hosts:
-            names = [nic.name for nic in host.nics if nic.kind != "ethernet" and nic.up]
-            if names:
-                return host.hostname, names
-    return "", []
+            found[host.hostname] = [
+                nic.name for nic in host.nics if nic.kind != "ethernet" and nic.up
+            ]
+    slow = [row for row in ran.connections if _is_socket(row)]
+    ranks = {rank for row in slow for rank in (row.sender, row.receiver)}
+    # NCCL's log has host names without their domain.
+    hosts = {_short(device.host) for device in result.world.devices if device.rank in ranks}
+    of_pairs = ((host, names) for host, names in found.items() if names and _short(host) in hosts)
+    return next(of_pairs, ("", []))
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
 
 
 def _exclude(result: Outcome, *variables: str) -> list[str]:
@@ -149,36 +162,32 @@ def _of_run(judge: Judge) -> Find:
     return find
 
 
-JUDGES: dict[str, Judge] = {
-    "transport": _judge_all,
-    "transport_shm": _judge_shm,
-    "transport_gdr": _judge_gdr,
-    "transport_socket": _judge_sockets,
-}
-RULES = (
-    Rule(
+_ROWS: tuple[tuple[str, Verdict, str, Judge], ...] = (
+    (
         "transport",
-        (Verdict.PASS,),
+        Verdict.PASS,
         "how NCCL's log says that ranks are connected, without one of the following",
-        _of_run(JUDGES["transport"]),
+        _judge_all,
     ),
-    Rule(
+    (
         "transport_shm",
-        (Verdict.WARN,),
+        Verdict.WARN,
         "NCCL's log names SHM between ranks: GPUs of a host exchange data through its memory,"
         " not by P2P",
-        _of_run(JUDGES["transport_shm"]),
+        _judge_shm,
     ),
-    Rule(
+    (
         "transport_gdr",
-        (Verdict.WARN,),
-        "NCCL's log names NET/IB without GDRDMA: data for the network passes through host memory",
-        _of_run(JUDGES["transport_gdr"]),
+        Verdict.WARN,
+        "NCCL's log names a network without GDRDMA, and not busbw's own: data for the network"
+        " passes through host memory",
+        _judge_gdr,
     ),
-    Rule(
+    (
         "transport_socket",
-        (Verdict.WARN,),
-        "NCCL's log names NET/Socket, and RDMA devices that it found",
-        _of_run(JUDGES["transport_socket"]),
+        Verdict.WARN,
+        "NCCL's log names NET/Socket, and RDMA devices that it found on a host of these ranks",
+        _judge_sockets,
     ),
 )
+RULES = tuple(Rule(name, (verdict,), docs, _of_run(judge)) for name, verdict, docs, judge in _ROWS)

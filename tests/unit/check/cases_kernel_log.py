@@ -265,6 +265,7 @@ FIRES = {
             "",
         ),
         ("kernel BUG at mm/slub.c:379!", WARN, ""),
+        ("Kernel panic - not syncing: Fatal exception in interrupt", FAIL, ""),
     ),
     "disk-errors": (
         ("nvme nvme4: Disabling device after reset failure: -19", FAIL, "nvme4"),

@@ -1,14 +1,19 @@
-"""`busbw versions`: what it takes, and what becomes of a side that fails."""
+"""`busbw versions`: what it takes, its exit codes, and what becomes of a run that fails."""
+
+import io
+from contextlib import redirect_stdout
 
 import pytest
 
+from busbw.cli import ab_runs
 from busbw.cli.ab_runs import Side, Sweep, Turns
 from busbw.cli.main import guarded
-from busbw.cli.versions import matrix_of, split_words
+from busbw.cli.versions import split_words
 from busbw.core.errors import UsageError
-from busbw.stats.judging import Limits
 
 SIM = ("--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M")
+FAST, SLOW = "--sim gbps=300,noise=0.001", "--sim gbps=150,noise=0.001"
+FAILS = "--sim noise=3 --max-time 0.001 --precision 0.1% --brief"
 
 
 @pytest.mark.parametrize(
@@ -56,22 +61,69 @@ def test_a_rank_of_another_launcher_starts_no_runs(monkeypatch):
         Turns([Side("2.28.9", ())], [Sweep("all_reduce", ["all_reduce"])]).run(1)
 
 
-def test_a_side_that_fails_is_left_out_of_later_rounds(capfd):
-    noisy = ("--sim", "noise=3", "--max-time", "0.001", "--precision", "0.1%", "--brief")
-    turns = Turns(
-        [Side("2.32.3", noisy)], [Sweep("all_reduce", ["all_reduce", *SIM])], leave_out_failed=True
-    )
-    turns.run(2)
-    lines = capfd.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("round")] == [
-        "round 1 of 2: all_reduce, 2.32.3"
-    ]
-    assert turns.results == {(0, 0): []}
-    turns.sides = [Side("2.28.9", ()), *turns.sides]
-    turns.failures = {(0, 1): turns.failures[0, 0]}
-    matrix = matrix_of(turns, Limits())
-    assert [(failure.release, failure.collective) for failure in matrix.failures] == [
-        ("2.32.3", "all_reduce")
-    ]
-    assert "ended with 3" in matrix.failures[0].message
-    assert matrix.is_worse() and not matrix.is_judged()
+@pytest.fixture
+def versions(monkeypatch):
+    """Runs `busbw versions` of A and B. Simulated GPUs stand for them: each run of one has the next
+    of its options, or the last of them.
+    """
+
+    def run(a, b, rounds=2, more=()):
+        left = {"2.28.9": list(a), "2.32.3": list(b)}
+
+        def in_this_process(words):
+            if "--dry-run" in words:  # simulated GPUs have none
+                return 0
+            at = words.index("--nccl")
+            options = left[words[at + 1]]
+            chosen = options.pop(0) if len(options) > 1 else options[0]
+            with redirect_stdout(io.StringIO()):
+                return guarded(["run", *words[:at], *SIM, *chosen.split(), *words[at + 2 :]])
+
+        monkeypatch.setattr(ab_runs, "_code", in_this_process)
+        return guarded(["versions", *left, "--rounds", str(rounds), "--", "all_reduce", *more])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "rounds", "code", "says"),
+    [
+        (FAST, FAST, 2, 0, "no size is slower"),
+        (FAST, SLOW, 4, 1, "2 cells slower by more than 5 %"),
+        (FAST, FAILS, 2, 1, "2.32.3 did not run: busbw run all_reduce"),
+        (FAILS, FAST, 2, 3, "2.28.9 did not run: busbw run all_reduce"),
+    ],
+)
+def test_the_exit_code_says_whether_a_release_is_worse(versions, a, b, rounds, code, says, capsys):
+    assert versions([a], [b], rounds) == code
+    printed = capsys.readouterr()
+    assert says in printed.out
+    runs = [line for line in printed.err.splitlines() if line.startswith("round ")]
+    assert len(runs) == (2 * rounds if FAILS not in (a, b) else rounds + 1), "left out later"
+
+
+def test_a_later_round_that_is_refused_ends_them_and_complete_ones_are_compared(versions, capsys):
+    assert versions([FAST], [FAST, "--no-such"], 3) == 3
+    printed = capsys.readouterr()
+    assert "refused with the error above; 1 of 3 rounds are compared" in printed.err
+    assert "1 run of each, in turn" in printed.out
+    assert versions(["--no-such"], [FAST]) == 2
+
+
+def test_compare_too_keeps_complete_rounds_if_a_later_one_fails(monkeypatch, capsys):
+    options = iter(["", "", "--no-such"])
+
+    def in_this_process(words):
+        with redirect_stdout(io.StringIO()):
+            return guarded(["run", *words, *next(options).split()])
+
+    monkeypatch.setattr(ab_runs, "_code", in_this_process)
+    line = ["compare", "--run", FAST, "--run", FAST, "--", "all_reduce", *SIM]
+    assert guarded(line) == 3
+    printed = capsys.readouterr()
+    assert "1 of 4 rounds are compared" in printed.err and "2 cells: 0 slower" in printed.out
+
+
+def test_options_that_measure_nothing_are_refused(versions, capsys):
+    assert versions([FAST], [FAST], more=["--help"]) == 2
+    assert "--help --nccl 2.28.9: measured nothing" in capsys.readouterr().err

@@ -50,9 +50,13 @@ def test_a_package_without_library_suggests_reinstalling(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     home = package(monkeypatch, tmp_path)
+    monkeypatch.setattr(sys, "executable", "/opt/installs/bin/python")
     failure = error(net_plugin.find)
     assert failure.message == f"busbw-native in {home} has no plugin/libplugin.so"
-    assert "--force-reinstall" in failure.hint
+    assert failure.hint == (
+        "/opt/installs/bin/python -m pip install --force-reinstall busbw-native"
+        "   (in a checkout of busbw: pip install --force-reinstall ./native)"
+    )
 
 
 def test_without_the_package_the_hint_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,9 @@ def log_result(lines: str, gpu: str = "NVIDIA H200") -> Result:
     return read_nccl_tests_text.read(HEAD.format(gpu=gpu) + TABLE.format(inside=lines))
 
 
+SOCKETS = said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0")
+
+
 @pytest.mark.parametrize(
     ("line", "connection"),
     [
@@ -111,12 +114,13 @@ def test_a_recorded_log(recorded: Path) -> None:
         (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"), "H200", {"transport_gdr"}),
         (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"), "NVIDIA GB10", {"transport"}),
         (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"), "H200", {"transport"}),
-        (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"), "H200", {"transport"}),
-        (
-            USING + "\n" + said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"),
-            "H200",
-            {"transport_socket"},
-        ),
+        (said("Channel 0 : 0 -> 1 [send] via NET/IBext_v9/0"), "H200", {"transport_gdr"}),
+        (said("Channel 0 : 0 -> 1 [send] via NET/AWS Libfabric/0"), "H200", {"transport_gdr"}),
+        (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/busbw/0"), "H200", {"transport"}),
+        (SOCKETS, "H200", {"transport"}),
+        (f"{USING}\n{SOCKETS}", "H200", {"transport_socket"}),
+        (f"{USING.replace('NET/IB', 'NET/IBext_v9')}\n{SOCKETS}", "H200", {"transport_socket"}),
+        (f"{USING.replace('node1', 'node3')}\n{SOCKETS}", "H200", {"transport"}),
         ("", "H200", set()),
     ],
 )
@@ -158,7 +162,7 @@ def test_the_fix_of_a_fallback_names_the_variables_that_exclude_the_faster_trans
 
 
 def test_sockets_that_were_chosen_are_no_fallback() -> None:
-    result = log_result(said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"))
+    result = log_result(SOCKETS)
     result.environment = {"NCCL_NET": "Socket"}
     result.topology = Topology(hosts=[Host("node1", nics=[Nic("mlx5_0", "ib")])])
     assert [row.verdict for row in transport_findings.findings(result)] == [Verdict.PASS]

@@ -46,7 +46,7 @@ def test_a_library_that_nobody_would_get_is_refused(library):
     nameless = library(fake_nccl.source("9.99.1"), "libnameless.so")
     chosen = NcclLibrary(str(nameless), 99901, "")
     # Another one is there if a test before this one loaded it.
-    gets = r"a program that asks for libnccl\.so\.2 gets (none|another)"
+    gets = r"a program that asks for libnccl\.so\.2 (does not get it|gets another file)"
     with pytest.raises(NoMeasurement, match=gets):
         nccl_library.load(chosen)
     with pytest.raises(

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class Others(SoloControl):
 
 
 class Asked(Engine):
-    """An engine of NCCL with a profiler that takes `kernels`, and has no room for one more."""
+    """An engine of NCCL with a profiler that takes `kernels`, and does not keep one more."""
 
     def __init__(self, kernels: Sequence[Kernel] = ()) -> None:
         self.kernels, self.lost, self.stopped = list(kernels), 0, 0
@@ -124,7 +125,7 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
         assert recorder.record(lambda: None, 0) == (engine.kernels or [None])[0]
     assert recorder.missing().startswith("NCCL reported nothing of 1 of the 2 operations")
     counts.unknown = 0
-    assert recorder.missing() == "there was no room for 4 kernels more"
+    assert recorder.missing() == "at most 16 kernels per operation are kept, and 4 more ran"
 
 
 def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:
@@ -210,12 +211,13 @@ class Processes(SoloControl):
 
 
 class OneRank(Engine):
-    """Rank 0 of its communicator."""
+    """One rank of a communicator and job."""
 
-    ranks = (0,)
+    def __init__(self, rank: int = 0) -> None:
+        self.ranks = (rank,)
 
     def devices(self) -> list[Device]:
-        return [Device(0, 1, "h", 0, "", "")]
+        return [Device(self.ranks[0], 1, "h", 0, "", "")]
 
 
 def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_are_sent() -> None:
@@ -235,6 +237,46 @@ def test_connections_are_between_the_ranks_of_the_job_and_reduced_before_they_ar
     ran = what_ran.connections(Log(lambda: text), many, OneRank())
     assert ran and ran.connections == [Connection(1, 0, "SHM/direct", None, 1)]
     assert ran.unlisted == [Unlisted("P2P/CUMEM", None, [], 8192)], "each process counts its sends"
+
+
+class InTurn(Processes):
+    """A control channel of processes that run one after another, process 0 last."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.gathered: list[Any] = []
+
+    def gather(self, value: Any) -> list[Any] | None:
+        self.gathered.append(value)
+        return self.gathered if len(self.gathered) == self.processes else None
+
+
+def test_of_very_many_connections_over_a_network_each_counts_once() -> None:
+    ranks = 92
+
+    def said_by(rank: int) -> str:
+        lines = []
+        for other in set(range(ranks)) - {rank}:
+            for sender, receiver in ((rank, other), (other, rank)):
+                side = "send" if sender == rank else "receive"
+                is_direct = (sender, receiver, side) != (0, 2, "receive")
+                over_ib = "IB/0/GDRDMA" if is_direct else "IB/0"
+                net = "Socket/0" if (sender + receiver) % 2 else over_ib
+                lines.append(f"Channel 00/0 : {sender}[0] -> {receiver}[0] [{side}] via NET/{net}")
+        return said(*lines, host=f"h{rank}")
+
+    world = InTurn(ranks)
+    for rank in reversed(range(ranks)):
+        log = Log(partial(said_by, rank))
+        ran = what_ran.connections(log, Party(world, world, 0, 1, 0), OneRank(rank))
+    assert ran and ran.transports() == {
+        "NET/Socket": ranks * ranks // 2,
+        "NET/IB with GDR": ranks * (ranks // 2 - 1) - 1,
+        "NET/IB without GDR": 1,
+    }
+    assert Connection(0, 2, "NET/IB", False, 1) in ran.connections, "as its receiver says"
+    assert all(row.slow for row in ran.connections)
+    assert len(set(map(str, ran.connections))) == len(ran.connections) <= 4096
 
 
 def test_logs_without_channels_are_alike_in_what_they_state() -> None:

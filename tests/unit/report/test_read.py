@@ -451,7 +451,6 @@ def test_files_of_rccl_tests(data: str) -> None:
             + b"[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1,\n",
             "a collective that timed out",
         ),
-        (b"[ 9.1] NVRM: Xid (PCI:0000:9b:00): 119, pid=7\n", "a kernel log with Xids"),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:

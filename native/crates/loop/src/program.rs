@@ -66,15 +66,18 @@ impl Program {
     /// # Safety
     /// The function of each step has the type of its kind, and may be called with the step's arguments as long as the program is run.
     pub unsafe fn new(steps: &[Step]) -> Result<Self, String> {
-        let mut calls = Vec::with_capacity(steps.len());
+        let (mut calls, mut clocks) = (Vec::with_capacity(steps.len()), 0);
         for (number, step) in steps.iter().enumerate() {
             // SAFETY: the caller guarantees the type of the function.
-            let call = unsafe { Call::of(step) }.map_err(|reason| format!("step {number} of kind {}: {reason}", step.kind))?;
+            let mut call = unsafe { Call::of(step) }.map_err(|reason| format!("step {number} of kind {}: {reason}", step.kind))?;
+            if let Call::Clock(place) = &mut call {
+                *place = clocks;
+                clocks += 1;
+            }
             calls.push((call, *step));
         }
         let last = calls.iter().rposition(|(call, _)| matches!(call, Call::End)).ok_or("no step ends an iteration")?;
         check_groups(&calls)?;
-        let clocks = calls.iter().filter(|(call, _)| matches!(call, Call::Clock)).count();
         let group_end = calls.iter().find_map(|(call, _)| if let Call::GroupEnd(end) = call { Some(*end) } else { None });
         Ok(Self { steps: calls, looped: last + 1, clocks, next: 0, operator: 0, group_end, depth: 0 })
     }
@@ -85,7 +88,7 @@ impl Program {
     }
 
     /// Run iterations from where the last run ended, and after the last one the steps behind them. `done` counts the iterations while they
-    /// run. Each `CLOCK` step writes the time to its place in `times`.
+    /// run. The n-th `CLOCK` step writes the time to place n of `times`, which has `clocks` places, each time that it runs.
     ///
     /// After a failure open groups are ended, and the next run begins with the first step.
     ///
@@ -109,13 +112,12 @@ impl Program {
     /// # Safety
     /// As for `run`.
     unsafe fn run_to_end(&mut self, limits: Limits, done: &AtomicU64, times: &mut [f64], outcome: &mut Outcome) -> Result<(), Failure> {
-        let mut clocks = times.iter_mut();
         while outcome.iterations < limits.iterations {
             let (call, step) = self.steps[self.next];
             self.next += 1;
             if !matches!(call, Call::End) {
                 // SAFETY: the caller guarantees it.
-                unsafe { self.perform(call, &step, &mut clocks, limits, outcome) }?;
+                unsafe { self.perform(call, &step, times, limits, outcome) }?;
                 continue;
             }
             outcome.iterations += 1;
@@ -134,7 +136,7 @@ impl Program {
         for number in self.looped..self.steps.len() {
             let (call, step) = self.steps[number];
             // SAFETY: the caller guarantees it.
-            unsafe { self.perform(call, &step, &mut clocks, limits, outcome) }?;
+            unsafe { self.perform(call, &step, times, limits, outcome) }?;
         }
         outcome.end_s = now_s();
         Ok(())
@@ -142,24 +144,15 @@ impl Program {
 
     /// # Safety
     /// As for `run`.
-    unsafe fn perform<'a>(
-        &mut self,
-        call: Call,
-        step: &Step,
-        clocks: &mut impl Iterator<Item = &'a mut f64>,
-        limits: Limits,
-        outcome: &mut Outcome,
-    ) -> Result<(), Failure> {
+    unsafe fn perform(&mut self, call: Call, step: &Step, times: &mut [f64], limits: Limits, outcome: &mut Outcome) -> Result<(), Failure> {
         let Step { dtype, peer, source, target, count, handle, stream, .. } = *step;
         let operator = if step.operator == CREATED { self.operator } else { step.operator };
         // SAFETY: the caller guarantees that each function may be called with the step's arguments; `self.operator` is valid for writing.
         let code = unsafe {
             match call {
                 Call::End => 0,
-                Call::Clock => {
-                    if let Some(time) = clocks.next() {
-                        *time = now_s();
-                    }
+                Call::Clock(place) => {
+                    times[place] = now_s();
                     0
                 }
                 Call::GroupStart(start) => {

@@ -84,7 +84,8 @@ pub type TwoHandles = unsafe extern "C" fn(Handle, Handle) -> c_int;
 #[derive(Clone, Copy)]
 pub enum Call {
     End,
-    Clock,
+    /// With its place among the times.
+    Clock(usize),
     GroupStart(Group),
     GroupEnd(Group),
     Plain(Plain),
@@ -108,7 +109,7 @@ impl Call {
     pub unsafe fn of(step: &Step) -> Result<Self, &'static str> {
         match step.kind {
             kind::END => return Ok(Self::End),
-            kind::CLOCK => return Ok(Self::Clock),
+            kind::CLOCK => return Ok(Self::Clock(0)),
             kind::GROUP_START..=kind::IDLE => {}
             _ => return Err("its kind is unknown"),
         }

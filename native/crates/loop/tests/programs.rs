@@ -158,13 +158,23 @@ fn iterations_repeat_in_turn_and_the_steps_behind_them_follow_once() {
 }
 
 #[test]
-fn a_run_that_takes_too_long_returns_and_goes_on_later() {
-    let mut program =
-        program(&[step(kind::GROUP_START, start as *const ()), step(kind::GROUP_END, end as *const ()), bare(kind::END)]).unwrap();
+fn a_run_that_takes_too_long_returns_and_goes_on_with_the_next_iteration() {
+    let iterations = ["context(40)", "enqueue(40,50)", "copy(20,10,30,50)"];
+    let steps = [
+        step(kind::SET_CONTEXT, context as *const ()),
+        bare(kind::END),
+        step(kind::ENQUEUE, enqueue as *const ()),
+        bare(kind::END),
+        step(kind::COPY, copy as *const ()),
+        bare(kind::END),
+        step(kind::IDLE, query as *const ()),
+    ];
+    let mut program = program(&steps).unwrap();
     let limits = Limits { iterations: 40, run_s: -1.0, idle_s: 0.0 };
     assert_eq!(run(&mut program, limits).iterations, 16);
     assert_eq!(run(&mut program, Limits { iterations: 24, ..ENOUGH }).iterations, 24);
-    assert_eq!(noted().split(' ').count(), 80);
+    let calls: Vec<_> = iterations.into_iter().cycle().take(40).chain(["query(50)"]).collect();
+    assert_eq!(noted(), calls.join(" "));
 }
 
 #[test]
@@ -195,12 +205,21 @@ fn a_failure_ends_the_run_with_its_code_and_closes_open_groups() {
 }
 
 #[test]
-fn clocks_write_the_time_to_their_places() {
-    let mut program = program(&[bare(kind::CLOCK), bare(kind::CLOCK), bare(kind::END)]).unwrap();
-    let mut times = vec![0.0; 2];
-    // SAFETY: as for `program`.
-    let outcome = unsafe { program.run(ENOUGH, &AtomicU64::new(0), &mut times) };
-    assert!(outcome.start_s <= times[0] && times[0] <= times[1] && times[1] <= outcome.end_s);
+fn each_clock_writes_the_time_to_its_own_place_in_every_turn_and_run() {
+    let (clock, end) = (bare(kind::CLOCK), bare(kind::END));
+    let mut program = program(&[clock, clock, end, clock, end, clock]).unwrap();
+    assert_eq!(program.clocks(), 4);
+    let mut times_of = |iterations| {
+        let mut times = [0.0; 4];
+        // SAFETY: as for `program`.
+        let outcome = unsafe { program.run(Limits { iterations, ..ENOUGH }, &AtomicU64::new(0), &mut times) };
+        assert!(times.iter().all(|&time| time == 0.0 || (outcome.start_s <= time && time <= outcome.end_s)));
+        times
+    };
+    assert_eq!(times_of(1).map(|time| time > 0.0), [true, true, false, true]);
+    assert_eq!(times_of(1).map(|time| time > 0.0), [false, false, true, true], "the second iteration");
+    let times = times_of(3);
+    assert!([2, 0, 1, 3].is_sorted_by(|&one, &other| 0.0 < times[one] && times[one] <= times[other]), "the last turn is written");
 }
 
 #[test]

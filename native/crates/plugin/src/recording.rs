@@ -165,21 +165,15 @@ fn start(folder: &Path, interface: u64) -> Result<(PathBuf, Arc<Recorder>)> {
             text += &format!("{name}={}\n", value.replace('\n', " "));
         }
     }
-    for number in 1..=MOST_FILES {
-        let more = if number == 1 { String::new() } else { format!("-{number}") };
-        let path = folder.join(format!("{host}-{}{more}.capture", process::id()));
-        let clock = driver.as_ref().ok().map(|driver| GpuClock::new(*driver, say_untimed));
-        match Recorder::start(&path, mode, &text, clock) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            other => {
-                OWNER.store(process::id(), Ordering::Relaxed);
-                // SAFETY: the function takes no arguments, and this library is never unloaded. Where it fails the last times are lost.
-                unsafe { libc::atexit(read_last_times) };
-                return other.map(|recorder| (path, recorder));
-            }
-        }
-    }
-    Err(ErrorKind::AlreadyExists.into())
+    let names = (1..=MOST_FILES).map(|number| if number == 1 { String::new() } else { format!("-{number}") });
+    let mut paths = names.map(|more| folder.join(format!("{host}-{}{more}.capture", process::id())));
+    let path = paths.find(|path| !path.exists()).ok_or(ErrorKind::AlreadyExists)?;
+    let clock = driver.ok().map(|driver| GpuClock::new(driver, say_untimed));
+    let recorder = Recorder::start(&path, mode, &text, clock)?;
+    OWNER.store(process::id(), Ordering::Relaxed);
+    // SAFETY: the function takes no arguments, and this library is never unloaded. Where it fails the last times are lost.
+    unsafe { libc::atexit(read_last_times) };
+    Ok((path, recorder))
 }
 
 fn hostname() -> String {

@@ -192,8 +192,8 @@ pub unsafe fn tune(
     // SAFETY: as the caller guarantees.
     let tuner = unsafe { tuner_at(context) };
     let choice = match tuner_steering::asked(function, bytes, costs, tuner.map_or(0, |tuner| tuner.nodes)) {
-        Some(Some(wanted)) => Some((wanted.channels, Favour::Entry(wanted))),
-        _ => tuner.and_then(|tuner| tuner.choose(function, bytes, trees(costs, protocols))),
+        Some(wanted) => Some((wanted.channels, Favour::Entry(wanted))),
+        None => tuner.and_then(|tuner| tuner.choose(function, bytes, trees(costs, protocols))),
     };
     let Some((most, favour)) = choice else { return Ok(()) };
     // The channels of a rule are for its algorithm: where that cannot run, NCCL keeps its own number.

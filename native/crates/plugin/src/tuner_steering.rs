@@ -13,8 +13,8 @@ use crate::tuner_table::Wanted;
 static ARMED: AtomicBool = AtomicBool::new(false);
 static STEERING: Mutex<Steering> = Mutex::new(Steering { function: -1, bytes: 0, wanted: None, costs: Vec::new(), nodes: 0 });
 
-/// The operations that are steered, what they should run with (None: NCCL's choice), and for one that NCCL asked for: the
-/// cost table that it passed, and the nodes of its communicator.
+/// The operations that are steered, what they should run with (None: what they would without steering), and for one that NCCL asked for:
+/// the cost table that it passed, and the nodes of its communicator.
 #[derive(Debug)]
 struct Steering {
     function: c_int,
@@ -29,8 +29,8 @@ pub fn armed() -> bool {
     ARMED.load(Ordering::Acquire)
 }
 
-/// None if this operation is not steered, else what it should run with; keeps the costs and the number of nodes.
-pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> Option<Option<Wanted>> {
+/// What this operation should run with, None if nothing is steered to; if the operation is steered, keeps the costs and the number of nodes.
+pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> Option<Wanted> {
     if !armed() {
         return None;
     }
@@ -42,11 +42,12 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> 
         costs.clone_into(&mut steering.costs); // NCCL may also ask for what no algorithm of the table runs
     }
     steering.nodes = nodes;
-    Some(steering.wanted)
+    steering.wanted
 }
 
 /// Let operations of `function` with `bytes` run with this algorithm and protocol, in NCCL's numbers, and at most `channels`; 0 channels is
-/// NCCL's number. A negative algorithm leaves them to NCCL, a negative function steers nothing. All ranks must say the same.
+/// NCCL's number. With a negative algorithm they run as without steering: as a table or this network's rules say, else as NCCL chooses. Their
+/// costs are kept then too. A negative function steers nothing. All ranks must say the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_int, protocol: c_int, channels: c_int) {
     let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(|(algorithm, protocol)| Wanted {

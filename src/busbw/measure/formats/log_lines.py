@@ -100,11 +100,6 @@ KINDS: tuple[Foreign, ...] = (
         "busbw check job says whom a running job waits for, and reads dumps of the Flight Recorder",
     ),
     Foreign(
-        re.compile(rb"NVRM: Xid"),
-        "a kernel log with Xids",
-        "busbw check judges them on their host; busbw check explain gpu-xid says how",
-    ),
-    Foreign(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
         LOG,

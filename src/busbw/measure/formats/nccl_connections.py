@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from busbw.core.ran import Connection, Ran
 
 MAX_LINE = 4096
-RDMA, SOCKET = "IB", "Socket"  # NCCL's names of its own networks
+# NCCL's names of its own networks; that of NVIDIA's plugin, IBext_v9, begins with the first.
+RDMA, SOCKET = "IB", "Socket"
 _LINE = re.compile(r"([\w.-]{1,253}):\d+:\d+ (?:\[-?\d+\] )?NCCL INFO (.*)", re.ASCII)
 _RANK = r"(\d{1,7})(?:\[[0-9a-f]{1,16}\])?"
 _CONNECTION = re.compile(
@@ -62,7 +63,7 @@ def read(text: str) -> Ran | None:
     connections = [_connection(pair, found[pair], names) for pair in sorted(found)]
     rdma: dict[str, list[str]] = defaultdict(list)
     for (host, network, _), device in names.items():
-        if network == RDMA:
+        if network.startswith(RDMA):
             rdma[host].append(device)
     return Ran(connections, dict(sorted(rdma.items())))
 
