@@ -31,7 +31,8 @@ def filled(kind: Any) -> Any:
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return filled(arguments[0])
+        least = [one.ge for one in arguments if isinstance(one, msgspec.Meta) and one.ge]
+        return least[0] if least else filled(arguments[0])
     if origin in (Union, UnionType):
         return filled(next(argument for argument in arguments if argument is not type(None)))
     if origin is Literal:
