@@ -4,6 +4,7 @@
 of the log. Lines before the last start of the kernel are left out, as /dev/kmsg does not have them.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from busbw.host.kernel_log import logged_xids
-from busbw.host.kernel_log_past import CALL, Line, PastLog, kept
+from busbw.host.kernel_log_past import CALL, Newest, PastLog
 from busbw.host.source import Reading
 
 HEAD = 1 << 16
@@ -75,23 +76,20 @@ def source(data: bytes) -> LogSource | None:
     """The machine whose kernel log this is; None if it is no kernel log."""
     if not _KNOWN.search(data[:HEAD] + b"\n" + data[HEAD:][-HEAD:]):
         return None
-    lines: list[Line] = []
-    hostname = ""
-    for line, host in _lines(data.decode("utf-8", "replace")):
-        hostname = host or hostname
-        if _STARTED.match(line.text):
-            lines.clear()
-        lines.append(line)
-    if not lines:
+    newest, begins_s, now_s, hostname = Newest(), math.inf, -math.inf, ""
+    for at_s, host, text in _lines(data.decode("utf-8", "replace")):
+        if _STARTED.match(text):
+            newest, begins_s, now_s = Newest(), math.inf, -math.inf
+        newest.add(at_s, text)
+        begins_s, now_s, hostname = min(begins_s, at_s), max(now_s, at_s), host or hostname
+    if now_s < begins_s:
         return None
-    now_s = max(line.at_s for line in lines)
-    log = PastLog(now_s, min(line.at_s for line in lines), kept(lines))
-    return LogSource(log, hostname)
+    return LogSource(PastLog(now_s, begins_s, newest.lines()), hostname)
 
 
-def _lines(text: str) -> Iterator[tuple[Line, str]]:
-    """The lines of the kernel, with the host that each names. A line without a time, which has an
-    Xid, has that of the line before.
+def _lines(text: str) -> Iterator[tuple[float, str, str]]:
+    """The time, host and text of each line of the kernel. A line without a time, which has an Xid,
+    has that of the line before.
     """
     at_s, clock = 0.0, _Clock()
     for row in text.splitlines():
@@ -100,7 +98,7 @@ def _lines(text: str) -> Iterator[tuple[Line, str]]:
             continue
         at_s, host, words = stamped or (at_s, "", row.strip())
         uptime = _SINCE_BOOT.match(words)
-        yield Line(at_s, uptime[2] if uptime else words), host
+        yield at_s, host, uptime[2] if uptime else words
 
 
 class _Clock:

@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from itertools import chain
 
 import msgspec
@@ -97,20 +96,34 @@ def parse(logged: list[bytes], now_s: float) -> PastLog:
     """The log from records as /dev/kmsg gives them; records of another form are left out."""
     texts = (data.decode("utf-8", "replace") for data in logged)
     parsed = [match for match in map(_RECORD.match, texts) if match]
-    lines = [Line(int(record[2]) / 1e6, record[3]) for record in parsed]
-    return PastLog(now_s, lines[0].at_s if lines else now_s, kept(lines))
+    begins_s = int(parsed[0][2]) / 1e6 if parsed else now_s
+    newest = Newest()
+    for record in parsed:
+        newest.add(int(record[2]) / 1e6, record[3])
+    return PastLog(now_s, begins_s, newest.lines())
 
 
-def kept(lines: Iterable[Line]) -> tuple[Line, ...]:
-    """The newest lines of each kind, in their order, as the driver printed them."""
-    newest: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MAX_LINES))
-    for place, line in enumerate(lines):
-        text = _unescape(line.text)
-        kind = _kind(text)
+class Newest:
+    """The newest lines of each kind, as the driver printed them."""
+
+    def __init__(self) -> None:
+        self._by_kind: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(
+            lambda: deque(maxlen=MAX_LINES)
+        )
+        self._place = 0  # in the log
+
+    def add(self, at_s: float, text: str) -> None:
+        """Add the next line of the log."""
+        self._place += 1
+        plain = _unescape(text)
+        kind = _kind(plain)
         if kind:
-            newest[kind].append((place, Line(line.at_s, text)))
-    in_order = sorted(chain.from_iterable(newest.values()), key=lambda entry: entry[0])
-    return tuple(line for _, line in in_order)
+            self._by_kind[kind].append((self._place, Line(at_s, plain)))
+
+    def lines(self) -> tuple[Line, ...]:
+        """The lines in their order."""
+        in_order = sorted(chain.from_iterable(self._by_kind.values()), key=lambda entry: entry[0])
+        return tuple(line for _, line in in_order)
 
 
 def _kind(text: str) -> str:

@@ -201,15 +201,15 @@ def _all_wait(job: JobData) -> Stall | None:
         return None
     if job.outstanding:
         call = job.outstanding[0]
+        waiting = "1 rank waits" if len(call.waiting) == 1 else f"{len(call.waiting)} ranks wait"
         message = (
-            f"no rank is late: {len(call.waiting)} ranks wait in {call.function} number {call.seq}"
-            f" of group {call.group}"
+            f"no rank is late: {waiting} in {call.function} number {call.seq} of group {call.group}"
         )
         return Stall([], list(job.hosts), message)
-    waiting = _waiting_gpus(job)
-    if moved is False and waiting:
+    low_power = _waiting_gpus(job)
+    if moved is False and low_power:
         comm = max(job.after.comms, key=lambda comm: comm.size)
-        share = f"{len(waiting)} of {counted(len(job.gpus()), 'GPU')}"
+        share = f"{len(low_power)} of {counted(len(job.gpus()), 'GPU')}"
         message = (
             f"no rank is late: all launched {_counts(comm)} of communicator {comm.name}, and"
             f" {share} run a kernel at low power"
