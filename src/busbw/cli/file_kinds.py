@@ -113,10 +113,20 @@ def load(
     try:
         return read(data, file, collective, table)
     except UsageError as error:
-        document = _pattern(data, file, error) or _kernel_log(data, file)
+        document = _pattern(data, file, error) or _timeout(data) or _kernel_log(data, file)
         if document is None:
             raise
         return document
+
+
+def _timeout(data: bytes) -> Document | None:
+    """What a training's log says of a collective that timed out; None for another file."""
+    from busbw.job import types, watchdog_log
+
+    report = watchdog_log.report(data.decode("utf-8", "replace"))
+    if report is None:
+        return None
+    return Document("Check of a job", lambda width: types.text(report, width), report)
 
 
 def _kernel_log(data: bytes, file: str) -> Document | None:

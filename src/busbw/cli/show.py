@@ -87,9 +87,10 @@ def command(
 
     Several files, or a directory, hold the ranks of one job: NCCL's log, the JSON of NCCL's
     Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI,
-    AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot is printed
-    as its checks. Exit code 1 when the result holds wrong data, or a part of a pattern could not be
-    read; 3 with --format brief when no cell reached its precision.
+    AIBooster's pattern.csv, and captures of busbw; also compressed with gzip. A snapshot or a
+    kernel log is printed as its checks. Of a training's log with a collective that timed out in
+    PyTorch, it says whom the ranks waited for. Exit code 1 when the result holds wrong data, or a
+    part of a pattern could not be read; 3 with --format brief when no cell reached its precision.
     """
     if calls and format_name != PATTERN_CSV:
         raise UsageError(

@@ -95,11 +95,6 @@ KINDS: tuple[Foreign, ...] = (
     ),
     Foreign(re.compile(rb"Network Tests v\d[\s\S]{0,256} MPI ranks"), "output of GPCNet", LOG),
     Foreign(
-        re.compile(rb"Watchdog caught collective operation timeout"),
-        "the log of a collective that timed out in PyTorch",
-        "busbw check job says whom a running job waits for, and reads dumps of the Flight Recorder",
-    ),
-    Foreign(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
         LOG,
@@ -126,8 +121,8 @@ def unwrapped(data: bytes) -> bytes:
 
 def kind(data: bytes) -> Foreign | None:
     """What the file is; None if no kind is recognized."""
-    ends = data[:HEAD] + data[HEAD:][-HEAD:]
-    return next((foreign for foreign in KINDS if foreign.pattern.search(ends)), None)
+    head = data[:HEAD]
+    return next((foreign for foreign in KINDS if foreign.pattern.search(head)), None)
 
 
 def loads(text: str) -> tuple[object, bool]:

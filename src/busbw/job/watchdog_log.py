@@ -1,0 +1,212 @@
+"""What the log of a training says of a collective that timed out: lines of PyTorch's NCCL watchdog.
+
+Each rank writes which call it gave up, and since 2.3 up to which number it had called and completed
+the collectives of that process group (ProcessGroupNCCL.cpp). Ranks that write nothing are those
+that ended before, or that wait outside of NCCL.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from busbw.core.finding import Verdict
+from busbw.core.pattern_weights import spans
+from busbw.core.sizes import span
+from busbw.job.types import JobReport
+
+WORDS = ("Watchdog caught", "detected by watchdog", "last enqueued")
+# Terminals and web pages break lines anywhere, so that patterns are of text without white space.
+LINES = 3
+_RANK = r"(?:\[rank(\d{1,9})\]:)?(?:\[[EIW][^\]]{0,80}\])?"
+_CAUGHT = re.compile(
+    rf"{_RANK}(?:\[PG[^\]]{{0,80}}\])?\[Rank(\d{{1,9}})\]Watchdogcaughtcollectiveoperationtimeout:"
+    r"WorkNCCL\(SeqNum=(\d{1,18}),OpType=(\w{1,40})(?:,NumelIn=(\d{1,18}),NumelOut=\d{1,18})?"
+    r",Timeout\(ms\)=(\d{1,12})\)"
+)
+_STATUS = re.compile(
+    rf"{_RANK}\[PG(?:ID)?([^\]]{{1,80}}?)Rank(\d{{1,9}})\].{{0,120}}?"
+    r"at(?:work|worksequenceid|NCCLwork):(\d{1,18}),?(?:PGstatus:)?"
+    r"lastenqueued(?:NCCL)?work:(-?\d{1,18}),lastcompleted(?:NCCL)?work:(-?\d{1,18})"
+)
+FIX = (
+    "look at a rank that is missing here first: it died, or never made the call; otherwise at the"
+    " network: busbw check, busbw link; the next time let PyTorch dump its Flight Recorder, which"
+    " busbw check job reads"
+)
+# Of these each rank has as many elements.
+EVEN = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
+FIX_MISMATCH = "the ranks' programs differ: look for a branch that depends on the rank or its data"
+
+
+class Wait(NamedTuple):
+    """A call that a rank gave up.
+
+    `own` is the rank's number in the process group. `elements` is None where the log does not
+    state them.
+    """
+
+    rank: int
+    own: int
+    number: int
+    function: str
+    elements: int | None
+    limit_s: float
+
+    @property
+    def call(self) -> str:
+        """`ALLREDUCE of 1024 elements`."""
+        return self.function + ("" if self.elements is None else f" of {self.elements} elements")
+
+    @property
+    def alike(self) -> str:
+        """What is the same on all ranks that make the same call."""
+        return self.call if self.function in EVEN else self.function
+
+
+class Status(NamedTuple):
+    """Up to which number a rank had called and completed collectives of a group, and which one it
+    gave up.
+    """
+
+    rank: int
+    group: str
+    number: int
+    called: int
+    completed: int
+
+
+def report(text: str) -> JobReport | None:
+    """What the log says; None if no rank of it gave up a call."""
+    waits, statuses = _read(text)
+    if not waits:
+        return None
+    by_group: dict[str, dict[int, Wait]] = defaultdict(dict)
+    for wait in sorted(waits, reverse=True, key=lambda wait: wait.number):  # a rank's first stays
+        by_group[_group_of(wait, waits, statuses)][wait.rank] = wait
+    of_groups = [
+        _Group(
+            name,
+            sorted(found.values(), key=lambda wait: wait.rank),
+            {row.rank: row for row in statuses if row.group == name},
+        )
+        for name, found in sorted(by_group.items())
+    ]
+    of_groups.sort(key=lambda group: -len(group.waits))  # others follow from the largest
+    message, fix = of_groups[0].conclusion()
+    evidence = [line for group in of_groups for line in group.evidence()]
+    return JobReport(
+        at="", seconds=0.0, verdict=Verdict.FAIL, message=message, evidence=evidence, fix=fix
+    )
+
+
+def _group_of(wait: Wait, waits: set[Wait], statuses: set[Status]) -> str:
+    """The group that the rank names, or else the only one in which others gave up this call; '' if
+    there is none.
+    """
+    own = {row.group for row in statuses if (row.rank, row.number) == (wait.rank, wait.number)}
+    same = {
+        other.rank for other in waits if other.number == wait.number and other.alike == wait.alike
+    }
+    of_others = {row.group for row in statuses if row.rank in same and row.number == wait.number}
+    names = own or of_others
+    return names.pop() if len(names) == 1 else ""
+
+
+def _read(text: str) -> tuple[set[Wait], set[Status]]:
+    """The calls that ranks gave up, and how far they had come."""
+    waits, statuses = set(), set()
+    for compact in _compact(text):
+        caught, status = _CAUGHT.search(compact), _STATUS.search(compact)
+        if caught and not (status and status.start() < caught.start()):
+            rank, own, number, function, elements, limit_ms = caught.groups()
+            waits.add(
+                Wait(
+                    int(rank or own),
+                    int(own),
+                    int(number),
+                    function,
+                    int(elements) if elements else None,
+                    int(limit_ms) / 1e3,
+                )
+            )
+        elif status:
+            rank, group, own, number, called, completed = status.groups()
+            name = group.rpartition("GUID")[2]
+            numbers = int(number), int(called), int(completed)
+            statuses.add(Status(int(rank or own), name, *numbers))
+    return waits, statuses
+
+
+def _compact(text: str) -> Iterator[str]:
+    """Each line with one of WORDS, and what may be the rest of it, without white space."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if any(word in line for word in WORDS):
+            yield "".join("".join(lines[number : number + LINES]).split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The first call that each rank of a process group gave up, and the statuses by rank. The name
+    is empty where the log names no groups: then calls may be of several.
+    """
+
+    name: str
+    waits: Sequence[Wait]
+    statuses: Mapping[int, Status]
+
+    def conclusion(self) -> tuple[str, str]:
+        """Whom the ranks waited for, and what to do."""
+        last = max(wait.number for wait in self.waits)
+        same = [wait for wait in self.waits if wait.number == last]
+        if len({wait.alike for wait in same}) > 1:
+            calls = "; ".join(_alike((wait.rank, wait.call) for wait in same))
+            return f"ranks made different calls as {self._place(last)}: {calls}", FIX_MISMATCH
+        if not self.name and len(same) < len(self.waits):
+            return f"ranks waited in different calls: {'; '.join(self.evidence())}", FIX
+        late = {rank: row.called for rank, row in self.statuses.items() if row.called < last}
+        late |= {wait.rank: wait.number for wait in self.waits if wait.number < last}
+        waited = (
+            f"{same[0].call}, {self._place(last)}, in which {_ranks(wait.rank for wait in same)}"
+            f" waited for {span(same[0].limit_s)}"
+        )
+        if late:
+            numbers = ", ".join(map(str, sorted(set(late.values()))))
+            return f"{_ranks(late)} had not called {waited} (last: number {numbers})", FIX
+        own = {wait.own for wait in self.waits}
+        absent = sorted(set(range(max(own))) - own)
+        if absent:
+            of_group = " of the group" if self.name else ""
+            return f"{_ranks(absent)}{of_group} wrote nothing of {waited}", FIX
+        return f"no rank of this log is late in {waited}", FIX
+
+    def evidence(self) -> list[str]:
+        """The calls that ranks gave up, and how far they had come."""
+        texts = []
+        for wait in self.waits:
+            text = f"{wait.call}, {self._place(wait.number)}"
+            status = self.statuses.get(wait.rank)
+            if status:
+                completed = "none" if status.completed < 0 else f"up to {status.completed}"
+                text += f"; called up to {status.called}, completed {completed}"
+            texts.append((wait.rank, text))
+        return _alike(texts)
+
+    def _place(self, number: int) -> str:
+        return f"number {number}" + (f" of group {self.name}" if self.name else "")
+
+
+def _alike(texts: Iterable[tuple[int, str]]) -> list[str]:
+    """`ranks 0-2: ALLREDUCE` for each text, with the ranks that have it."""
+    ranks_of: dict[str, list[int]] = defaultdict(list)
+    for rank, text in texts:
+        ranks_of[text].append(rank)
+    return [f"{_ranks(ranks)}: {text}" for text, ranks in ranks_of.items()]
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """`rank 3`, or `ranks 0-2,5`."""
+    numbers = sorted(set(ranks))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {spans(numbers)}"

@@ -1,0 +1,118 @@
+"""The lines of PyTorch's watchdog, of several releases, say whom a collective waited for."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busbw.cli.main import guarded
+from busbw.job.watchdog_log import report
+
+NUMEL = ", NumelIn=1024, NumelOut=1024"
+
+
+def caught(
+    rank: int, number: int = 7, call: str = "ALLREDUCE", numel: str = NUMEL, own: int | None = None
+) -> str:
+    """A rank gives up a call."""
+    own = rank if own is None else own
+    return (
+        f"[rank{rank}]:[E1218 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank {own}] Watchdog"
+        f" caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={call}{numel},"
+        " Timeout(ms)=600000) ran for 600081 milliseconds before timing out.\n"
+    )
+
+
+def status(
+    rank: int, called: int, group: str = "PG ID 0 PG GUID 0(default_pg)", at: int = 7
+) -> str:
+    """How far a rank had come."""
+    return (
+        f"[rank{rank}]:[E1218 20:27:21.4 ProcessGroupNCCL.cpp:1785] [{group} Rank {rank}] Exception"
+        f" (either an error or timeout) detected by watchdog at work: {at}, last enqueued NCCL"
+        f" work: {called}, last completed NCCL work: {min(called, at) - 1}.\n"
+    )
+
+
+def message(log: str) -> str:
+    """The conclusion."""
+    found = report(log)
+    assert found is not None
+    return found.message
+
+
+WAITED = "ALLREDUCE of 1024 elements, number 7 of group 0(default_pg), in which ranks 0-2"
+
+
+def test_a_rank_that_has_called_less_is_late() -> None:
+    log = "".join(caught(rank) + status(rank, 9) for rank in range(3)) + status(3, 6, at=6)
+    late = f"rank 3 had not called {WAITED} waited for 10 min (last: number 6)"
+    assert message(log) == late
+    assert message(log.replace("OpType", "\nOpType")) == late, "a terminal broke the lines"
+
+
+def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
+    log = "".join(caught(rank) + status(rank, 9) for rank in range(3))
+    log += caught(3, 5, "BROADCAST") + status(3, 5, at=5)
+    assert message(log).startswith(f"rank 3 had not called {WAITED}")
+
+
+def test_ranks_that_write_nothing_are_named_in_their_group() -> None:
+    log = "".join(caught(rank) + status(rank, 9) for rank in (0, 1, 3))
+    assert message(log).startswith("rank 2 of the group wrote nothing of ALLREDUCE of 1024")
+    pair = "".join(caught(rank, own=own) for rank, own in ((8, 0), (12, 1)))
+    assert message(pair).startswith("no rank of this log is late in ALLREDUCE")
+
+
+def test_different_calls_under_one_number_are_named() -> None:
+    log = "".join(caught(rank) for rank in range(3)) + caught(3, 7, "BROADCAST")
+    assert message(log) == (
+        "ranks made different calls as number 7: ranks 0-2: ALLREDUCE of 1024 elements;"
+        " rank 3: BROADCAST of 1024 elements"
+    )
+    uneven = caught(0, 7, "ALLTOALL_BASE") + caught(
+        1, 7, "ALLTOALL_BASE", NUMEL.replace("1024", "2")
+    )
+    assert message(uneven).startswith("no rank of this log is late")
+
+
+def test_logs_without_groups_and_sizes() -> None:
+    old = "[E ProcessGroupNCCL.cpp:458] "
+    log = "".join(
+        f"{old}[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number},"
+        " OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1802710 milliseconds before timing out.\n"
+        for rank, number in ((0, 96117), (1, 96117), (7, 64088))
+    )
+    assert message(log) == (
+        "ranks waited in different calls: ranks 0-1: ALLREDUCE, number 96117; rank 7: ALLREDUCE,"
+        " number 64088"
+    )
+
+
+def test_newest_form_and_a_rank_without_its_group() -> None:
+    newest = (
+        "[rank1]:[E1218 20:27:21.4 ProcessGroupNCCL.cpp:2168] [PG ID 1 PG GUID 1 Rank 1]  failure"
+        " detected by watchdog at work sequence id: 7 PG status: last enqueued work: 547, last"
+        " completed work: -1\n"
+    )
+    found = report(caught(0) + caught(1) + newest)
+    assert found is not None
+    assert found.message.startswith("no rank of this log is late in ALLREDUCE of 1024 elements")
+    assert found.evidence == [
+        "rank 0: ALLREDUCE of 1024 elements, number 7 of group 1",
+        "rank 1: ALLREDUCE of 1024 elements, number 7 of group 1; called up to 547, completed none",
+    ]
+
+
+@given(st.text(alphabet="0123456789[]():=,-PGRankwork \n"))
+def test_no_text_breaks_the_reader(text: str) -> None:
+    assert report(text + caught(0) + text) is not None
+    assert report(text) is None
+
+
+def test_show_prints_the_conclusion(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.log"
+    file.write_text("epoch 1\n" + caught(0) + status(0, 9) + status(1, 6, at=6))
+    assert guarded(["show", str(file)]) == 0
+    assert capfd.readouterr().out.startswith("FAIL    rank 1 had not called ALLREDUCE of 1024")
