@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from busbw.core.finding import Verdict
 from busbw.core.pattern_weights import spans
-from busbw.core.sizes import span
+from busbw.core.sizes import counted, span
 from busbw.job.types import JobReport
 
 WORDS = ("Watchdog caught", "detected by watchdog", "last enqueued")
@@ -57,7 +57,9 @@ class Wait(NamedTuple):
     @property
     def call(self) -> str:
         """`ALLREDUCE of 1024 elements`."""
-        return self.function + ("" if self.elements is None else f" of {self.elements} elements")
+        if self.elements is None:
+            return self.function
+        return f"{self.function} of {counted(self.elements, 'element')}"
 
     @property
     def alike(self) -> str:
@@ -71,6 +73,7 @@ class Status(NamedTuple):
     """
 
     rank: int
+    own: int
     group: str
     number: int
     called: int
@@ -84,7 +87,7 @@ def report(text: str) -> JobReport | None:
         return None
     by_group: dict[str, dict[int, Wait]] = defaultdict(dict)
     for wait in sorted(waits, reverse=True, key=lambda wait: wait.number):  # a rank's first stays
-        by_group[_group_of(wait, waits, statuses)][wait.rank] = wait
+        by_group[_group_of(wait, statuses)][wait.rank] = wait
     of_groups = [
         _Group(
             name,
@@ -101,16 +104,13 @@ def report(text: str) -> JobReport | None:
     )
 
 
-def _group_of(wait: Wait, waits: set[Wait], statuses: set[Status]) -> str:
-    """The group that the rank names, or else the only one in which others gave up this call; '' if
-    there is none.
+def _group_of(wait: Wait, statuses: set[Status]) -> str:
+    """The group that the rank names, or else the only one in which others gave up a call of this
+    number; '' if there is none.
     """
-    own = {row.group for row in statuses if (row.rank, row.number) == (wait.rank, wait.number)}
-    same = {
-        other.rank for other in waits if other.number == wait.number and other.alike == wait.alike
-    }
-    of_others = {row.group for row in statuses if row.rank in same and row.number == wait.number}
-    names = own or of_others
+    same = [row for row in statuses if row.number == wait.number]
+    own = {row.group for row in same if row.rank == wait.rank}
+    names = own or {row.group for row in same}
     return names.pop() if len(names) == 1 else ""
 
 
@@ -135,7 +135,7 @@ def _read(text: str) -> tuple[set[Wait], set[Status]]:
             rank, group, own, number, called, completed = status.groups()
             name = group.rpartition("GUID")[2]
             numbers = int(number), int(called), int(completed)
-            statuses.add(Status(int(rank or own), name, *numbers))
+            statuses.add(Status(int(rank or own), int(own), name, *numbers))
     return waits, statuses
 
 
@@ -175,11 +175,11 @@ class _Group:
         if late:
             numbers = ", ".join(map(str, sorted(set(late.values()))))
             return f"{_ranks(late)} had not called {waited} (last: number {numbers})", FIX
-        own = {wait.own for wait in self.waits}
+        own = {row.own for row in (*self.waits, *self.statuses.values())}
         absent = sorted(set(range(max(own))) - own)
         if absent:
             of_group = " of the group" if self.name else ""
-            return f"{_ranks(absent)}{of_group} wrote nothing of {waited}", FIX
+            return f"{_ranks(absent)}{of_group} wrote nothing to this log of {waited}", FIX
         return f"no rank of this log is late in {waited}", FIX
 
     def evidence(self) -> list[str]:

@@ -60,7 +60,8 @@ def test_a_rank_that_waits_in_an_earlier_call_is_late() -> None:
 
 def test_ranks_that_write_nothing_are_named_in_their_group() -> None:
     log = "".join(caught(rank) + status(rank, 9) for rank in (0, 1, 3))
-    assert message(log).startswith("rank 2 of the group wrote nothing of ALLREDUCE of 1024")
+    assert message(log).startswith("rank 2 of the group wrote nothing to this log of ALLREDUCE")
+    assert message(log + status(2, 9)).startswith("no rank of this log is late"), "it gave up too"
     pair = "".join(caught(rank, own=own) for rank, own in ((8, 0), (12, 1)))
     assert message(pair).startswith("no rank of this log is late in ALLREDUCE")
 
