@@ -266,12 +266,10 @@ def check_binding(line: Line) -> Iterator[Finding]:
     binding = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
     if not binding and line.ranks is not None and line.ranks <= MAX_RANKS_BOUND_TO_CORES:
         evidence = Evidence("--bind-to", "not given: core for 1 and 2 ranks", "none or numa")
-        yield warned(
-            "",
-            f"{line.ranks} ranks without --bind-to are bound to one core each",
-            evidence,
-            fix="--bind-to none",
-        )
+        bound = "1 rank without --bind-to is bound to one core"
+        if line.ranks > 1:
+            bound = f"{line.ranks} ranks without --bind-to are bound to one core each"
+        yield warned("", bound, evidence, fix="--bind-to none")
     elif binding in NARROW_BINDINGS:
         message = f"--bind-to {binding}: NCCL's threads share it with their rank"
         yield warned(

@@ -209,7 +209,9 @@ def check_per_node(line: Line) -> Iterator[Finding]:
             f"{per_host} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows"
             " --map-by"
         )
-        report = failed if line.major >= 5 or by_map.startswith("ppr:") else warned
+        # Open MPI 4 starts as many as meant if both give the same number.
+        differs = by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{per_host}:")
+        report = failed if line.major >= 5 or differs else warned
         yield report("", message, evidence, fix=f"--map-by ppr:{per_host}:node")
     elif several_torchruns:
         evidence = Evidence("--ntasks-per-node", str(per_host), "1")

@@ -97,7 +97,7 @@ def _judge_without_value(line: Line) -> Iterator[Finding]:
         for name, value in line.passed
         if value is None and name not in defined and shown(name, "x") != MASK
     ]
-    if undefined and line.environment is None:
+    if undefined and not line.environment_is_whole:
         named = ", ".join(undefined)
         yield unknown(
             "",

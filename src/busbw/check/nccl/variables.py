@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
-from busbw.check.shell_words import assignment
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
@@ -270,6 +269,13 @@ VARIABLE_NAMES = CheckRow(
 )
 
 
+def _similar(name: str) -> str:
+    """The only known name that begins with this one, else the closest; '' if none is close."""
+    longer = [known for known in NAMES if known.startswith(name)]
+    close = longer if len(longer) == 1 else get_close_matches(name, NAMES, 1, cutoff=0.85)
+    return close[0] if close else ""
+
+
 @check(VARIABLE_NAMES, needs=ENVIRONMENT)
 def check_names(machine: Machine) -> Iterator[Finding]:
     """A finding for each variable of NCCL that no version reads."""
@@ -285,16 +291,13 @@ def check_names(machine: Machine) -> Iterator[Finding]:
         if setting.name not in NAMES | OTHERS and setting.name not in RENAMED
     ]
     for setting in strange:
-        similar = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
-        suggestion = f"; the closest name is {similar[0]}" if similar else ""
-        fix = setting.unset
-        if similar:
-            fix += f"; export {assignment(similar[0], setting.value)}"
+        similar = _similar(setting.name)
+        suggestion = f"; the closest name is {similar}" if similar else ""
         yield warned(
             setting.name,
             f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{suggestion}",
-            setting.evidence(similar[0] if similar else ""),
-            fix=fix,
+            setting.evidence(similar),
+            fix=setting.unset,
         )
     if not strange:
         yield passed(
