@@ -140,6 +140,12 @@ def test_two_variables_of_a_fix_are_two_options():
     assert bad["nccl-socket-threads"].fix == "-x NCCL_SOCKET_NTHREADS=4 -x NCCL_NSOCKS_PERTHREAD=4"
 
 
+def test_guessed_name_of_a_variable_gets_no_value():
+    bad = bad_rules(f"mpirun -n 8 -x NCCL_IB_QPS=2 {PERF}")["nccl-names"]
+    assert bad.message.endswith("the closest name is NCCL_IB_QPS_PER_CONNECTION")
+    assert bad.fix == "leave out -x NCCL_IB_QPS=2"
+
+
 def test_variables_of_the_machine_are_not_the_lines():
     assert "nccl-algo" not in bad_rules(
         f"mpirun --allow-run-as-root -n 8 {PERF}", machine(NCCL_ALGO="Ring")
@@ -182,10 +188,19 @@ def test_masked_values_stay_masked():
         ("mpiexec.hydra -genv NCCL_DEBUG WARN -hosts h1,h2 -ppn 8 prog -n 3", ("prog", "-n", "3")),
         ("mpirun -ppn 8 -hosts h1,h2 -n 16 prog", ("prog",)),
         ("A=1 prog -x", ("prog", "-x")),
+        ("mpirun $ARGS -np 16 -H h1 prog -g 8", ("prog", "-g", "8")),
+        ("mpirun -np 16 $PROG -b 8 -e 8G -f 2", ("$PROG", "-b", "8", "-e", "8G", "-f", "2")),
+        ("srun $PROG -b 8 -e 8G -f 2", ("$PROG", "-b", "8", "-e", "8G", "-f", "2")),
+        ("srun $PROG -b 8 -n 20", ("$PROG", "-b", "8", "-n", "20")),
     ],
 )
 def test_program_behind_the_options(line, program):
     assert parse(shlex.split(line)).program == program
+
+
+def test_line_of_one_rank_is_in_the_singular():
+    bad = bad_rules("mpirun -n 1 ./all_reduce_perf -b 1G -e 1G -g 8")
+    assert bad["line-binding"].message == "1 rank without --bind-to is bound to one core"
 
 
 def test_numbers_of_a_line():

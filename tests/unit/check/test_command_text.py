@@ -41,6 +41,104 @@ def test_commands_of_a_script():
     assert (second.number, second.words[0], second.words[-1]) == (10, "srun", "1G")
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "$(scontrol show hostnames $NODES | head -n 1):6000",
+        "`scontrol show hostnames; date`:6000",
+        '"$(echo ")" | tr -d "x"):6000"',
+        "${HOST:-a b}:6000",
+        "$((N * 8)):6000",
+    ],
+)
+def test_a_substitution_is_one_word(endpoint):
+    line = f"torchrun --nnodes 2 --rdzv_endpoint {endpoint} --rdzv_backend c10d t.py | tee log"
+    (command,) = commands(line, "the line")
+    assert command.words[-3:] == ("--rdzv_backend", "c10d", "t.py")
+    assert command.words[4] == endpoint.removeprefix('"').removesuffix('"')
+
+
+def test_a_substitution_without_an_end_is_text():
+    (command,) = commands("A=$(\nmpirun -n 2 ./a ${B `c\n)", "job.sh")
+    assert command.words == ("mpirun", "-n", "2", "./a", "${B", "`c")
+
+
+@pytest.mark.parametrize(
+    "assignment", ["A=$({})", 'A="$({})"', "export A=`{}`", "A=$(B=$(cd x; {}))"]
+)
+def test_a_command_whose_output_is_assigned(assignment):
+    (command,) = commands(assignment.format("mpirun -n 2 ./a"), "job.sh")
+    assert command.words == ("mpirun", "-n", "2", "./a")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo starting all_reduce_perf",
+        'echo "[launcher] starting all_reduce_perf"',
+        "if ! command -v all_reduce_perf; then",
+        "A=$(mpirun --version)",
+        "which mpirun",
+        "- mpirun",
+    ],
+)
+def test_a_line_that_only_names_a_program(line):
+    with pytest.raises(UsageError, match="no command of mpirun"):
+        commands(line, "job.sh")
+
+
+def test_a_here_document_may_hold_an_apostrophe():
+    text = "cat > a <<'EOF'\nIt's a test\nsrun ./b\n'c\nEOF\nN=$((1 << N))\nmpirun -n 2 ./a\n"
+    found = [(command.number, command.words[-1]) for command in commands(text, "job.sh")]
+    assert found[-1] == (7, "./a")
+    with pytest.raises(UsageError, match="line 2: a quotation does not end"):
+        commands(f'A=$((1 << N))\n"\n{text}', "job.sh")
+
+
+MANIFEST = """kind: MPIJob
+      containers:
+      - command:
+        - mpirun
+        - -np
+        # ranks
+        - "16"  # in all
+        args:
+        - -H
+        - h1:h2
+        - ./all_reduce_perf
+      - command: ["/bin/bash", "-c"]
+        args: [
+          "mpirun \\
+           -np 2 ./a --b 'c,d'",
+        ]
+      - args: ['./e']
+        command: [srun]
+      - args:
+        - |
+          mpirun -np 3 ./f
+      - args:
+        - 'srun -n {{ mul .Hosts 8 }} -c
+          2 ./g'
+      - args: [torchrun, ./h
+"""
+
+
+def test_commands_of_a_manifest():
+    assert [(command.number, command.words) for command in commands(MANIFEST, "job.yaml")] == [
+        (3, ("mpirun", "-np", "16", "-H", "h1:h2", "./all_reduce_perf")),
+        (12, ("mpirun", "-np", "2", "./a", "--b", "c,d")),
+        (17, ("srun", "./e")),
+        (21, ("mpirun", "-np", "3", "./f")),
+        (22, ("srun", "-n", "{{ mul .Hosts 8 }}", "-c", "2", "./g")),
+    ]
+
+
+def test_operator_of_a_training_job_sets_the_rendezvous():
+    text = "args:\n- torchrun\n- --nnodes\n- '2'\n- train.py\n"
+    assert bad(["-"], stdin=text) == [["line-torchrun"]]
+    assert bad(["-"], stdin=f"kind: PyTorchJob\n{text}") == [[]]
+
+
 def test_quotes_over_several_lines():
     (command,) = commands("mpirun -n 2 bash -c 'cd x;\n./run'", "the line")
     assert command.words == ("mpirun", "-n", "2", "bash", "-c", "cd x;\n./run")
@@ -145,6 +243,12 @@ def test_variables_that_a_script_sets_without_a_machine():
     assert [finding.verdict for finding in line.findings if finding.name == "line-export"] == [
         Verdict.PASS
     ]
+    # The shell that starts the script may have the others.
+    (line,) = lint.report(
+        ["-"], "export NCCL_ALGO=Ring\nmpirun -x NCCL_ALGO -x NCCL_PROTO -n 2 ./a\n", None
+    ).lines
+    (finding,) = [finding for finding in line.findings if finding.name == "line-export"]
+    assert finding.verdict is Verdict.UNKNOWN and "whether NCCL_PROTO has" in finding.message
 
 
 @pytest.mark.parametrize(

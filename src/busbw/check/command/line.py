@@ -13,6 +13,7 @@ from pathlib import Path
 from busbw.check.base import CheckOf, Judge
 from busbw.check.command.options import (
     HYDRA,
+    KNOWN_OPTIONS,
     LAUNCHERS,
     OPTIONS_WITH_ONE_VALUE,
     OPTIONS_WITH_TWO_VALUES,
@@ -24,6 +25,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
 EXPORTS = ("ALL", "NONE", "NIL")  # srun --export
 HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
+EXPANDED = "$"  # the name of a word in place of options that a shell expands
 CHANGE_SCRIPT = "change the script or note that holds the line"
 
 
@@ -89,6 +91,17 @@ class Line:
     interfaces: frozenset[str] = frozenset()
     ranks_here: bool = False  # on the machine that starts the line
     environment: Mapping[str, str] | None = None
+    environment_is_whole: bool = False  # not only what a script exports
+
+    @property
+    def hidden_options(self) -> str:
+        """A word that may hold options of the launcher, as $MPI_ARGS does; '' without one."""
+        for option in self.options:
+            if option.name == EXPANDED:
+                return option.spelled
+        first, second = [*self.program, "", ""][:2]
+        # $ARGS ./program, but not $PROGRAM --option
+        return first if needs_shell(first) and second and not second.startswith("-") else ""
 
     @property
     def variables(self) -> tuple[tuple[str, str | None], ...]:
@@ -253,8 +266,8 @@ def _passed_variables(launcher: str, options: Sequence[Option]) -> Iterator[tupl
 
 
 def needs_shell(text: str) -> bool:
-    """Whether the text has a variable or command that a shell would replace."""
-    return "$" in text or "`" in text
+    """Whether the text has a variable or command that a shell or a template would replace."""
+    return "$" in text or "`" in text or "{{" in text
 
 
 def _parse_assignments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -278,38 +291,44 @@ def _find_launcher(argv: Sequence[str]) -> tuple[int, str]:
 
 def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
     """The launcher's options, and the program that follows them."""
-    options, at = [], 0
+    options, at = list[Option](), 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        word, attached = words[at], ""
-        if word.startswith("--"):
-            word, _, attached = word.partition("=")
-        name = word.lstrip("-")
-        if launcher not in ("mpirun", "hydra"):
-            name = name.replace("_", "-")
-        short = (
-            launcher == "srun"
-            and len(word) > 2
-            and word[1] != "-"
-            and word[1] in OPTIONS_WITH_ONE_VALUE["srun"]
-        )
-        if launcher == "torchrun" and name in ("m", "module", "no-python"):
+        option, count = _parse_option(words[at:], launcher)
+        if launcher == "torchrun" and option.name in ("m", "module", "no-python"):
             break
-        count = 0  # how many of the following words are its values
-        if attached:
-            values: tuple[str, ...] = (attached,)
-        elif short:
-            values = (word[2:],)
-        else:
-            count = (
-                2
-                if name in OPTIONS_WITH_TWO_VALUES[launcher]
-                else int(name in OPTIONS_WITH_ONE_VALUE[launcher])
-            )
-            values = tuple(words[at + 1 : at + 1 + count])
-        options.append(Option(word, word[1] if short else name, values))
-        at += 1 + count
-    remaining = list(words[at:])
-    return options, remaining[1:] if remaining[:1] == ["--"] else remaining
+        options.append(option)
+        at += count
+    program = list(words[at:])
+    if program[:1] == ["--"]:
+        return options, program[1:]
+    if len(program) < 2 or not needs_shell(program[0]) or not program[1].startswith("-"):
+        return options, program
+    # It is the program, or it holds options: then the launcher's own and a program follow.
+    more, after = _parse_options(program[1:], launcher)
+    known = all(option.name in KNOWN_OPTIONS[launcher] for option in more)
+    if known and after and after[0] and not after[0][0].isdigit():
+        return [*options, Option(program[0], EXPANDED), *more], after
+    return options, program
+
+
+def _parse_option(words: Sequence[str], launcher: str) -> tuple[Option, int]:
+    """The option at the start of the words, and the number of words that it takes."""
+    word, attached = words[0], ""
+    if word.startswith("--"):
+        word, _, attached = word.partition("=")
+    name = word.lstrip("-")
+    if launcher not in ("mpirun", "hydra"):
+        name = name.replace("_", "-")
+    if attached:
+        return Option(word, name, (attached,)), 1
+    letter = word[1:2]
+    single = launcher == "srun" and len(word) > 2 and letter != "-"
+    if single and letter in OPTIONS_WITH_ONE_VALUE["srun"]:
+        return Option(word, letter, (word[2:],)), 1
+    count = int(name in OPTIONS_WITH_ONE_VALUE[launcher])
+    if name in OPTIONS_WITH_TWO_VALUES[launcher]:
+        count = 2
+    return Option(word, name, tuple(words[1 : 1 + count])), 1 + count
 
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:

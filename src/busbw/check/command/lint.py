@@ -36,6 +36,15 @@ _WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
 _EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
 NCCL_CHECKS = [check for check in CHECKS if check.row.layer is Layer.NCCL]
 STDIN, PATH = "-", "PATH"
+# Rules that a missing option breaks.
+RULES_ON_MISSING = (
+    "line-binding",
+    "line-export",
+    "line-interfaces",
+    "line-program",
+    "line-root",
+    "line-torchrun",
+)
 
 
 def launcher_word(argv: Sequence[str]) -> str:
@@ -106,6 +115,7 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
         interfaces=frozenset(interfaces),
         ranks_here=local,
         environment=environment,
+        environment_is_whole=machine.environment is not None,
     )
 
 
@@ -187,7 +197,7 @@ def lint(
     variables = carried({name: text for name, text in texts.items() if not needs_shell(text)})
     rank_machine = machine if machine and ranks_here(line, machine) else None
     ranks = Machine(_WithVariables(rank_machine, variables))
-    findings = [finding for rule in RULES for finding in run(rule, line)]
+    findings = [_unless_hidden(finding, line) for rule in RULES for finding in run(rule, line)]
     for check in NCCL_CHECKS:
         findings += [
             _with_fix_of_line(finding, variables, line)
@@ -196,6 +206,15 @@ def lint(
         ]
     # A reboot does not affect a line.
     return [structs.replace(finding, stays="") for finding in findings]
+
+
+def _unless_hidden(finding: Checked, line: Line) -> Checked:
+    """The finding, unknown if it is of a missing option and a variable may hold that option."""
+    bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
+    if not bad or finding.name not in RULES_ON_MISSING or not line.hidden_options:
+        return finding
+    message = f"{finding.message}, unless {line.hidden_options} holds the option"
+    return structs.replace(finding, verdict=Verdict.UNKNOWN, message=message)
 
 
 def _concerns(finding: Checked, variables: Mapping[str, str]) -> bool:

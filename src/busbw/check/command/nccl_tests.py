@@ -1,12 +1,13 @@
 """The options of a program of nccl-tests: sizes and GPUs."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, needs_shell, rule
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.errors import UsageError
@@ -22,6 +23,12 @@ LETTERS_BY_LONG_NAME = {
     "ngpus": "g",
     "nthreads": "t",
 }
+_PROGRAM = re.compile(
+    r"(all_gather|all_reduce|all_reduce_bias|alltoallv?|broadcast|gather|hypercube|reduce"
+    r"|reduce_scatter|scatter|sendrecv)_perf(_mpi)?"
+)
+_STARTERS = ("env", "exec", "time", "nohup", "if", "then", "else", "do", "!", "{")
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 MIN_LARGEST_BYTES = 64 << 20
 DEFAULT_STEP_BYTES, MAX_SIZES = 1 << 20, 200  # nccl-tests' default step, and too many sizes
 MAX_GPUS = 16  # GPUs that hosts have
@@ -29,7 +36,10 @@ MAX_GPUS = 16  # GPUs that hosts have
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """The options of a run of nccl-tests. `stepped` says whether -f or -i is given."""
+    """The options of a run of nccl-tests. `stepped` says whether -f or -i is given.
+
+    `hidden` says whether a variable of the shell may hold more of them.
+    """
 
     name: str
     min_bytes: int
@@ -37,6 +47,7 @@ class Perf:
     stepped: bool
     gpus: int  # of each thread
     threads: int
+    hidden: bool = False
 
     @property
     def devices(self) -> int:
@@ -50,8 +61,7 @@ def perf(line: Line) -> Perf | None:
     None for others, and for options that are not sizes or numbers.
     """
     words = inner(line.program)
-    names = [Path(word).name for word in words]
-    at = next((index for index, name in enumerate(names) if name.endswith("_perf")), None)
+    at = _find_program(words)
     if at is None:
         return None
     values = _option_values(words[at + 1 :])
@@ -61,7 +71,42 @@ def perf(line: Line) -> Perf | None:
         gpus, threads = int(values.get("g", "1")), int(values.get("t", "1"))
     except (UsageError, ValueError):
         return None
-    return Perf(names[at], min_bytes, max_bytes, "f" in values or "i" in values, gpus, threads)
+    return Perf(
+        name=Path(words[at]).name,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        stepped="f" in values or "i" in values,
+        gpus=gpus,
+        threads=threads,
+        hidden=_hides_options(words[at:]),
+    )
+
+
+def _find_program(words: Sequence[str]) -> int | None:
+    """The index of the program of nccl-tests: the first word, or one that options follow.
+
+    None without one.
+    """
+    first = 0
+    while first < len(words) and _precedes_program(words[first]):
+        first += 1
+    for at, text in enumerate(words):
+        followed = words[at + 1 : at + 2] and words[at + 1].startswith("-")
+        if _PROGRAM.fullmatch(Path(text).name) and (at <= first or followed):
+            return at
+    return None
+
+
+def _precedes_program(text: str) -> bool:
+    """Whether the program may come after this word: env, A=1, or what a shell expands."""
+    named = _PROGRAM.fullmatch(Path(text).name)
+    return not named and (text in _STARTERS or bool(_ASSIGNED.fullmatch(text)) or needs_shell(text))
+
+
+def _hides_options(words: Sequence[str]) -> bool:
+    """Whether a word after the program that is no option's value is for the shell to expand."""
+    pairs = pairwise(words)
+    return any(needs_shell(text) and not before.startswith("-") for before, text in pairs)
 
 
 def _option_values(arguments: Sequence[str]) -> dict[str, str]:
@@ -105,6 +150,9 @@ def check_sizes(line: Line) -> Iterator[Finding]:
     if program is None:
         yield skipped("not a program of nccl-tests")
         return
+    if program.hidden:
+        yield skipped("a variable may hold the sizes")
+        return
     sizes = f"-b {short_size(program.min_bytes)} -e {short_size(program.max_bytes)}"
     evidence = Evidence(program.name, sizes, SIZES.fix)
     steps = (program.max_bytes - program.min_bytes) // DEFAULT_STEP_BYTES
@@ -143,7 +191,7 @@ def check_gpus(line: Line) -> Iterator[Finding]:
     """Ranks of a host times threads times GPUs of a thread, compared with the host's GPUs."""
     program = perf(line)
     ranks = line.ranks_per_node or (None if line.launcher else 1)
-    if program is None or ranks is None:
+    if program is None or program.hidden or ranks is None:
         yield skipped("not nccl-tests with a known number of ranks on a host")
         return
     used = ranks * program.devices

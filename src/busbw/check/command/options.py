@@ -61,3 +61,21 @@ OPTIONS_WITH_TWO_VALUES = {
     "srun": frozenset[str](),
     "torchrun": frozenset[str](),
 }
+# Options without a value. Single letters that programs share, like -v and -u, are not here.
+_FLAGS = {
+    "mpirun": (
+        "allow-run-as-root tag-output timestamp-output report-bindings display-map"
+        " display-allocation oversubscribe nooversubscribe pernode bynode byslot bycore bysocket"
+        " bind-to-none bind-to-core use-hwthread-cpus nolocal merge-stderr-to-stdout"
+        " enable-recovery noprefix"
+    ),
+    "hydra": "genvall genvnone envall envnone print-rank-map prepend-rank",
+    "srun": "l label unbuffered overlap kill-on-bad-exit exact no-kill pty contiguous overcommit",
+    "torchrun": "standalone",
+}
+KNOWN_OPTIONS = {
+    launcher: OPTIONS_WITH_ONE_VALUE[launcher]
+    | OPTIONS_WITH_TWO_VALUES[launcher]
+    | frozenset(flags.split())
+    for launcher, flags in _FLAGS.items()
+}

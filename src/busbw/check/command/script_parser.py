@@ -1,16 +1,20 @@
 """Command lines in text: one line, or a script with continued lines and exported variables."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from busbw.check.command.line import parse
+from busbw.check.command.manifest import operator_variables, with_lists_as_lines
 from busbw.check.command.nccl_tests import perf
+from busbw.check.command.shell_split import captured, split_commands
 from busbw.core.errors import UsageError
 
 _EXPORTED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_ENDS = ";&|"
+# <<EOF, <<-EOF and <<'EOF', not <<<.
+_HERE_DOCUMENT = re.compile(r"""(?<!<)<<-?\s*(["']?)([A-Za-z_]\w*)\1""")
+_BEFORE_COMMANDS = ("if", "elif", "while", "until", "then", "else", "do", "!", "{", "(")
+_NAMING = ("echo", "printf", "which", "type", "hash")  # they take names of programs, and start none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,14 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     UsageError if there is none, or a quotation does not end.
     """
     parsed: list[ScriptCommand] = []
-    exported: dict[str, str] = {}
-    for number, joined_line in _join_lines(text.splitlines(), source):
-        for words in _split_commands(joined_line):
+    exported = operator_variables(text)
+    for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
+        for words in _with_captured(joined_line):
             line = parse(words)
             if words[0] == "export":
                 matches = map(_EXPORTED.fullmatch, words)
                 exported = exported | {match[1]: match[2] for match in matches if match}
-            elif line.launcher or perf(line):
+            elif (line.launcher or perf(line)) and not _only_names(words):
                 parsed.append(ScriptCommand(tuple(words), number, exported))
     if not parsed:
         raise UsageError(
@@ -48,34 +52,74 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     return parsed
 
 
+def _with_captured(text: str) -> Iterator[list[str]]:
+    """The commands of a line, and before each those whose output it assigns to variables."""
+    for words in split_commands(text):
+        for word in words:
+            inside = _with_captured(captured(word))
+            yield from (command for command in inside if parse(command).program)
+        yield words
+
+
+def _only_names(words: list[str]) -> bool:
+    """Whether it only names programs: it prints or looks for them, as echo and command -v do."""
+    start = 0
+    while start < len(words) - 1 and words[start] in _BEFORE_COMMANDS:
+        start += 1
+    if words == ["-", words[-1]]:  # an item of a list in YAML
+        return True
+    looks_for = words[start] == "command" and words[start + 1 : start + 2] in (["-v"], ["-V"])
+    return words[start] in _NAMING or looks_for
+
+
 def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
     """Each line joined with the lines that continue it, after a backslash or within quotes.
 
-    With the number of its first line, counted from 1.
+    With the number of its first line, counted from 1. In a here-document a quotation may be open.
     """
-    at = 0
+    at = document_end = 0
     while at < len(lines):
-        first, text = at, lines[at]
-        at += 1
-        if text.lstrip().startswith("#"):
+        first = at
+        if lines[at].lstrip().startswith("#"):
+            at += 1
             continue
-        parts, quote = list[str](), ""
-        while True:
-            text, quote = _without_comment(text, quote)
-            continues = text.rstrip().endswith("\\")
-            if continues:
-                parts.append(f"{text.rstrip()[:-1]} ")
-            else:
-                parts.append(f"{text}\n" if quote else text)
-            if at == len(lines) or not (quote or continues):
-                break
-            text, at = lines[at], at + 1
-        if quote:
+        in_document = at < document_end
+        joined, closed, at = _join(lines, at, document_end if in_document else len(lines))
+        if closed:
+            if not in_document:
+                document_end = _here_document_end(joined, lines, at)
+            yield first + 1, joined
+        elif in_document:
+            at = first + 1
+        else:
             raise UsageError(
                 f"{source}, line {first + 1}: a quotation does not end",
                 "close it, or give the words without quoting them",
             )
-        yield first + 1, "".join(parts)
+
+
+def _join(lines: list[str], at: int, end: int) -> tuple[str, bool, int]:
+    """The line at `at` with those that continue it, up to `end`.
+
+    Whether its quotations end, and the index after it.
+    """
+    parts, quote, continues = list[str](), "", True
+    while at < end and (quote or continues):
+        text, quote = _without_comment(lines[at], quote)
+        continues = text.rstrip().endswith("\\")
+        if continues:
+            parts.append(f"{text.rstrip()[:-1]} ")
+        else:
+            parts.append(f"{text}\n" if quote else text)
+        at += 1
+    return "".join(parts), not quote, at
+
+
+def _here_document_end(joined: str, lines: list[str], at: int) -> int:
+    """The index of the line that ends the here-document of a joined line; 0 without one."""
+    match = _HERE_DOCUMENT.search(joined)
+    ends = (index for index in range(at, len(lines)) if match and lines[index].strip() == match[2])
+    return next(ends, 0)
 
 
 def _without_comment(line: str, quote: str) -> tuple[str, str]:
@@ -96,21 +140,3 @@ def _without_comment(line: str, quote: str) -> tuple[str, str]:
             return line[:at], ""
         at += 1
     return line, quote
-
-
-def _lexer(text: str) -> shlex.shlex:
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=_ENDS)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    return lexer
-
-
-def _split_commands(text: str) -> Iterator[list[str]]:
-    """The words of each command of a line, up to ; & and |."""
-    words: list[str] = []
-    for word in [*_lexer(text), ";"]:
-        if set(word) <= set(_ENDS) and word:
-            if words:
-                yield words
-            words = []
-        else:
-            words.append(word)

@@ -86,8 +86,10 @@ TORCHRUN = CheckRow(
 @rule(TORCHRUN)
 def check_torchrun(line: Line) -> Iterator[Finding]:
     """The options of torchrun for several hosts, also of one that srun starts."""
+    variables, environment = line.variables, line.environment or {}
     line = parse(inner(line.program)) if line.launcher == "srun" else line
-    if any(name.startswith("PET_") for name, _ in line.variables):
+    names = [name for name, _ in (*variables, *line.variables)]
+    if any(name.startswith("PET_") for name in (*names, *environment)):
         yield skipped("PET_ variables set torchrun's options")
         return
     if line.launcher != "torchrun" or line.nodes == 1:
