@@ -290,25 +290,41 @@ def _find_launcher(argv: Sequence[str]) -> tuple[int, str]:
 
 
 def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
-    """The launcher's options, and the program that follows them."""
+    """The launcher's options, and the program that follows them.
+
+    A word for the shell in front of options is the program, or it holds options too. It holds
+    options if the launcher's own and a program follow, as in `mpirun $ARGS -n 2 ./program`.
+    """
+    parts = [_parse_leading_options(words, launcher)]
+    while _may_hold_options(parts[-1][1]):
+        parts.append(_parse_leading_options(parts[-1][1][1:], launcher))
+    options, program = parts.pop()
+    known_names = KNOWN_OPTIONS[launcher] | {EXPANDED}
+    while parts:
+        before, rest = parts.pop()
+        known = all(option.name in known_names for option in options)
+        if known and program and program[0] and not program[0][0].isdigit():
+            options = [*before, Option(rest[0], EXPANDED), *options]
+        else:
+            options, program = before, rest
+    return options, program
+
+
+def _may_hold_options(program: Sequence[str]) -> bool:
+    return len(program) > 1 and needs_shell(program[0]) and program[1].startswith("-")
+
+
+def _parse_leading_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
+    """The options up to the first word that is none, and the words from there on."""
     options, at = list[Option](), 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        option, count = _parse_option(words[at:], launcher)
+        option, count = _parse_option(words[at : at + 3], launcher)
         if launcher == "torchrun" and option.name in ("m", "module", "no-python"):
             break
         options.append(option)
         at += count
-    program = list(words[at:])
-    if program[:1] == ["--"]:
-        return options, program[1:]
-    if len(program) < 2 or not needs_shell(program[0]) or not program[1].startswith("-"):
-        return options, program
-    # It is the program, or it holds options: then the launcher's own and a program follow.
-    more, after = _parse_options(program[1:], launcher)
-    known = all(option.name in KNOWN_OPTIONS[launcher] for option in more)
-    if known and after and after[0] and not after[0][0].isdigit():
-        return [*options, Option(program[0], EXPANDED), *more], after
-    return options, program
+    remaining = list(words[at:])
+    return options, remaining[1:] if remaining[:1] == ["--"] else remaining
 
 
 def _parse_option(words: Sequence[str], launcher: str) -> tuple[Option, int]:

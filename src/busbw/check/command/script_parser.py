@@ -11,6 +11,7 @@ from busbw.check.command.shell_split import captured, split_commands
 from busbw.core.errors import UsageError
 
 _EXPORTED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+MAX_DEPTH = 8  # of assignments within assignments
 # <<EOF, <<-EOF and <<'EOF', not <<<.
 _HERE_DOCUMENT = re.compile(r"""(?<!<)<<-?\s*(["']?)([A-Za-z_]\w*)\1""")
 _BEFORE_COMMANDS = ("if", "elif", "while", "until", "then", "else", "do", "!", "{", "(")
@@ -52,11 +53,11 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     return parsed
 
 
-def _with_captured(text: str) -> Iterator[list[str]]:
+def _with_captured(text: str, depth: int = 0) -> Iterator[list[str]]:
     """The commands of a line, and before each those whose output it assigns to variables."""
     for words in split_commands(text):
-        for word in words:
-            inside = _with_captured(captured(word))
+        for word in words if depth < MAX_DEPTH else ():
+            inside = _with_captured(captured(word), depth + 1)
             yield from (command for command in inside if parse(command).program)
         yield words
 
@@ -78,6 +79,7 @@ def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
     With the number of its first line, counted from 1. In a here-document a quotation may be open.
     """
     at = document_end = 0
+    last = {line.strip(): index for index, line in enumerate(lines)}
     while at < len(lines):
         first = at
         if lines[at].lstrip().startswith("#"):
@@ -87,7 +89,7 @@ def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
         joined, closed, at = _join(lines, at, document_end if in_document else len(lines))
         if closed:
             if not in_document:
-                document_end = _here_document_end(joined, lines, at)
+                document_end = _here_document_end(joined, lines, at, last)
             yield first + 1, joined
         elif in_document:
             at = first + 1
@@ -115,11 +117,15 @@ def _join(lines: list[str], at: int, end: int) -> tuple[str, bool, int]:
     return "".join(parts), not quote, at
 
 
-def _here_document_end(joined: str, lines: list[str], at: int) -> int:
-    """The index of the line that ends the here-document of a joined line; 0 without one."""
+def _here_document_end(joined: str, lines: list[str], at: int, last: dict[str, int]) -> int:
+    """The index of the line that ends the here-document of a joined line; 0 without one.
+
+    `last` is the index of the last line with a text.
+    """
     match = _HERE_DOCUMENT.search(joined)
-    ends = (index for index in range(at, len(lines)) if match and lines[index].strip() == match[2])
-    return next(ends, 0)
+    if match is None or last.get(match[2], 0) < at:
+        return 0
+    return next(index for index in range(at, len(lines)) if lines[index].strip() == match[2])
 
 
 def _without_comment(line: str, quote: str) -> tuple[str, str]:
