@@ -14,11 +14,10 @@ from busbw.cli import stored_runs
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
-from busbw.core.given_file import read_stream, read_whole
+from busbw.core.given_file import read_stream, read_whole, unwrapped
 from busbw.core.result import Result
 from busbw.history.exported import split
 from busbw.host.source import Source
-from busbw.measure.formats.log_lines import unwrapped
 from busbw.report import file_kinds
 from busbw.report.file_kinds import Document
 from busbw.report.read import read
@@ -133,7 +132,7 @@ def _kernel_log(data: bytes, file: str) -> Document | None:
     """What the checks of a kernel log find in it; None for another file."""
     from busbw.host import kernel_log_file
 
-    source = kernel_log_file.source(data)
+    source = kernel_log_file.source(data, file)
     return _checked(source, file) if source else None
 
 

@@ -3,8 +3,10 @@ have no end.
 """
 
 import errno
+import json
 import logging
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +18,8 @@ MAX_FILE_BYTES = 1 << 30
 # Limit in bytes for what people write: lists of hosts, expectations, scripts
 MAX_TEXT_BYTES = 64 << 20
 _PIECE = 1 << 20
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_DOCKER = re.compile(rb'\s*\{"log":\s*"')
 
 
 def read_whole(name: str | Path, limit: int = MAX_FILE_BYTES) -> bytes:
@@ -48,6 +52,23 @@ def read_stream(stream: BinaryIO, limit: int = MAX_FILE_BYTES) -> bytes:
         if size > limit:
             raise _too_large(limit)
     return b"".join(pieces)
+
+
+def unwrapped(data: bytes) -> bytes:
+    """The content of a file as its program wrote it, in UTF-8: UTF-16 is what PowerShell writes to
+    a file, and lines of JSON with the key `log` what Docker does.
+    """
+    if data.startswith(_UTF_16):
+        data = data.decode("utf-16", "replace").encode()
+    if not _DOCKER.match(data):
+        return data
+    lines = []
+    for line in data.splitlines():
+        try:
+            lines.append(str(json.loads(line)["log"]))
+        except (ValueError, KeyError, TypeError, RecursionError):  # one that was cut off
+            continue
+    return "".join(lines).encode()
 
 
 def refuse_device(name: str | Path) -> None:

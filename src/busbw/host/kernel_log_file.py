@@ -1,50 +1,33 @@
-"""A kernel log in a file: from dmesg, journalctl -k or /var/log/kern.log, or a part of one.
+"""A kernel log in a file: from dmesg, journalctl -k or syslog, or a part of one.
 
 `source` makes a recorded machine of which only the log is known. Ages count back from the last line
-of the log. Lines before the last start of the kernel are left out, as /dev/kmsg does not have them.
+of the file. Of earlier boots only a panic is kept, as /dev/kmsg has only the last one.
 """
 
 import math
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import zlib
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from busbw.core.errors import UsageError
+from busbw.core.given_file import MAX_FILE_BYTES, unwrapped
+from busbw.core.kernel_rule import BOOT_S
 from busbw.host.kernel_log import logged_xids
+from busbw.host.kernel_log_lines import HALF_YEAR_S, Reader, Row
 from busbw.host.kernel_log_past import CALL, Newest, PastLog
 from busbw.host.source import Reading
 
-HEAD = 1 << 16
+SAMPLE_BYTES = 1 << 16
+MIN_SHARE = 0.5  # of the lines of a log that have a known form
+MAX_NAMED_HOSTS = 3
 ONLY_THE_LOG = "only the kernel log of this machine is known"
 HOSTNAME = "/proc/sys/kernel/hostname"
-_UPTIME = rb"\[ *\d{1,9}\.\d{6}\]"
-_KNOWN = re.compile(
-    rb"NVRM: Xid \(|: SXid \(PCI:"
-    rb"|^(?:<\d{1,3}>)?" + _UPTIME + rb" \S"
-    rb"|^(?:[a-z]+ *:[a-z]+ *: )?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]"
-    rb"|^\S[^\n]{0,60} kernel: |^\d{1,3},\d{1,12},\d{1,18},[^;\n]{0,40};",
-    re.MULTILINE,
-)
-# "kern  :err   : " of dmesg -x, "[T1234]" of CONFIG_PRINTK_CALLER
-_LEVEL = r"(?:<\d{1,3}>|[a-z]+ *:[a-z]+ *: )?"
-_SINCE_BOOT = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{6}})\] ?(?:\[ *[TC]\d+\] ?)?(.*)", re.ASCII)
-_RECORD = re.compile(r"\d{1,3},\d{1,12},(\d{1,18}),[^;]*;(.*)", re.ASCII)
-_CTIME = re.compile(
-    rf"{_LEVEL}\[(\w{{3}} \w{{3}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?(.*)", re.ASCII
-)
-_ISO = re.compile(
-    rf"{_LEVEL}"
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d*)?(Z|[+-]\d\d:?\d\d)?"
-    r" (?:(\S{1,255}) kernel: )?(.*)",
-    re.ASCII,
-)
-_SYSLOG = re.compile(
-    r"(\w{3}) ([ \d]\d) (\d\d):(\d\d):(\d\d)(?:\.\d+)? (\S{1,255}) kernel: (.*)", re.ASCII
-)
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_LEAP_YEAR, _HALF_YEAR_S = 2000, 183 * 86400.0  # syslog names no year
+_GZIP = b"\x1f\x8b"
 _STARTED = re.compile(r"Linux version \d")
+_STOPPED = re.compile(r"Kernel panic - not syncing")
+_KERNEL = re.compile(r".{0,80}?\bkernel: ")
 
 
 class LogSource:
@@ -72,89 +55,90 @@ class LogSource:
         return Reading(self._log) if name == CALL else Reading(None, ONLY_THE_LOG)
 
 
-def source(data: bytes) -> LogSource | None:
-    """The machine whose kernel log this is; None if it is no kernel log."""
-    if not _KNOWN.search(data[:HEAD] + b"\n" + data[HEAD:][-HEAD:]):
-        return None
-    newest, begins_s, now_s, hostname = Newest(), math.inf, -math.inf, ""
-    for at_s, host, text in _lines(data.decode("utf-8", "replace")):
-        if _STARTED.match(text):
-            newest, begins_s, now_s = Newest(), math.inf, -math.inf
-        newest.add(at_s, text)
-        begins_s, now_s, hostname = min(begins_s, at_s), max(now_s, at_s), host or hostname
-    if now_s < begins_s:
-        return None
-    return LogSource(PastLog(now_s, begins_s, newest.lines()), hostname)
+def source(data: bytes, name: str) -> LogSource | None:
+    """The machine whose kernel log this is; None if it is no kernel log.
 
-
-def _lines(text: str) -> Iterator[tuple[float, str, str]]:
-    """The time, host and text of each line of the kernel. A line without a time, which has an Xid,
-    has that of the line before.
+    UsageError, which names the file, for the logs of several hosts.
     """
-    at_s, clock = 0.0, _Clock()
-    for row in text.splitlines():
-        stamped = clock.read(row)
-        if stamped is None and not logged_xids(row):
+    if data.lstrip()[:10] == b'{"schema":':  # a snapshot, in which lines of the log may stand
+        return None
+    data = unwrapped(_unpacked(data))
+    ends = data[:SAMPLE_BYTES] + b"\n" + data[SAMPLE_BYTES:][-SAMPLE_BYTES:]
+    sample = [line for line in _lines(ends) if line.strip()]
+    read = [row for row in map(Reader().read, sample) if row is not None]
+    has_xid = any(map(logged_xids, sample))
+    of_kernel = any(row.text is not None for row in read)
+    if not has_xid and not (of_kernel and len(read) >= MIN_SHARE * len(sample)):
+        return None
+    lines = _lines(data)
+    in_order = reversed(lines) if _descends(read) else lines
+    return _machine(_rows(in_order, read[0].at_s if read else None), name)
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The content of a file that logrotate has packed; as it is if it is damaged."""
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, MAX_FILE_BYTES)
+    except zlib.error:
+        return data
+
+
+def _lines(data: bytes) -> list[str]:
+    return data.decode("utf-8", "replace").splitlines()
+
+
+def _descends(read: list[Row]) -> bool:
+    """Whether the last line comes first, as journalctl -r has it."""
+    times = [row.at_s for row in read if row.is_calendar]
+    return bool(times) and 0 < times[0] - times[-1] < HALF_YEAR_S
+
+
+def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
+    """The machine of a log; None if no line is of a kind that is judged or kept."""
+    newest, begins_s, now_s, boot_s = Newest(), math.inf, -math.inf, math.nan
+    hosts: dict[str, None] = {}  # a set that keeps the order
+    panics: list[tuple[float, str]] = []
+    for row in rows:
+        now_s = max(now_s, row.at_s)
+        if row.text is None:
             continue
-        at_s, host, words = stamped or (at_s, "", row.strip())
-        uptime = _SINCE_BOOT.match(words)
-        yield at_s, host, uptime[2] if uptime else words
+        if row.host:
+            hosts[row.host] = None
+        if _STARTED.match(row.text):
+            newest, begins_s, now_s, boot_s = Newest(), math.inf, row.at_s, row.at_s
+            for at_s, text in panics:
+                newest.add(at_s, text)
+        if _STOPPED.search(row.text):
+            panics.append((row.at_s, row.text))
+        newest.add(row.at_s, row.text)
+        begins_s = min(begins_s, row.at_s)
+    if len(hosts) > 1:
+        named = ", ".join(list(hosts)[:MAX_NAMED_HOSTS])
+        raise UsageError(
+            f"{name}: a kernel log of {len(hosts)} hosts: {named}",
+            f"give the lines of each host: grep ' {next(iter(hosts))} ' {name} > one.log",
+        )
+    # Seconds of the boot's clock, as in /dev/kmsg; of an unknown start it was before the log.
+    start_s = begins_s - BOOT_S - 1 if math.isnan(boot_s) else boot_s
+    kept = newest.lines(start_s)
+    if not kept:
+        return None
+    return LogSource(PastLog(now_s - start_s, begins_s - start_s, kept), next(iter(hosts), ""))
 
 
-class _Clock:
-    """Reads the times of lines, in seconds of any clock. Syslog's have no year: where they go back
-    by more than half a year, a year has begun.
+def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[Row]:
+    """The lines with a known form, the first of which is of `first_s`. Others with an Xid, or
+    `kernel:`, have the time of the line before. Without a known form all lines are the kernel's.
     """
-
-    def __init__(self) -> None:
-        self._year, self._latest_s = _LEAP_YEAR, 0.0
-
-    def read(self, line: str) -> tuple[float, str, str] | None:
-        """Time, host and text of a line; None if it is not the kernel's."""
-        since_boot = _SINCE_BOOT.match(line)
-        if since_boot:
-            return float(since_boot[1]), "", since_boot[2]
-        record = _RECORD.match(line)
-        if record:
-            return int(record[1]) / 1e6, "", record[2]
-        try:
-            return self._of_ctime(line) or self._of_iso(line) or self._of_syslog(line)
-        except ValueError:  # a day that no month has
-            return None
-
-    @staticmethod
-    def _of_ctime(line: str) -> tuple[float, str, str] | None:
-        match = _CTIME.match(line)
-        if match is None:
-            return None
-        _, month, day, time, year = match[1].split()
-        hour, minute, second = map(int, time.split(":"))
-        return _seconds(int(year), month, int(day), hour, minute, second), "", match[2]
-
-    @staticmethod
-    def _of_iso(line: str) -> tuple[float, str, str] | None:
-        match = _ISO.match(line)
-        if match is None:
-            return None
-        zone = (match[3] or "Z").replace("Z", "+00:00")
-        at = datetime.fromisoformat(f"{match[1]}.{(match[2] or '0').ljust(6, '0')}{zone}")
-        return at.timestamp(), match[4] or "", match[5]
-
-    def _of_syslog(self, line: str) -> tuple[float, str, str] | None:
-        match = _SYSLOG.match(line)
-        if match is None:
-            return None
-        month, host, text = match[1], match[6], match[7]
-        day, hour, minute, second = (int(match[group]) for group in (2, 3, 4, 5))
-        at_s = _seconds(self._year, month, day, hour, minute, second)
-        if at_s < self._latest_s - _HALF_YEAR_S:
-            self._year += 1
-            at_s = _seconds(self._year, month, day, hour, minute, second)
-        self._latest_s = at_s
-        return at_s, host, text
-
-
-def _seconds(year: int, month: str, day: int, hour: int, minute: int, second: int) -> float:
-    """ValueError if there is no such day."""
-    number = _MONTHS.index(month) + 1
-    return datetime(year, number, day, hour, minute, second, tzinfo=UTC).timestamp()
+    reader, at_s = Reader(), first_s or 0.0
+    for line in lines:
+        row = reader.read(line)
+        if row is None:
+            marked = _KERNEL.match(line)
+            if marked or first_s is None or logged_xids(line):
+                row = Row(at_s, False, "", line[marked.end() :] if marked else line.lstrip("> \t"))
+        if row is not None:
+            at_s = row.at_s
+            yield row

@@ -120,10 +120,10 @@ class Newest:
         if kind:
             self._by_kind[kind].append((self._place, Line(at_s, plain)))
 
-    def lines(self) -> tuple[Line, ...]:
-        """The lines in their order."""
+    def lines(self, start_s: float = 0.0) -> tuple[Line, ...]:
+        """The lines in their order, with times since `start_s`."""
         in_order = sorted(chain.from_iterable(self._by_kind.values()), key=lambda entry: entry[0])
-        return tuple(line for _, line in in_order)
+        return tuple(Line(line.at_s - start_s, line.text) for _, line in in_order)
 
 
 def _kind(text: str) -> str:

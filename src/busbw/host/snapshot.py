@@ -108,7 +108,7 @@ def recorded(path: Path) -> Source:
         data = read_whole(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
-    return kernel_log_file.source(data) or parse_archive(data, str(path))
+    return kernel_log_file.source(data, str(path)) or parse_archive(data, str(path))
 
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:

@@ -175,7 +175,7 @@ class _Group:
         if late:
             numbers = ", ".join(map(str, sorted(set(late.values()))))
             return f"{_ranks(late)} had not called {waited} (last: number {numbers})", FIX
-        own = {row.own for row in (*self.waits, *self.statuses.values())}
+        own = {wait.own for wait in self.waits} | {row.own for row in self.statuses.values()}
         absent = sorted(set(range(max(own))) - own)
         if absent:
             of_group = " of the group" if self.name else ""

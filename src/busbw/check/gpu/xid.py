@@ -76,7 +76,12 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
     """One finding for each GPU that logged an Xid, the worst first."""
     log = read_past(machine)
     logged = events(log, switch=False)
-    if not logged and not gpus_on_pci(machine) and not read_health(machine).gpus:
+    if (
+        not logged
+        and not machine.is_log
+        and not gpus_on_pci(machine)
+        and not read_health(machine).gpus
+    ):
         yield skipped("no NVIDIA GPU")
     elif log.reason:
         yield unread_log(log)
@@ -197,16 +202,13 @@ def check_sxid(machine: Machine) -> Iterator[Finding]:
     """One finding for each NVSwitch that logged an SXid, the worst first."""
     switches, log = switches_on_pci(machine), read_past(machine)
     logged = events(log, switch=True)
-    if not switches and not logged:
+    if not switches and not logged and not machine.is_log:
         yield skipped("no NVSwitch on PCI of this machine")
     elif log.reason:
         yield unread_log(log)
     elif not logged:
-        yield passed(
-            "",
-            f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which"
-            f" reaches back {reaches(log)}",
-        )
+        of = f" of {counted(len(switches), 'NVSwitch', 'es')}" if switches else ""
+        yield passed("", f"no SXid{of} in the kernel log, which reaches back {reaches(log)}")
     yield from worst_first(_by_switch(logged, log))
 
 

@@ -36,8 +36,6 @@ _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _SPACES = str.maketrans(
     dict.fromkeys("\t\u00a0\u2007\u202f\u3000", " ") | dict.fromkeys("\ufeff\u200b")
 )
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_DOCKER = re.compile(rb'\s*\{"log":\s*"')
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
 _LONGEST_TAG = 32
 # What mpirun puts before lines, or before what is written at once.
@@ -100,23 +98,6 @@ KINDS: tuple[Foreign, ...] = (
         LOG,
     ),
 )
-
-
-def unwrapped(data: bytes) -> bytes:
-    """The content of a file as its program wrote it, in UTF-8: UTF-16 is what PowerShell writes to
-    a file, and lines of JSON with the key `log` what Docker does.
-    """
-    if data.startswith(_UTF_16):
-        data = data.decode("utf-16", "replace").encode()
-    if not _DOCKER.match(data):
-        return data
-    lines = []
-    for line in data.splitlines():
-        try:
-            lines.append(str(json.loads(line)["log"]))
-        except (ValueError, KeyError, TypeError, RecursionError):  # one that was cut off
-            continue
-    return "".join(lines).encode()
 
 
 def kind(data: bytes) -> Foreign | None:
