@@ -109,9 +109,9 @@ def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
     ranks = {rank for row in slow for rank in (row.sender, row.receiver)}
     # NCCL's log has host names without their domain.
     hosts = {_short(device.host) for device in result.world.devices if device.rank in ranks}
-    for host, names in found.items():
-        if names and (not result.world.devices or _short(host) in hosts):
-            return host, names
+    for name, devices in found.items():
+        if devices and (not result.world.devices or _short(name) in hosts):
+            return name, devices
     return "", []
 
 
