@@ -186,8 +186,8 @@ OOPS = rule(
         "kernel-oops",
         Layer.KERNEL,
         "faults of the kernel",
-        "The kernel met a fault of its own and went on without the task. Locks of that task may be"
-        " held for ever.",
+        "The kernel met a fault of its own. It went on without the task, whose locks may be held"
+        " for ever, or it stopped.",
         "drain the host and reboot it; report the stack below the line to the vendor of the module"
         " that it names",
         "a new kernel or driver stays",
@@ -206,7 +206,7 @@ OOPS = rule(
         line(r"Kernel panic - not syncing: (?P<what>.*)"),
         FAIL,
         "the kernel stopped: {what}",
-        "it does nothing more",
+        "a kernel that stopped does nothing more",
     ),
 )
 

@@ -126,6 +126,7 @@ class PcieGpu:
 
 
 CARDS = frozenset({"pcie", "nvl"})  # words in the name of a card whose family has NVLink
+_OF_NVLINK = tuple(name.lower() for row in GENERATIONS for name in row.names)
 RTX_PRO = "rtxpro6000"  # three words of the device's name
 PCIE_GPUS = {
     "l40s": PcieGpu(89, 4, "NVIDIA L40S data sheet: PCIe 4 x16"),
@@ -221,19 +222,19 @@ def gpu_word(name: str) -> str:
     """
     words = _words(name)
     joined = "".join(words)
-    of_nvlink = [known.lower() for row in GENERATIONS for known in row.names]
-    for known in [*of_nvlink, *PCIE_GPUS]:
+    for known in [*_OF_NVLINK, *PCIE_GPUS]:
         if known in words:
             return "" if is_card(name) else known
     return RTX_PRO if RTX_PRO in joined else ""
 
 
 def is_card(name: str) -> bool:
-    """Whether the GPU is a card, such as `NVIDIA A100 80GB PCIe` or `NVIDIA H200 NVL`: it has PCIe
-    alone, or NVLink bridges to one or three others (NVIDIA's product briefs of A100 PCIe, H100 NVL
-    and H200 NVL).
+    """Whether the GPU is a card of a family with NVLink, such as `NVIDIA A100 80GB PCIe` or
+    `NVIDIA H200 NVL`: it has PCIe alone, or NVLink bridges to one or three others (NVIDIA's product
+    briefs of A100 PCIe, H100 NVL and H200 NVL).
     """
-    return not CARDS.isdisjoint(_words(name))
+    words = _words(name)
+    return not CARDS.isdisjoint(words) and any(known in words for known in _OF_NVLINK)
 
 
 def _words(name: str) -> list[str]:

@@ -167,7 +167,8 @@ def _forecast(
     if hosts * per_host < 2:
         return None, "one rank exchanges nothing"
     if hosts > 1 and not setting.system.nics:
-        return None, f"its ranks are on {hosts} hosts, and the system has no NICs"
+        why = setting.system.nics_unknown or "the system has no NICs"
+        return None, f"its ranks are on {hosts} hosts, and {why}"
     name = _collective(row.function)
     if name not in BY_NAME:
         return None, f"{row.function[:40]} is not a collective that busbw knows"

@@ -121,8 +121,9 @@ def check(system: System, hosts: int, per_host: int) -> None:
     """
     if hosts > 1 and not system.nics:
         raise UsageError(
-            f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown",
-            "give them, like --nics 8x400G",
+            f"{system.name or system.gpu} on {hosts} hosts:"
+            f" {system.nics_unknown or 'its NICs are unknown'}",
+            "give those that the job uses, like --nics 8x400G",
         )
     if system.part_unknown and 1 < per_host < system.gpus:
         raise UsageError(

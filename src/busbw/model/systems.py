@@ -37,6 +37,7 @@ PCIE_WIRE = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}  # 16 lanes; PCI-SIG, as 
 # are headers, preamble and gap (IEEE 802.3, InfiniBand architecture annex A17). PCIe: 55.4 of 63
 # GB/s, nvbandwidth host to device on an H200.
 ROCE_PAYLOAD, PCIE_PAYLOAD = 4096 / (4096 + 82), 55.4 / 63
+PCIE_PLANNED = NCCL_PCI[4] / PCIE_WIRE[4]  # the same for all generations
 MAX_HOSTS = 100_000
 CPUS = ("intel", "amd", "arm")
 _NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(x|nvl)([0-9]{1,4})", re.ASCII)
@@ -73,7 +74,7 @@ class System:
     pcie: float
     pcie_planned: float
     nics: int = 0
-    nic: float = 0.0
+    nic: float = 0.0  # of a port, or its share of its slot, if the slot is slower than its ports
     nvls: bool = False
     cpu: str = "intel"
     near: bool = True
@@ -84,11 +85,15 @@ class System:
     network: Network | None = None
     assumed_from: str = ""  # the host whose NICs these are, if `network` was not given
     notes: tuple[str, ...] = ()
+    nic_over_pcie: bool = False  # whether the NICs' slots are slower than their ports
+    nic_notes: tuple[str, ...] = ()  # said of several hosts
+    nics_unknown: str = ""  # why no NIC is known, though there are some
 
     @property
     def payload_nic(self) -> float:
         """The bytes of data per second that one NIC carries."""
-        return min(self.nic * ROCE_PAYLOAD, self.pcie * PCIE_PAYLOAD)
+        share = PCIE_PAYLOAD if self.nic_over_pcie else ROCE_PAYLOAD
+        return min(self.nic * share, self.pcie * PCIE_PAYLOAD)
 
     def features(self) -> Features:
         """The features that `bounds` may use."""
@@ -96,9 +101,12 @@ class System:
 
     def notes_on(self, hosts: int) -> list[str]:
         """What an answer about so many hosts should say of the system."""
-        if hosts == 1 or self.network is None or not self.network.latency_us:
+        if hosts == 1:
             return list(self.notes)
-        return [*self.notes, note(self.network, self.assumed_from)]
+        notes = [*self.notes, *self.nic_notes]
+        if self.network is not None and self.network.latency_us:
+            notes.append(note(self.network, self.assumed_from))
+        return notes
 
     def as_timed(self) -> "System":
         """The system with the latency of a network's hop in place of what its plugin reports."""
@@ -183,7 +191,8 @@ class System:
         joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
         rails = nics // joined
         most = self.pcie_planned * min(1.0, per_host / rails) if rails else self.pcie_planned
-        return rails, min(self.nic * joined, most)
+        nic = self.nic * PCIE_PLANNED if self.nic_over_pcie else self.nic
+        return rails, min(nic * joined, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +343,14 @@ def with_nics(system: System, text: str) -> System:
     rate = match.group(2).strip()
     port = _PORT.fullmatch(rate)
     rate = f"{port.group(1)}Gbit/s" if port else rate
-    return replace(system, nics=count, nic=parse_rate(rate, "--nics", LINK_EXAMPLE))
+    return replace(
+        system,
+        nics=count,
+        nic=parse_rate(rate, "--nics", LINK_EXAMPLE),
+        nic_over_pcie=False,
+        nic_notes=(),
+        nics_unknown="",
+    )
 
 
 def with_assumed_network(system: System) -> System:

@@ -6,16 +6,19 @@ NCCL tells targets apart by their PCI class: 0x068000 is an NVSwitch, 0x068001 a
 NCCL. Source: NCCL src/graph/topo.cc and xml.cc, RCCL's ncclTopoAddXGMI.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from busbw.core.errors import UsageError
 from busbw.core.sizes import counted
+from busbw.model.hardware import gcn_name
 
 CPU = "0x068001"
 GPU = ("0x03", "0x12")
 DESCRIBE = "describe the host with --system, like --system a100x2"
 MEASURE = "measure it instead: busbw run all_reduce"
+NAMED = 4  # GPUs of a message by their address; others are counted
 
 
 @dataclass(slots=True)
@@ -39,9 +42,14 @@ class Gpu:
         return sum(count for _, count, _ in self.links)
 
     @property
-    def likeness(self) -> tuple[int, str, int, int, int]:
-        """What the GPUs of a host must have in common."""
-        return self.sm, self.gcn, self.total, self.gen, self.lanes
+    def traits(self) -> tuple[str, ...]:
+        """What the GPUs of a host must have in common, in words."""
+        capability = f"compute capability {self.sm / 10:g}"
+        return (
+            gcn_name(self.gcn) if self.gcn else capability,
+            counted(self.total, "xGMI link" if self.gcn else "NVLink"),
+            f"PCIe {self.gen} x{self.lanes}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,28 @@ class LinkLayout:
 
     links: int
     to_each: int | None
+
+
+def refuse_unlike(gpus: Sequence[Gpu], name: str) -> None:
+    """UsageError if the GPUs differ; it says which differ from most, and in what."""
+    kinds = Counter(gpu.traits for gpu in gpus)
+    if len(kinds) == 1:
+        return
+    usual, count = kinds.most_common(1)[0]
+    unlike = next(gpu for gpu in gpus if gpu.traits != usual)
+    same = [gpu.bus[:20] for gpu in gpus if gpu.traits == unlike.traits]
+    more = f" and {len(same) - NAMED} more" if len(same) > NAMED else ""
+    differing = [
+        (own, other) for own, other in zip(unlike.traits, usual, strict=True) if own != other
+    ]
+    own_text = ", ".join(own for own, _ in differing)
+    usual_text = ", ".join(other for _, other in differing)
+    raise UsageError(
+        f"{name}: the GPUs differ: {', '.join(same[:NAMED])}{more}"
+        f" {'has' if len(same) == 1 else 'have'} {own_text},"
+        f" {counted(count, 'other')} {'has' if count == 1 else 'have'} {usual_text}",
+        MEASURE if unlike.gcn else DESCRIBE,
+    )
 
 
 def analyze_links(gpus: Sequence[Gpu], kind: str, name: str) -> LinkLayout:

@@ -1,9 +1,10 @@
 """Reads the topology of a host from NCCL's or RCCL's XML, as they write it to NCCL_TOPO_DUMP_FILE
 and read it from NCCL_TOPO_FILE.
 
-Elements: system, cpu (vendor, arch), pci (busid, link_speed, link_width), gpu (sm, and RCCL's gcn),
-nvlink and xgmi (target, count, tclass), net (name, speed in Mbit/s). Source: src/graph/xml.cc of
-both. Document types and entities are refused; size, depth and number of elements are limited.
+Elements: system, cpu (vendor, arch, host_hash), pci (busid, link_speed, link_width), gpu (sm, and
+RCCL's gcn), nvlink and xgmi (target, count, tclass), net (name, speed in Mbit/s). Source:
+src/graph/xml.cc of both. Document types and entities are refused; size, depth and number of
+elements are limited.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,8 @@ from busbw.core.sizes import counted
 from busbw.model.fabric import gb
 from busbw.model.hardware import NCCL_PCI, gcn_name, of_links, xgmi
 from busbw.model.systems import PCIE_WIRE, Pair, System, of_generation
-from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links
+from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links, refuse_unlike
+from busbw.model.topo_nics import Port, Slot, with_ports
 
 MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 16 << 20, 64, 200_000
 HINT = "write one with NCCL_TOPO_DUMP_FILE=topo.xml in the environment of any NCCL program"
@@ -26,10 +28,13 @@ CPU = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 
 @dataclass(slots=True)
 class Document:
-    """What was read from the elements. `ports` has the Mbit/s of each network port by name."""
+    """What was read from the elements. `ports` has each network port once; `hosts` are the hashes
+    that NCCL gives hosts in one NVLink domain.
+    """
 
     gpus: list[Gpu] = field(default_factory=list)
-    ports: dict[str, float] = field(default_factory=dict)
+    ports: dict[str, Port] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
     cpu: str = "intel"
     near: bool = True  # every port is below a PCIe switch
     root: str = ""
@@ -38,49 +43,63 @@ class Document:
 def read(data: bytes, name: str) -> System:
     """The system of the host in the file.
 
-    UsageError for other files, for hosts whose GPUs differ, for unknown GPUs, and for links of
-    which busbw has no model.
+    UsageError for other files, for several hosts, for hosts whose GPUs differ, for unknown GPUs,
+    and for links of which busbw has no model.
     """
+    document = _parse(data, name)
+    if not document.gpus:
+        raise UsageError(
+            f"{name}: no <gpu> is in it", f"{HINT}; files for NCCL_TOPO_FILE may leave the GPUs out"
+        )
+    if len(document.hosts) > 1:
+        raise UsageError(
+            f"{name}: it has {len(document.hosts)} hosts in one NVLink domain (host_hash), and"
+            " --topo reads one host",
+            "describe the domain with --system, like gb200nvl72, or write the file with"
+            " NCCL_MNNVL_ENABLE=0",
+        )
+    refuse_unlike(document.gpus, name)
+    return _system(document, name)
+
+
+def fault(data: bytes, name: str) -> str:
+    """Why the file is no topology; empty if it is one. It need not have GPUs."""
+    try:
+        _parse(data, name)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _parse(data: bytes, name: str) -> Document:
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name}: {len(data)} bytes, more than any topology has", HINT)
     document = _Reader().read(data, name)
     if document.root != "system":
         raise UsageError(f"{name}: the document is <{document.root[:20]}>, not <system>", HINT)
-    if not document.gpus:
-        raise UsageError(
-            f"{name}: no <gpu> is in it", f"{HINT}; files for NCCL_TOPO_FILE may leave the GPUs out"
-        )
-    if len({gpu.likeness for gpu in document.gpus}) > 1:
-        raise UsageError(
-            f"{name}: the GPUs differ in architecture, links or PCIe",
-            "describe the host with --system instead",
-        )
-    return _system(document, name)
+    return document
 
 
 def _system(document: Document, name: str) -> System:
     gpu = document.gpus[0]
-    rates = set(document.ports.values())
-    if len(rates) > 1:
-        listed = ", ".join(f"{rate:g}" for rate in sorted(rates))
-        raise UsageError(f"{name}: the rates of the NICs differ: {listed} Mbit/s", "give --nics")
-    nic = rates.pop() * 1e6 / 8 if rates else 0.0
     if not gpu.links:
         bare = _over_pcie(document.gpus, name)
     elif gpu.gcn:
         bare = _of_amd(document.gpus, name)
     else:
         bare = _of_nvidia(document.gpus, name)
+    bare = with_ports(bare, list(document.ports.values()), slots_count=not _hides_slots(gpu))
     return replace(
-        bare,
-        name=name,
-        sm=gpu.sm,
-        nics=len(document.ports),
-        nic=nic,
-        cpu=document.cpu,
-        near=document.near,
-        rccl=bool(gpu.gcn),
+        bare, name=name, sm=gpu.sm, cpu=document.cpu, near=document.near, rccl=bool(gpu.gcn)
     )
+
+
+def _hides_slots(gpu: Gpu) -> bool:
+    """Whether the slots in the file are not the real ones: a virtual machine gives its GPUs an
+    older PCIe than they have, and its NICs too.
+    """
+    row = of_links(gpu.sm, gpu.total) if gpu.links and not gpu.gcn else None
+    return row is not None and gpu.gen < row.pcie_gen
 
 
 def _over_pcie(gpus: list[Gpu], name: str) -> System:
@@ -151,7 +170,7 @@ class _Reader:
         self.document = Document()
         self._elements = 0
         self._stack: list[str] = []
-        self._slots: list[tuple[str, int, int]] = []
+        self._slots: list[Slot] = []
         self._gpu = Gpu()
 
     def read(self, data: bytes, name: str) -> Document:
@@ -161,12 +180,16 @@ class _Reader:
         parser.EntityDeclHandler = self._refuse
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
+        document = data.lstrip()  # NCCL reads a file that begins with a blank line
+        skipped = data.count(b"\n") - document.count(b"\n")
         try:
-            parser.Parse(data, True)
+            parser.Parse(document, True)
         except expat.ExpatError as error:
-            raise UsageError(f"{name}: not XML: {error}", HINT) from error
+            reason = f"line {error.lineno + skipped}: {expat.ErrorString(error.code)}"
+            raise UsageError(f"{name}: not XML: {reason}", HINT) from error
         except _Refused as error:
-            raise UsageError(f"{name}: line {parser.CurrentLineNumber}: {error}", HINT) from error
+            line = parser.CurrentLineNumber + skipped
+            raise UsageError(f"{name}: line {line}: {error}", HINT) from error
         return self.document
 
     def _refuse(self, *declared: object) -> None:
@@ -183,10 +206,12 @@ class _Reader:
         elif tag == "cpu":
             vendor = CPU.get(attributes.get("vendor", ""), self.document.cpu)
             self.document.cpu = "arm" if attributes.get("arch") == "arm64" else vendor
+            if "host_hash" in attributes:
+                self.document.hosts.add(attributes["host_hash"])
         elif tag == "gpu":
-            bus, gen, lanes = self._slots[-1] if self._slots else ("", 4, 16)
+            slot = self._slots[-1] if self._slots else Slot()
             sm, gcn = _number(attributes.get("sm", "")), attributes.get("gcn", "")
-            self._gpu = Gpu(bus, sm, gcn, gen, lanes)
+            self._gpu = Gpu(slot.bus, sm, gcn, slot.gen, slot.lanes)
         elif tag in ("nvlink", "xgmi") and "gpu" in self._stack:
             self._link(attributes)
         elif tag == "net":
@@ -199,11 +224,12 @@ class _Reader:
             self._gpu.links.append((target, count, attributes.get("tclass", "").lower()))
 
     def _port(self, attributes: dict[str, str]) -> None:
-        rate = float(_number(attributes.get("speed", "")))
-        if rate > 0:
+        megabits = _number(attributes.get("speed", ""), digits=18)
+        if megabits > 0:
             self.document.near &= self._stack.count("pci") > 1
-            name = ":".join(attributes.get(key, "") for key in ("name", "port", "dev"))
-            self.document.ports[name] = rate
+            key = ":".join(attributes.get(key, "") for key in ("name", "port", "dev"))
+            slot = self._slots[-1] if self._slots else Slot()
+            self.document.ports[key] = Port(attributes.get("name", ""), megabits, slot)
 
     def _end(self, tag: str) -> None:
         self._stack.pop()
@@ -217,16 +243,15 @@ class _Refused(Exception):
     """The document is not read further."""
 
 
-def _slot(attributes: dict[str, str]) -> tuple[str, int, int]:
-    """Address, generation and lanes; an empty or unknown speed counts as Gen4, which is what a
-    virtual machine often hides.
-    """
+def _slot(attributes: dict[str, str]) -> Slot:
+    """An empty or unknown speed counts as Gen4, which is what a virtual machine often hides."""
     bus = attributes.get("busid", "").lower()
-    speed = attributes.get("link_speed", "").split(" ")[0]
+    gen = GENERATION.get(attributes.get("link_speed", "").split(" ")[0])
     lanes = _number(attributes.get("link_width", ""))
-    return bus, GENERATION.get(speed, 4), lanes if lanes in (1, 2, 4, 8, 16) else 16
+    known_lanes = lanes in (1, 2, 4, 8, 16)
+    return Slot(bus, gen or 4, lanes if known_lanes else 16, gen is not None and known_lanes)
 
 
-def _number(text: str) -> int:
-    """A number of at most nine digits; 0 for anything else."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+def _number(text: str, digits: int = 9) -> int:
+    """A number of at most so many digits; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else 0

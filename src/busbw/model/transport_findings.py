@@ -12,7 +12,10 @@ SHOWN = 3  # pairs of ranks
 Judge = Callable[[Ran, Outcome], Conclusion | None]
 # GPUs whose memory is that of the host: GPUDirect RDMA does not exist there.
 HOST_MEMORY = ("GB10",)
-NEVER_DIRECT = "NET/busbw"  # busbw's own network plugin sends from host memory
+# What the names of networks begin with that can send from a GPU's memory by RDMA: NCCL's own and
+# NVIDIA's plugin (IBext_v9), and the names of aws-ofi-nccl. Others, such as Socket, Google's
+# FastSocket and busbw, are built on TCP or unknown.
+DIRECT = ("NET/IB", "NET/AWS Libfabric", "NET/Libfabric", "NET/OFI")
 NO_LIMIT = ("SYS", "5")  # of the distance that a GPU may be away
 # Variables that exclude a faster transport, and the values with which they do.
 EXCLUDES: dict[str, Callable[[str], bool]] = {
@@ -64,7 +67,7 @@ def _judge_shm(ran: Ran, result: Outcome) -> Conclusion | None:
 
 
 def _judge_gdr(ran: Ran, result: Outcome) -> Conclusion | None:
-    pairs = _pairs(ran, lambda row: row.gdr is False and row.transport != NEVER_DIRECT)
+    pairs = _pairs(ran, lambda row: row.gdr is False and row.transport.startswith(DIRECT))
     gpus = {device.name for device in result.world.devices}
     if not pairs or any(part in gpu for gpu in gpus for part in HOST_MEMORY):
         return None
@@ -91,7 +94,8 @@ def _is_socket(row: Connection | Unlisted) -> bool:
 
 
 def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
-    """A host that uses sockets and has RDMA devices, and their names.
+    """A host that uses sockets and has RDMA devices, and their names. Of a log that does not name
+    the ranks' hosts, any host that has some.
 
     NCCL's log names those that it found. It does not look for any if NCCL_IB_DISABLE is set.
     """
@@ -105,8 +109,10 @@ def _rdma(ran: Ran, result: Outcome) -> tuple[str, list[str]]:
     ranks = {rank for row in slow for rank in (row.sender, row.receiver)}
     # NCCL's log has host names without their domain.
     hosts = {_short(device.host) for device in result.world.devices if device.rank in ranks}
-    of_pairs = ((host, names) for host, names in found.items() if names and _short(host) in hosts)
-    return next(of_pairs, ("", []))
+    for name, devices in found.items():
+        if devices and (not result.world.devices or _short(name) in hosts):
+            return name, devices
+    return "", []
 
 
 def _short(host: str) -> str:
@@ -179,14 +185,15 @@ _ROWS: tuple[tuple[str, Verdict, str, Judge], ...] = (
     (
         "transport_gdr",
         Verdict.WARN,
-        "NCCL's log names a network without GDRDMA, and not busbw's own: data for the network"
-        " passes through host memory",
+        "NCCL's log names a network that can do RDMA, without GDRDMA: data for the network passes"
+        " through host memory",
         _judge_gdr,
     ),
     (
         "transport_socket",
         Verdict.WARN,
-        "NCCL's log names NET/Socket, and RDMA devices that it found on a host of these ranks",
+        "NCCL's log names NET/Socket, and RDMA devices that it found on a host of these ranks, or"
+        " on any host if the log does not name theirs",
         _judge_sockets,
     ),
 )

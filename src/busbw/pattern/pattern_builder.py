@@ -3,9 +3,9 @@ ranks recorded of one call, and notes what is missing.
 """
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import count, pairwise
 
 from busbw.core.pattern import MAX_RANKS, RANKS_OF_ROW, Pattern, lists_each
 from busbw.core.sizes import counted
@@ -36,8 +36,7 @@ class _Builder:
         self._header = collector.header
         stated = _stated_ranks(collector.ranks, collector.groups)
         self._header.ranks_known = bool(stated) or not collector.ranks
-        numbered = {process: number for number, process in enumerate(collector.ranks)}
-        self._ranks = stated or numbered
+        self._ranks = stated or _numbered(collector.ranks, collector.groups)
         files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
         repeated = [rank for rank, files in files_of_rank.items() if files > 1]
         if repeated:
@@ -80,6 +79,7 @@ class _Builder:
         header.ranks = [self._ranks[process] for process in self._processes]
         worlds = [header.world, *(group.ranks for group in source.groups.values())]
         worlds += [rank + 1 for rank in header.ranks]
+        worlds += [max(comm.members, default=-1) + 1 for comm in self._tally.comms]
         header.world = max((world for world in worlds if world <= MAX_RANKS), default=0)
         self._set_times()
         if source.ordered:
@@ -244,6 +244,27 @@ def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None
         return None
     own = numbers.setdefault(process, {})
     return own.setdefault(value, len(own))
+
+
+def _numbered(
+    processes: Iterable[Hashable], groups: dict[Hashable, CommMembers]
+) -> dict[Hashable, int]:
+    """A number for each process of a source that does not say which ranks they are: one that is a
+    member of every communicator that it called, as far as these state members.
+    """
+    called: dict[Hashable, list[set[int]]] = {process: [] for process in processes}
+    for group in groups.values():
+        members = set(group.members)
+        for process in group.callers if members else ():
+            called[process].append(members)
+    numbers: dict[Hashable, int] = {}
+    taken: set[int] = set()
+    not_taken = (number for number in count() if number not in taken)
+    for process in sorted(called, key=lambda process: not called[process]):
+        common = set.intersection(*called[process]) - taken if called[process] else set()
+        numbers[process] = min(common) if common else next(not_taken)
+        taken.add(numbers[process])
+    return numbers
 
 
 def _stated_ranks(

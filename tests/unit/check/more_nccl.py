@@ -157,10 +157,13 @@ MORE_NCCL = {
         ),
         "a slow port": combine(environment(NCCL_IB_HCA="mlx5"), two_ports_of("mlx5_3")),
         "a slow port among named ones": combine(
-            environment(NCCL_IB_HCA="=mlx5_3,mlx5_4"), two_ports_of("mlx5_3")
+            environment(NCCL_IB_HCA="=mlx5_3,mlx5_4:1"), two_ports_of("mlx5_3")
         ),
         "a prefix": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_1")),
-        "prefixes on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0,mlx5_1")),
+        "prefixes with ports": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_0:2,mlx5_1:2")),
+        "ports of a device that is missing": environment(NCCL_IB_HCA="=mlx5_0:1,mlx5_77:1"),
+        "prefixes on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0:2,mlx5_1:2")),
+        "the first device on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0")),
         "a prefix without a number on an unknown machine": on(
             NO_PORT, environment(NCCL_IB_HCA="mlx5,mlx5_1")
         ),
@@ -299,7 +302,11 @@ MORE_NCCL = {
         ),
         "a topology": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
-            lambda tree: tree.file("/t.xml", '<system version="1">'),
+            lambda tree: tree.file("/t.xml", '<system version="1"/>'),
+        ),
+        "half of a topology": combine(
+            environment(NCCL_TOPO_FILE="/t.xml"),
+            lambda tree: tree.file("/t.xml", '<system version="1">\n <cpu numaid="0">\n  <pc'),
         ),
         "not allowed": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
@@ -307,7 +314,7 @@ MORE_NCCL = {
         ),
         "a virtual machine": combine(
             environment(NCCL_TOPO_FILE="/t.xml"),
-            lambda tree: tree.file("/t.xml", '<system version="1">').files(
+            lambda tree: tree.file("/t.xml", '<system version="1"/>').files(
                 "/sys/class/dmi/id", sys_vendor="QEMU"
             ),
         ),

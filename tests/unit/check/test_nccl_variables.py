@@ -282,8 +282,9 @@ def test_secret_in_a_file_is_not_shown():
 @pytest.mark.parametrize(
     ("text", "hypervisor", "verdict"),
     [
-        ('<system version="1">', "QEMU", PASS),
-        ('<system version="1">', "Supermicro", WARN),
+        ('<system version="1"/>', "QEMU", PASS),
+        ('<system version="1">', "QEMU", WARN),  # without its end
+        ('<system version="1"/>', "Supermicro", WARN),
         ("{}", "QEMU", WARN),
     ],
 )

@@ -107,6 +107,9 @@ def test_an_excerpt_ended_unless_it_says_otherwise() -> None:
     assert not read(HEADER.format(2 * largest) + table).complete
     assert read(HEADER.format(2 * largest) + table + "# Out of bounds values : 0 OK\n").complete
     assert not read(table + table.splitlines()[3][:60] + "\n").complete, "a row that was cut"
+    failure = "node1: Test NCCL failure common.cu:1005 'unhandled system error / x'\n"
+    for end in (failure, " .. node1 pid 12345: Test failure common.cu:1126\n"):
+        assert not read(HEADER.format(largest) + table + end).complete, "it failed after its rows"
 
 
 def test_the_first_alltoall_had_wrong_data_in_place() -> None:

@@ -116,7 +116,9 @@ def test_a_recorded_log(recorded: Path) -> None:
         (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA"), "H200", {"transport"}),
         (said("Channel 0 : 0 -> 1 [send] via NET/IBext_v9/0"), "H200", {"transport_gdr"}),
         (said("Channel 0 : 0 -> 1 [send] via NET/AWS Libfabric/0"), "H200", {"transport_gdr"}),
+        (said("Channel 0 : 0 -> 1 [send] via NET/Libfabric/0"), "H200", {"transport_gdr"}),
         (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/busbw/0"), "H200", {"transport"}),
+        (said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/FastSocket/0"), "H200", {"transport"}),
         (SOCKETS, "H200", {"transport"}),
         (f"{USING}\n{SOCKETS}", "H200", {"transport_socket"}),
         (f"{USING.replace('NET/IB', 'NET/IBext_v9')}\n{SOCKETS}", "H200", {"transport_socket"}),
@@ -159,6 +161,14 @@ def test_the_fix_of_a_fallback_names_the_variables_that_exclude_the_faster_trans
     named, _, _ = finding.fix.rpartition("; otherwise ")
     expected = f"try without {chosen}, which the run set" if chosen else ""
     assert (finding.verdict, named) == (Verdict.WARN, expected)
+
+
+def test_sockets_of_an_excerpt_without_its_devices_are_found() -> None:
+    excerpt = HEAD.splitlines(keepends=True)[0] + TABLE.format(inside=f"{USING}\n{SOCKETS}")
+    result = read_nccl_tests_text.read(excerpt)
+    assert not result.world.devices
+    (message,) = (row.message for row in result.findings if row.id == "transport_socket")
+    assert message == "sockets between ranks 0 and 1, though node1 has mlx5_0, mlx5_1"
 
 
 def test_sockets_that_were_chosen_are_no_fallback() -> None:

@@ -176,6 +176,7 @@ def test_no_range_exceeds_what_the_links_can_do() -> None:
         ("NVIDIA GB200", "gb200"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA L40S", "l40s"),
+        ("NVIDIA L40S PCIe", "l40s"),
         ("NVIDIA L4", "l4"),
         ("Tesla T4", "t4"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),

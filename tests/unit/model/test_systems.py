@@ -15,6 +15,7 @@ from busbw.model.hardware import GENERATIONS, PCIE_GPUS
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import LATEST
 from busbw.model.networks import parse_network
+from busbw.model.predict import check
 from busbw.model.systems import of_gpus, parse_system, with_assumed_network, with_nics
 
 GPU = (
@@ -75,18 +76,68 @@ def test_gpus_without_nvlink() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (b'speed="200000"', "the rates of its NICs differ: 7 x 400, 1 x 200 Gbit/s"),
+        (b'speed="400000000"', "NIC mlx5_0 400 Tbit/s"),
+        (b'speed="4000000000000"', "NIC mlx5_0 4e.06 Tbit/s"),
+    ],
+)
+def test_several_hosts_need_nics_whose_rate_is_known(rate: bytes, message: str) -> None:
+    system = topo_xml.read(document().replace(b'speed="400000"', rate, 1), "topo.xml")
+    check(system, 1, 8)
+    with pytest.raises(UsageError, match=message) as caught:
+        check(system, 2, 8)
+    assert "--nics" in caught.value.hint
+    check(with_nics(system, "8x400G"), 2, 8)
+
+
+def test_a_nic_is_no_faster_than_its_slot() -> None:
+    slot = b'busid="0000:e3:00.0" link_speed="16.0 GT/s PCIe" link_width="8"'
+    data = document().replace(b'busid="0000:e3:00.0"', slot)
+    system = topo_xml.read(data, "topo.xml")
+    assert system.nic == 15.75e9
+    assert system.payload_nic == pytest.approx(15.75e9 * 55.4 / 63)
+    assert system.planned_rail(8) == pytest.approx(12e9)
+    assert system.notes_on(1) == []
+    (note,) = system.notes_on(2)
+    assert note.startswith("PCIe 4 x8 limits mlx5_3 to 15.75 of 50 GB/s; all NICs count")
+    given = with_nics(system, "8x400G")
+    assert (given.nic, given.nic_over_pcie, given.notes_on(2)) == (50e9, False, [])
+    more = b'<net name="b" speed="400000"/><net name="mlx5_3"'
+    two_ports = data.replace(b'<net name="mlx5_3"', more)
+    assert topo_xml.read(two_ports, "topo.xml").nic == 15.75e9 / 2
+    hidden = data.replace(b"32.0 GT/s", b"16.0 GT/s")  # a virtual machine's
+    assert topo_xml.read(hidden, "topo.xml").nic == 50e9
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", "not XML"),
-        (b"<system>", "not XML"),
+        (b'\n<?xml version="1.0"?>\n<system>', "not XML: line 3: no element found"),
         (b"<graphs/>", "not <system>"),
         (b"<system/>", "no <gpu>"),
         (b'<!DOCTYPE s [<!ENTITY a "b">]><system>&a;</system>', "entities"),
         (b"<!DOCTYPE system><system/>", "document types"),
         (b"<a>" * 70, "too deep"),
-        (document().replace(b'sm="90"', b'sm="80"', 1), "differ"),
+        (
+            document().replace(b'sm="90"', b'sm="80"', 1),
+            "differ: 0000:00:00.0 has compute capability 8, 7 others have compute capability 9",
+        ),
+        (
+            document().replace(b'count="9"', b'count="8"', 1),
+            "differ: 0000:00:00.0 has 17 NVLinks, 7 others have 18 NVLinks",
+        ),
+        (
+            document().replace(b'width="16"', b'width="8"', 6),
+            r"0000:06:00\.0, 0000:07:00\.0 have PCIe 5 x16, 6 others have PCIe 5 x8",
+        ),
+        (
+            document().replace(b"</cpu>", b'</cpu><cpu host_hash="0x1"/><cpu host_hash="0x2"/>'),
+            "2 hosts in one NVLink domain",
+        ),
         (document(sm=75), "table"),
-        (document().replace(b'speed="400000"', b'speed="200000"', 1), "NICs differ"),
         (b"\x00\xff" * 40, "not XML"),
         (b"x" * (17 << 20), "more than"),
     ],

@@ -91,6 +91,19 @@ def test_clog_of_split_communicators_and_uneven_parts(text):
     assert [comm.members for comm in pattern.comms] == [[], [0, 1]] and pattern.header.skipped == 1
 
 
+def test_ranks_that_are_not_stated_are_members_of_what_they_call(text):
+    halves = [
+        f"V|1|base_timestamp=10.0\nsplit|parent=world|child=tp|ranks={ranks}\n"
+        "C1|sig|all_reduce|in_count=8|out_count=8|dtype=f32|red_op=sum|async_op=f|comm=tp\n"
+        "C1|Q|work_id=1|+0.1\n"
+        for ranks in ("0,1,2,3", "4,5,6,7")
+    ]
+    first, second = text(*halves), text(halves[1])
+    assert (first.header.ranks, first.header.world, first.header.ranks_known) == ([0, 4], 8, False)
+    assert weights(first) == [0.5, 0.5], "one of the two processes makes each call"
+    assert (second.header.ranks, weights(second)) == ([4], [1])
+
+
 def test_simai_goes_forward_and_back(sample):
     pattern = sample("simai_moe.txt")
     sizes = {comm.name: comm.ranks for comm in pattern.comms}

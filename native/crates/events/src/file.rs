@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use crate::ring::{AtomicU64, HEADER_WORDS, Ordering, RECORD_WORDS, Ring, header};
@@ -28,19 +28,20 @@ pub struct CaptureFile {
 }
 
 impl CaptureFile {
-    /// Create it with a ring of `slots` and the `text` in its header.
+    /// Create the first of these files that does not exist, with a ring of `slots` and the `text` in its header. Containers that share the
+    /// folder may have the same names at the same time: only the creation itself says which is free.
     ///
     /// On a network file system the ring is memory of this process, since an error there would end it with SIGBUS. `kill -9` then loses what
     /// came after the last `drain`. Only its owner can read it.
     ///
     /// # Errors
-    /// It exists, cannot be created, mapped, or the disk has no room for the ring.
-    pub fn create(path: &Path, slots: usize, text: &str) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+    /// All exist, or it cannot be created, mapped, or the disk has no room for the ring.
+    pub fn create(paths: impl IntoIterator<Item = PathBuf>, slots: usize, text: &str) -> io::Result<(PathBuf, Self)> {
+        let (path, file) = first_free(paths)?;
         let words = HEADER_WORDS + slots * RECORD_WORDS;
         let shared = is_local(&file);
         let made = if shared { mapped(&file, words) } else { Ok(&*Vec::leak((0..words).map(|_| AtomicU64::new(0)).collect())) };
-        let ring = Ring::new(made.inspect_err(|_| drop(std::fs::remove_file(path)))?);
+        let ring = Ring::new(made.inspect_err(|_| drop(std::fs::remove_file(&path)))?);
         let text = &text.as_bytes()[..text.len().min((HEADER_WORDS - header::TEXT) * 8)];
         for (at, bytes) in text.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -55,7 +56,7 @@ impl CaptureFile {
         let end = if shared { words } else { HEADER_WORDS };
         let made = Self { ring, shared, file, end: Mutex::new((end * 8) as u64) };
         made.write_header()?;
-        Ok(made)
+        Ok((path, made))
     }
 
     /// Its queue.
@@ -99,6 +100,17 @@ impl CaptureFile {
             self.ring.release(count);
         }
     }
+}
+
+/// The first of these files that this call creates.
+fn first_free(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<(PathBuf, File)> {
+    for path in paths {
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return opened.map(|file| (path, file)),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Whether it lies on a file system of this machine that keeps what is allocated.

@@ -1,7 +1,7 @@
 //! Turns events into records of this process's file.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -60,13 +60,18 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Create the file and the thread that empties the ring. `text` describes the process. Without a `gpu_clock` times are those that NCCL
-    /// reports of its kernels.
+    /// Create the first of these files that does not exist, and the thread that empties the ring. `text` describes the process. Without a
+    /// `gpu_clock` times are those that NCCL reports of its kernels. Returns the file's path too.
     ///
     /// # Errors
     /// As `CaptureFile::create`, or the thread cannot be started.
-    pub fn start(path: &Path, mode: Mode, text: &str, gpu_clock: Option<GpuClock>) -> io::Result<Arc<Self>> {
-        let file = CaptureFile::create(path, SLOTS, text)?;
+    pub fn start(
+        paths: impl IntoIterator<Item = PathBuf>,
+        mode: Mode,
+        text: &str,
+        gpu_clock: Option<GpuClock>,
+    ) -> io::Result<(PathBuf, Arc<Self>)> {
+        let (path, file) = CaptureFile::create(paths, SLOTS, text)?;
         let zero = || AtomicU64::new(0);
         let (comms, timings) = (AtomicU32::new(0), Timings::new());
         let recorder = Arc::new(Self { file, mode, timings, gpu_clock, comms, calls: zero(), numbers: zero(), groups: zero() });
@@ -75,7 +80,7 @@ impl Recorder {
         let started = thread::Builder::new().name("busbw-capture".into()).spawn(move || drain(&weak));
         // SAFETY: the mask is what the same call has written.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const undo, std::ptr::null_mut()) };
-        started.map(|_| recorder)
+        started.map(|_| (path, recorder))
     }
 
     /// What it records.

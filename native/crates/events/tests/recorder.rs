@@ -53,7 +53,7 @@ fn appended(path: &PathBuf) -> Vec<[u64; 4]> {
 fn a_timing_spans_its_channels_whatever_their_order() {
     let folder = Folder::new("order");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Timed, "host=h\n", None).unwrap();
+    let (_, recorder) = Recorder::start([path.clone()], Mode::Timed, "host=h\n", None).unwrap();
     let comm = recorder.comm(5, "", 0, 2, 1);
     let (one, two) = (recorder.task(comm, &task(2)), recorder.task(comm, &task(1)));
     recorder.channel_started(one, 100);
@@ -72,7 +72,7 @@ fn a_timing_spans_its_channels_whatever_their_order() {
 fn a_timing_that_never_ends_gives_way_and_is_counted() {
     let folder = Folder::new("lost");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Timed, "", None).unwrap();
+    let (_, recorder) = Recorder::start([path.clone()], Mode::Timed, "", None).unwrap();
     let first = recorder.task(0, &task(1));
     for _ in 0..4096 {
         recorder.task(0, &task(1));
@@ -88,7 +88,18 @@ fn a_timing_that_never_ends_gives_way_and_is_counted() {
 fn cheap_records_have_no_timings() {
     let folder = Folder::new("cheap");
     let path = folder.0.join("one.capture");
-    let recorder = Recorder::start(&path, Mode::Cheap, "", None).unwrap();
+    let (_, recorder) = Recorder::start([path], Mode::Cheap, "", None).unwrap();
     assert_eq!(recorder.task(0, &task(3)), 0);
-    assert_eq!(Recorder::start(&path, Mode::Cheap, "", None).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+}
+
+/// A link to nothing stands for a file that another process creates after this one has looked.
+#[test]
+fn a_name_that_is_taken_at_the_last_moment_gives_way_to_the_next() {
+    let folder = Folder::new("taken");
+    let paths = ["one", "two", "three"].map(|name| folder.0.join(name));
+    std::os::unix::fs::symlink(folder.0.join("nothing"), &paths[0]).unwrap();
+    let start = || Recorder::start(paths.clone(), Mode::Cheap, "", None).map(|(path, _)| path);
+    assert_eq!(start().unwrap(), paths[1]);
+    assert_eq!(start().unwrap(), paths[2]);
+    assert_eq!(start().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
 }

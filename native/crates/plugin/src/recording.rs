@@ -166,14 +166,13 @@ fn start(folder: &Path, interface: u64) -> Result<(PathBuf, Arc<Recorder>)> {
         }
     }
     let names = (1..=MOST_FILES).map(|number| if number == 1 { String::new() } else { format!("-{number}") });
-    let mut paths = names.map(|more| folder.join(format!("{host}-{}{more}.capture", process::id())));
-    let path = paths.find(|path| !path.exists()).ok_or(ErrorKind::AlreadyExists)?;
+    let paths = names.map(|more| folder.join(format!("{host}-{}{more}.capture", process::id())));
     let clock = driver.ok().map(|driver| GpuClock::new(driver, say_untimed));
-    let recorder = Recorder::start(&path, mode, &text, clock)?;
+    let started = Recorder::start(paths, mode, &text, clock)?;
     OWNER.store(process::id(), Ordering::Relaxed);
     // SAFETY: the function takes no arguments, and this library is never unloaded. Where it fails the last times are lost.
     unsafe { libc::atexit(read_last_times) };
-    Ok((path, recorder))
+    Ok(started)
 }
 
 fn hostname() -> String {

@@ -27,7 +27,8 @@ const TREE_UP_TO: usize = 2 << 10;
 const SHARED_TREE_UP_TO: usize = 8 << 10;
 /// There, bytes that a rank of an all-reduce sends at once up to which one channel is fastest.
 const SHARED_ONE_CHANNEL: usize = 8 << 10;
-/// From there on, up to these bytes of the all-reduce, Tree with Simple is. Above them Ring takes as long (`benchmarks/net_2x2_4xh100_202611`).
+/// From there on, up to these bytes of the all-reduce, Tree with Simple is. Above them no difference to Ring was shown
+/// (`benchmarks/net_2x2_4xh100_202611`), so NCCL chooses.
 const SHARED_TREE_SIMPLE_UP_TO: usize = 16 << 20;
 const SHARED_RANKS: usize = 8;
 

@@ -41,7 +41,8 @@ GID_INDEX = CheckRow(
 HCA_VARIABLE = "NCCL_IB_HCA"
 SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for management or storage
 GBIT = 1e9 / 8
-DEVICE_NAME = re.compile(r"_\d+$")  # a whole name, like mlx5_1
+DEVICE_NAME = re.compile(r"_[1-9]\d*$")  # a whole name that others begin with, like mlx5_1
+FIRST_DEVICE = re.compile(r"_0$")  # no name begins with it: there is no mlx5_00
 DISABLE_VARIABLE = "NCCL_IB_DISABLE"
 EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
 CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
@@ -99,10 +100,11 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
         Evidence("/sys/class/infiniband", ", ".join(devices) or "no device"),
     ]
     if not devices:
-        if not selection.exact and not selection.excluded:
+        prefixes = "" if selection.exact or selection.excluded else _prefixes(selection)
+        if prefixes:
             return warned(
                 "",
-                f"{setting.text}: {_prefixes(selection)}",
+                f"{setting.text}: {prefixes}",
                 setting.evidence("= before exact names"),
                 fix=_exact_names(setting, selection),
             )
@@ -113,12 +115,12 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
 
 
 def _prefixes(selection: Selection) -> str:
-    """What the prefixes would select on a machine that is not known."""
+    """What the prefixes would select on a machine that is not known; '' if what they say."""
     texts = []
     for token in selection.tokens:
         if DEVICE_NAME.search(token):
             texts.append(f"{token} also selects {token}0 to {token}9")
-        else:
+        elif not FIRST_DEVICE.search(token):
             texts.append(
                 f"{token} selects every port of the driver, including storage and management"
             )
@@ -126,7 +128,8 @@ def _prefixes(selection: Selection) -> str:
 
 
 def _exact_names(setting: Setting, selection: Selection) -> str:
-    if all(DEVICE_NAME.search(token) for token in selection.tokens):
+    whole = (DEVICE_NAME, FIRST_DEVICE)
+    if all(any(name.search(token) for name in whole) for token in selection.tokens):
         return setting.to(selection.spelled())
     return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports near the GPUs"
 
@@ -162,12 +165,16 @@ def _judge_selection(
             f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
         )
         keep = tuple(name for name in chosen if name not in slow)
-        return warned("", message, *evidence, fix=setting.to(f"={','.join(keep)}"))
+        return warned("", message, *evidence, fix=setting.to(_named_only(selection, keep)))
     return None
 
 
 def _chosen_names(setting: Setting, selection: Selection, chosen: tuple[str, ...]) -> str:
-    return setting.unset if selection.excluded else setting.to(f"={','.join(chosen)}")
+    return setting.unset if selection.excluded else setting.to(selection.only(chosen))
+
+
+def _named_only(selection: Selection, names: tuple[str, ...]) -> str:
+    return f"={','.join(names)}" if selection.excluded else selection.only(names)
 
 
 IB_DISABLE = CheckRow(

@@ -20,6 +20,7 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.host.nccl_libraries import live, located
 from busbw.host.nccl_packages import FILE_VARIABLE, SYSTEM, parse
 from busbw.host.source import Reading
+from busbw.model import topo_xml
 
 LIBRARIES = CheckRow(
     id="BW183",
@@ -294,11 +295,17 @@ def check_topo_file(machine: Machine, setting: Setting) -> Finding:
             first,
             fix=setting.unset,
         )
+    fault = topo_xml.fault(reading.data or b"", setting.value)
+    if fault:
+        return warned(
+            "",
+            f"{setting.text} is cut or damaged: {fault.removeprefix(f'{setting.value}: ')}",
+            setting.evidence("a whole topology"),
+            fix=setting.unset,
+        )
     if not machine.hypervisor:
         message = f"{setting.text} replaces what NCCL detects, and this is not a virtual machine"
         return warned("", message, setting.evidence("not set"), fix=setting.unset)
     return passed(
-        "",
-        f"{setting.text} is a topology, and the hypervisor is {machine.hypervisor}",
-        setting.evidence(),
+        "", f"{setting.text} is a topology, and this is a virtual machine", setting.evidence()
     )

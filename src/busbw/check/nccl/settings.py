@@ -127,11 +127,13 @@ def version(machine: Machine) -> tuple[int, ...]:
 class Selection:
     """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME.
 
-    `tokens` are its entries, without the part after a colon: port, rail and plane. They are `exact`
-    names or prefixes, and select names or, if `excluded`, leave them out.
+    `tokens` are its entries, without the part after a colon: port, rail and plane, which `ports`
+    has for each, like `:2` or ''. They are `exact` names or prefixes, and select names or, if
+    `excluded`, leave them out.
     """
 
     tokens: tuple[str, ...]
+    ports: tuple[str, ...]
     exact: bool = False
     excluded: bool = False
 
@@ -163,7 +165,18 @@ class Selection:
 
     def spelled(self) -> str:
         """The value of the variable, with exact names."""
-        return f"{'^' if self.excluded else ''}={','.join(self.tokens)}"
+        entries = [token + port for token, port in zip(self.tokens, self.ports, strict=True)]
+        return f"{'^' if self.excluded else ''}={','.join(entries)}"
+
+    def only(self, names: Iterable[str]) -> str:
+        """The value that selects, of what this one selects, these names alone."""
+        entries = [
+            name + port
+            for name in names
+            for token, port in zip(self.tokens, self.ports, strict=True)
+            if self.matched(token, [name])
+        ]
+        return f"={','.join(dict.fromkeys(entries))}"
 
 
 def parse_selection(text: str) -> Selection:
@@ -171,8 +184,10 @@ def parse_selection(text: str) -> Selection:
     excluded = text.startswith("^")
     names = text.removeprefix("^")
     exact = names.startswith("=")
+    entries = [part.partition(":") for part in names.removeprefix("=").split(",") if part]
     return Selection(
-        tuple(part.partition(":")[0] for part in names.removeprefix("=").split(",") if part),
+        tuple(name for name, _, _ in entries),
+        tuple(colon + port for _, colon, port in entries),
         exact,
         excluded,
     )

@@ -24,8 +24,10 @@ def system_of(
     hardware, source = given or (_recorded(result, file, links), file)
     hardware = replace(hardware, gpus=max(hardware.gpus, per_host))
     if hosts > 1 and not hardware.nics:
+        why = f"{hardware.name}: {hardware.nics_unknown}" if hardware.nics_unknown else ""
         raise UsageError(
-            f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
+            why or f"{file}: the NICs of its {hosts} hosts are unknown",
+            "give those that the job uses, like --nics 8x400G",
         )
     return hardware, source, placement
 

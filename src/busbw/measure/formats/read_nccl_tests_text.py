@@ -155,8 +155,10 @@ def _complete(run: Run, stated: Mapping[str, Any]) -> bool:
     """
     if run.concluded:
         return True
-    if run.cut or "max_bytes" not in stated:
-        return not (run.cut or run.errors or run.failures)
+    if run.cut or run.errors or run.failures:
+        return False
+    if "max_bytes" not in stated:
+        return True
     largest = int(run.facts.get("reduced_max_bytes", stated["max_bytes"]))
     last = max(table_row.row.size_bytes for table_row in run.rows)
     step = stated.get("step_bytes", last * (stated.get("step_factor", 2) - 1))
