@@ -95,50 +95,6 @@ def test_a_here_document_may_hold_an_apostrophe():
         commands(f'A=$((1 << N))\n"\n{text}', "job.sh")
 
 
-MANIFEST = """kind: MPIJob
-      containers:
-      - command:
-        - mpirun
-        - -np
-        # ranks
-        - "16"  # in all
-        args:
-        - -H
-        - h1:h2
-        - ./all_reduce_perf
-      - command: ["/bin/bash", "-c"]
-        args: [
-          "mpirun \\
-           -np 2 ./a --b 'c,d'",
-        ]
-      - args: ['./e']
-        command: [srun]
-      - args:
-        - |
-          mpirun -np 3 ./f
-      - args:
-        - 'srun -n {{ mul .Hosts 8 }} -c
-          2 ./g'
-      - args: [torchrun, ./h
-"""
-
-
-def test_commands_of_a_manifest():
-    assert [(command.number, command.words) for command in commands(MANIFEST, "job.yaml")] == [
-        (3, ("mpirun", "-np", "16", "-H", "h1:h2", "./all_reduce_perf")),
-        (12, ("mpirun", "-np", "2", "./a", "--b", "c,d")),
-        (17, ("srun", "./e")),
-        (21, ("mpirun", "-np", "3", "./f")),
-        (22, ("srun", "-n", "{{ mul .Hosts 8 }}", "-c", "2", "./g")),
-    ]
-
-
-def test_operator_of_a_training_job_sets_the_rendezvous():
-    text = "args:\n- torchrun\n- --nnodes\n- '2'\n- train.py\n"
-    assert bad(["-"], stdin=text) == [["line-torchrun"]]
-    assert bad(["-"], stdin=f"kind: PyTorchJob\n{text}") == [[]]
-
-
 def test_quotes_over_several_lines():
     (command,) = commands("mpirun -n 2 bash -c 'cd x;\n./run'", "the line")
     assert command.words == ("mpirun", "-n", "2", "bash", "-c", "cd x;\n./run")
@@ -234,6 +190,21 @@ def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path
     assert lint.report(line, "", failing).facts["Open MPI"] == "exit code 1"
     monkeypatch.setenv("PATH", "/nowhere")
     assert lint.report(line, "", machine).facts == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "judged"),
+    [
+        ("srun ./a", True),
+        ("mpirun -n 3 -x NCCL_ALGO ./a", True),
+        ("mpirun -n 3 ./a", False),
+        ("NCCL_ALGO= srun ./a", False),
+    ],
+)
+def test_exported_variables_that_reach_the_ranks_are_judged(line, judged):
+    (found,) = lint.report(["-"], f"export NCCL_ALGO=Ring\n{line}\n", None).lines
+    bad_names = [item.name for item in found.findings if item.verdict is Verdict.WARN]
+    assert ("nccl-algo" in bad_names) is judged
 
 
 def test_variables_that_a_script_sets_without_a_machine():

@@ -193,7 +193,7 @@ def lint(
             "give it as you would start it: mpirun -n 16 -H h1:8,h2:8 ./build/all_reduce_perf",
         )
     line = facts(parse(argv), machine, exported or {})
-    texts = {name: value for name, value in line.variables if value is not None}
+    texts = _variables_of_ranks(line, exported or {})
     variables = carried({name: text for name, text in texts.items() if not needs_shell(text)})
     rank_machine = machine if machine and ranks_here(line, machine) else None
     ranks = Machine(_WithVariables(rank_machine, variables))
@@ -206,6 +206,16 @@ def lint(
         ]
     # A reboot does not affect a line.
     return [structs.replace(finding, stays="") for finding in findings]
+
+
+def _variables_of_ranks(line: Line, exported: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the line and the script before it give to the ranks, with their values.
+
+    mpirun passes on only what -x names.
+    """
+    of_line = {name: value for name, value in line.variables if value is not None}
+    named = [name for name, _ in line.passed] if line.launcher == "mpirun" else exported
+    return {**{name: exported[name] for name in named if name in exported}, **of_line}
 
 
 def _unless_hidden(finding: Checked, line: Line) -> Checked:
