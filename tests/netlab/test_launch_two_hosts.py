@@ -275,9 +275,12 @@ def test_a_failed_lab_removes_its_hosts_and_processes():
 
     try:
         with pytest.raises(ZeroDivisionError), netlab.lab(hosts=3) as lab:
-            sleeper = subprocess.Popen(lab.hosts[1].enter("sleep", "600"))
+            words = lab.hosts[1].enter("sh", "-c", "echo entered; exec sleep 600")
+            sleeper = subprocess.Popen(words, stdout=subprocess.PIPE)
+            assert sleeper.stdout.readline() == b"entered\n"
             1 / 0  # noqa: B018
     except netlab.Unavailable as error:
         pytest.skip(f"no emulated hosts: {error}")
-    assert sleeper.wait(5) == -signal.SIGKILL
+    with sleeper:
+        assert sleeper.wait(5) == -signal.SIGKILL
     assert not any(Path("/var/run/netns", host.namespace).exists() for host in lab.hosts)
