@@ -122,6 +122,8 @@ def _timeout(data: bytes) -> Document | None:
     """What a training's log says of a collective that timed out; None for another file."""
     from busbw.job import types, watchdog_log
 
+    if b"Watchdog caught" not in data:
+        return None
     report = watchdog_log.report(data.decode("utf-8", "replace"))
     if report is None:
         return None

@@ -60,8 +60,8 @@ def source(data: bytes, name: str) -> LogSource | None:
 
     UsageError, which names the file, for the logs of several hosts.
     """
-    if data.lstrip()[:10] == b'{"schema":':  # a snapshot, in which lines of the log may stand
-        return None
+    if data[:64].lstrip().startswith(b'{"schema":'):
+        return None  # a snapshot, in which lines of the log may stand
     data = unwrapped(_unpacked(data))
     ends = data[:SAMPLE_BYTES] + b"\n" + data[SAMPLE_BYTES:][-SAMPLE_BYTES:]
     sample = [line for line in _lines(ends) if line.strip()]
@@ -125,7 +125,8 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
     kept = newest.lines(start_s)
     if not kept:
         return None
-    return LogSource(PastLog(now_s - start_s, begins_s - start_s, kept), next(iter(hosts), ""))
+    log = PastLog(now_s - start_s, begins_s - start_s, kept, is_file=True)
+    return LogSource(log, next(iter(hosts), ""))
 
 
 def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[Row]:

@@ -20,6 +20,7 @@ import msgspec
 
 from busbw.core.kernel_rule import KMSG
 from busbw.core.kernel_rules import concerned
+from busbw.core.sizes import span
 from busbw.host.kernel_log import logged_xids, records
 from busbw.host.source import Source, Unavailable, once
 
@@ -77,10 +78,15 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
     begins_s: float = 0.0
     lines: tuple[Line, ...] = ()
     reason: str = ""
+    is_file: bool = False  # of which `now_s` is the end, whenever that was
 
     def age_s(self, line: Line) -> float:
         """Seconds from the line to the reading."""
         return max(0.0, self.now_s - line.at_s)
+
+    def ago(self, line: Line) -> str:
+        """`2 h ago`, or `2 h before the log ends` for a file."""
+        return f"{span(self.age_s(line))} {'before the log ends' if self.is_file else 'ago'}"
 
 
 @once

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from busbw.check.kernel_log.judge import line_evidence, repeated
 from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
-from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
@@ -69,11 +68,12 @@ class Event:
     times: int
     line: Line
     age_s: float
+    ago: str  # the age in words
 
     @property
     def counted(self) -> str:
         """` x 3, 2 h ago`."""
-        return f"{repeated(self.times)}, {span(self.age_s)} ago"
+        return f"{repeated(self.times)}, {self.ago}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def events(log: PastLog, *, switch: bool) -> list[Event]:
                 word = _switch_word(xid) if switch else _link_word(xid)
                 key = xid.bus, xid.number, word
                 times = by_key[key].times + 1 if key in by_key else 1
-                by_key[key] = Event(*key, times, line, log.age_s(line))
+                by_key[key] = Event(*key, times, line, log.age_s(line), log.ago(line))
     return list(by_key.values())
 
 

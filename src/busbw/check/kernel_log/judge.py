@@ -140,7 +140,7 @@ def _judge_subject(
 
 
 def _sighting_text(sighting: Sighting, log: PastLog) -> str:
-    text = f"{sighting.says}{repeated(sighting.times)}, {span(log.age_s(sighting.line))} ago"
+    text = f"{sighting.says}{repeated(sighting.times)}, {log.ago(sighting.line)}"
     if sighting.sign.left_over and sighting.line.at_s <= BOOT_S:
         text += ", left by the previous boot"
     return text
