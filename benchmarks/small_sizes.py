@@ -1,12 +1,13 @@
 """Small sizes on GPUs: busbw's loops in Python and in busbw-native, and nccl_loop.c, interleaved.
 
     small_sizes.py [--ranks 1,2,4] [--rounds 20] [--tools 0] [--reference TEMPLATE] [--json FILE]
-        [--collectives all_reduce,...] [--loops native,python]
+        [--compat TEMPLATE] [--collectives all_reduce,...] [--loops native,python]
 
 First in one process per GPU: the three loops alternate on the same communicator and buffers, for
 every collective from 8 B to 64 KiB, in and out of place. Then, in `--tools` rounds, whole commands:
-`busbw run --timing classic` of these collectives and loops, the C program, and, if given, the
-command TEMPLATE that prints nccl-tests' table, with {collective} and {ranks}:
+busbw's commands of nccl-tests' names with these loops, the C program, and, if given, the command
+TEMPLATE that prints nccl-tests' table, with {collective} and {ranks}. --compat replaces how busbw's
+commands are run, with {folder} too:
 
     small_sizes.py --tools 5 --reference 'mpirun -np {ranks} {collective}_perf -b8 -e64K -f2 -c0'
 
@@ -44,6 +45,7 @@ LOOPS = ("native", "python")
 WITHIN, WITHIN_US = 0.03, 0.3
 LIMIT_S = 300.0  # of one command
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np")
+COMPAT = f"{shlex.join(MPIRUN)} {{ranks}} {{folder}}/{{collective}}_perf -b8 -e64K -f2 -c0"
 # ranks, collective, size, in place -> loop -> microseconds of each round
 Times = dict[tuple[int, str, int, bool], dict[str, list[float]]]
 
@@ -131,21 +133,15 @@ def measure_tools(
             continue
         for in_place, micro in zip((False, True), micros, strict=True):
             times[ranks, name, int(size), in_place].setdefault("C", []).append(float(micro))
+    templates = [(options.compat, loop) for loop in (loops if number % 2 else loops[::-1])]
+    templates += [(options.reference, "reference")] if options.reference else []
     for name in names[number % len(names) :] + names[: number % len(names)]:
-        for loop in loops if number % 2 else loops[::-1]:
-            file = folder / "run.json"
-            file.unlink(missing_ok=True)
-            words = ["--timing", "classic", "--check", "0", "-b", "8", "-e", str(LARGEST)]
-            words += ["-n", str(ranks), "--engine", "nccl", "--json", str(file)]
-            run([sys.executable, "-m", "busbw", "run", name, *words], BUSBW_LOOP=loop)
-            result = read(file.read_bytes(), str(file))
-            assert isinstance(result, Result) and result.loop == loop
-            of_result(result, ranks, loop, times)
-        if options.reference:
-            text = run(shlex.split(options.reference.format(collective=name, ranks=ranks)))
-            result = read(text.encode(), f"{name} of the reference")
+        for template, loop in templates:
+            command = template.format(collective=name, ranks=ranks, folder=folder)
+            text = run(shlex.split(command), BUSBW_LOOP="" if loop == "reference" else loop)
+            result = read(text.encode(), f"{name} of {loop}")
             assert isinstance(result, Result)
-            of_result(result, ranks, "reference", times)
+            of_result(result, ranks, loop, times)
 
 
 def excess(micro: float, reference: float) -> float:
@@ -213,6 +209,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--tools", type=int, default=0)
     parser.add_argument("--reference", default="")
+    parser.add_argument("--compat", default=COMPAT)
     parser.add_argument("--collectives", default=",".join(BY_NAME))
     parser.add_argument("--loops", default=",".join(LOOPS))
     parser.add_argument("--json", type=Path)
@@ -228,6 +225,7 @@ def main() -> None:
                 loops |= measure_loops(ranks, options.rounds, library, folder)
             show("loops that alternate in one process per GPU", loops)
             keep(options.json, loops, tools)
+        run([sys.executable, "-m", "busbw", "compat", folder])
         for number in range(options.tools):
             for ranks in counts:
                 measure_tools(ranks, number, program, options, folder, tools)
