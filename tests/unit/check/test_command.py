@@ -9,10 +9,11 @@ from command_lines import PERF, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.check.command.line import Line, inner, parse
+from busbw.check.command.line import Line, inner
 from busbw.check.command.lint import lint
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import OPTIONS_WITH_ONE_VALUE, OPTIONS_WITH_TWO_VALUES
+from busbw.check.command.parse_line import parse
 from busbw.check.nccl.algorithms import TUNING_DEFAULTS
 from busbw.check.nccl.variables import NAMES
 from busbw.check.registry import MODULES, ROWS, RULES, find, find_row

@@ -35,7 +35,7 @@ def test_commands_of_a_script():
     assert (first.number, first.words[:4], first.exported) == (
         6,
         ("time", "mpirun", "-n", "16"),
-        {"NCCL_DEBUG": "WARN"},
+        {"SLURM_JOB_ID": "", "SLURM_JOB_NUM_NODES": "2", "NCCL_DEBUG": "WARN"},
     )
     assert first.words[-1] == "2>" and "log" not in first.words
     assert (second.number, second.words[0], second.words[-1]) == (10, "srun", "1G")

@@ -1,4 +1,4 @@
-"""A launcher's command line, parsed: its options, the ranks' variables, and the program.
+"""A launcher's command line: its options, the ranks' variables, and the program.
 
 A rule is a check of such a line; `rule` registers it.
 """
@@ -6,26 +6,22 @@ A rule is a check of such a line; `rule` registers it.
 import ipaddress
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.check.base import CheckOf, Judge
-from busbw.check.command.options import (
-    HYDRA,
-    KNOWN_OPTIONS,
-    LAUNCHERS,
-    OPTIONS_WITH_ONE_VALUE,
-    OPTIONS_WITH_TWO_VALUES,
-)
+from busbw.check.command.options import OPTIONS_WITH_TWO_VALUES
 from busbw.check.launcher.parameters import Parameter
 from busbw.core.finding import CheckRow
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
 EXPORTS = ("ALL", "NONE", "NIL")  # srun --export
 HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
 EXPANDED = "$"  # the name of a word in place of options that a shell expands
+# What Slurm sets in a job; srun takes options that it is not given from them.
+JOB_ID, JOB_NODES, JOB_TASKS = "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_NTASKS"
+JOB_TASKS_PER_NODE, JOB_GPUS_PER_NODE = "SLURM_NTASKS_PER_NODE", "SLURM_GPUS_PER_NODE"
 CHANGE_SCRIPT = "change the script or note that holds the line"
 
 
@@ -119,7 +115,7 @@ class Line:
 
         Slurm starts Open MPI's daemons with all variables.
         """
-        return "SLURM_JOB_ID" in (self.environment or {})
+        return JOB_ID in (self.environment or {})
 
     def values(self, *names: str) -> tuple[str, ...]:
         """The first values of all options with one of these names, in order."""
@@ -136,6 +132,21 @@ class Line:
         """`value` as a number; None without the option or for other text."""
         value = self.value(*names)
         return int(value) if value is not None and value.isdecimal() else None
+
+    def of_job(self, variable: str) -> int | None:
+        """A number that Slurm sets in a job; None without one."""
+        value = (self.environment or {}).get(variable, "")
+        return int(value) if value.isdecimal() else None
+
+    def _nodes_of_job(self) -> int | None:
+        """The hosts of a job that srun uses: no more than it has tasks."""
+        nodes, tasks = self.of_job(JOB_NODES), self.number("n", "ntasks")
+        return min(nodes, tasks) if nodes and tasks else nodes
+
+    def _tasks_of_job(self, variable: str) -> int | None:
+        """As `of_job`; None if the line gives its own number of tasks."""
+        own = self.has("n", "ntasks", "ntasks-per-node")
+        return None if own else self.of_job(variable)
 
     def has(self, *names: str) -> bool:
         """Whether the line has an option with one of these names."""
@@ -158,7 +169,9 @@ class Line:
             return self.number("npernode", "N") or (1 if self.has("pernode") else mapped)
         if self.launcher == "hydra":
             return self.number("ppn", "perhost")
-        return self.number("ntasks-per-node" if self.launcher == "srun" else "nproc-per-node")
+        if self.launcher != "srun":
+            return self.number("nproc-per-node")
+        return self.number("ntasks-per-node") or self._tasks_of_job(JOB_TASKS_PER_NODE)
 
     @property
     def nodes(self) -> int | None:
@@ -169,7 +182,8 @@ class Line:
             names |= {host.slots for host in self.hosts if host.wrong}
             return len(names) or None
         if self.launcher == "srun":
-            return self.number("N", "nodes")
+            own = self.has("N", "nodes", "w", "nodelist")
+            return self.number("N", "nodes") if own else self._nodes_of_job()
         return self.number("nnodes") or (None if self.has("nnodes") else 1)
 
     @property
@@ -179,6 +193,8 @@ class Line:
             return None
         of_mpirun = self.launcher in ("mpirun", "hydra")
         total = self.number("n", "np", "c") if of_mpirun else self.number("n", "ntasks")
+        if total is None and self.launcher == "srun":
+            total = self._tasks_of_job(JOB_TASKS)
         if total:
             return total
         per_node, nodes = self.per_node, self.nodes
@@ -230,121 +246,9 @@ def _parse_host(text: str) -> Place:
         return Place(name, slots)
 
 
-def parse(argv: Sequence[str]) -> Line:
-    """The line, with what stands before the launcher: assignments, env, timeout and the like."""
-    at, launcher = _find_launcher(argv)
-    if not launcher:
-        start = 0
-        while start < len(argv) and (argv[start] == "env" or _ASSIGNMENT.fullmatch(argv[start])):
-            start += 1
-        before = _parse_assignments(argv[:start])
-        return Line(tuple(argv), before=before, program=tuple(argv[start:]))
-    options, program = _parse_options(argv[at + 1 :], launcher)
-    if launcher == "mpirun" and any(option.name in HYDRA for option in options):
-        launcher = "hydra"
-        options, program = _parse_options(argv[at + 1 :], launcher)
-    return Line(
-        tuple(argv),
-        launcher,
-        tuple(options),
-        _parse_assignments(argv[:at]),
-        tuple(_passed_variables(launcher, options)),
-        tuple(program),
-    )
-
-
-def _passed_variables(launcher: str, options: Sequence[Option]) -> Iterator[tuple[str, str | None]]:
-    """The variables that options give to the ranks; None for the value of the environment."""
-    for option in options:
-        if launcher == "mpirun" and option.name == "x" and option.values:
-            yield _parse_export(option.values[0])
-        if launcher == "hydra" and option.name in ("genv", "env") and len(option.values) == 2:
-            yield option.values[0], option.values[1]
-        if launcher == "srun" and option.name == "export" and option.values:
-            words = option.values[0].split(",")
-            yield from (_parse_export(word) for word in words if word not in EXPORTS)
-
-
 def needs_shell(text: str) -> bool:
     """Whether the text has a variable or command that a shell or a template would replace."""
     return "$" in text or "`" in text or "{{" in text
-
-
-def _parse_assignments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    matches = map(_ASSIGNMENT.fullmatch, words)
-    return tuple((match.group(1), match.group(2)) for match in matches if match)
-
-
-def _parse_export(text: str) -> tuple[str, str | None]:
-    name, equals, value = text.partition("=")
-    return name, value if equals else None
-
-
-def _find_launcher(argv: Sequence[str]) -> tuple[int, str]:
-    """The index of the launcher's word, and the launcher; '' if the line has none."""
-    for at, word in enumerate(argv):
-        name = Path(word).name
-        if name in LAUNCHERS:
-            return at, LAUNCHERS[name]
-    return 0, ""
-
-
-def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
-    """The launcher's options, and the program that follows them.
-
-    A word for the shell in front of options is the program, or it holds options too. It holds
-    options if the launcher's own and a program follow, as in `mpirun $ARGS -n 2 ./program`.
-    """
-    parts = [_parse_leading_options(words, launcher)]
-    while _may_hold_options(parts[-1][1]):
-        parts.append(_parse_leading_options(parts[-1][1][1:], launcher))
-    options, program = parts.pop()
-    known_names = KNOWN_OPTIONS[launcher] | {EXPANDED}
-    while parts:
-        before, rest = parts.pop()
-        known = all(option.name in known_names for option in options)
-        if known and program and program[0] and not program[0][0].isdigit():
-            options = [*before, Option(rest[0], EXPANDED), *options]
-        else:
-            options, program = before, rest
-    return options, program
-
-
-def _may_hold_options(program: Sequence[str]) -> bool:
-    return len(program) > 1 and needs_shell(program[0]) and program[1].startswith("-")
-
-
-def _parse_leading_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
-    """The options up to the first word that is none, and the words from there on."""
-    options, at = list[Option](), 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        option, count = _parse_option(words[at : at + 3], launcher)
-        if launcher == "torchrun" and option.name in ("m", "module", "no-python"):
-            break
-        options.append(option)
-        at += count
-    remaining = list(words[at:])
-    return options, remaining[1:] if remaining[:1] == ["--"] else remaining
-
-
-def _parse_option(words: Sequence[str], launcher: str) -> tuple[Option, int]:
-    """The option at the start of the words, and the number of words that it takes."""
-    word, attached = words[0], ""
-    if word.startswith("--"):
-        word, _, attached = word.partition("=")
-    name = word.lstrip("-")
-    if launcher not in ("mpirun", "hydra"):
-        name = name.replace("_", "-")
-    if attached:
-        return Option(word, name, (attached,)), 1
-    letter = word[1:2]
-    single = launcher == "srun" and len(word) > 2 and letter != "-"
-    if single and letter in OPTIONS_WITH_ONE_VALUE["srun"]:
-        return Option(word, letter, (word[2:],)), 1
-    count = int(name in OPTIONS_WITH_ONE_VALUE[launcher])
-    if name in OPTIONS_WITH_TWO_VALUES[launcher]:
-        count = 2
-    return Option(word, name, tuple(words[1 : 1 + count])), 1 + count
 
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:

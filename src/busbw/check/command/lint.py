@@ -14,9 +14,10 @@ from pathlib import Path
 
 from msgspec import structs
 
-from busbw.check.command.line import HOSTFILES, Line, needs_shell, parse
+from busbw.check.command.line import HOSTFILES, Line, needs_shell
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import LAUNCHERS
+from busbw.check.command.parse_line import parse
 from busbw.check.command.script_parser import ScriptCommand, commands
 from busbw.check.launcher.programs import OpenMpi, open_mpi, shell_open_mpi
 from busbw.check.machine import ENVIRONMENT, USER, Machine

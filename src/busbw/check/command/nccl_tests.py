@@ -7,7 +7,14 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, needs_shell, rule
+from busbw.check.command.line import (
+    CHANGE_SCRIPT,
+    JOB_GPUS_PER_NODE,
+    Line,
+    inner,
+    needs_shell,
+    rule,
+)
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Finding
 from busbw.core.errors import UsageError
@@ -196,12 +203,16 @@ def check_gpus(line: Line) -> Iterator[Finding]:
         return
     used = ranks * program.devices
     product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
-    available = f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host"
+    of_job = line.of_job(JOB_GPUS_PER_NODE)
+    gpus = of_job or line.gpus
+    available = f"{gpus} GPUs" if gpus else "the GPUs of a host"
     evidence = Evidence(program.name, product, available)
-    if line.gpus and used > line.gpus:
-        per_rank = max(line.gpus // ranks // program.threads, 1)
-        bad = warned if line.several else failed  # other hosts may have more than this one
-        message = f"{product} is {used} GPUs; this host has {line.gpus}"
+    if gpus and used > gpus:
+        per_rank = max(gpus // ranks // program.threads, 1)
+        # Other hosts may have more than this one.
+        bad = failed if of_job or not line.several else warned
+        has = f"the job has {gpus} per host" if of_job else f"this host has {gpus}"
+        message = f"{product} is {used} GPUs; {has}"
         yield bad("", message, evidence, fix=f"-g {per_rank}")
     elif used > MAX_GPUS:
         yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, inner, parse, rule
+from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, inner, rule
+from busbw.check.command.parse_line import parse
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer

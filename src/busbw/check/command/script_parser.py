@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from busbw.check.command.line import parse
 from busbw.check.command.manifest import operator_variables, with_lists_as_lines
 from busbw.check.command.nccl_tests import perf
+from busbw.check.command.parse_line import parse
+from busbw.check.command.sbatch import job_variables
 from busbw.check.command.shell_split import captured, split_commands
 from busbw.core.errors import UsageError
 
@@ -22,7 +23,8 @@ _NAMING = ("echo", "printf", "which", "type", "hash")  # they take names of prog
 class ScriptCommand:
     """One command of a text: its words, the number of its first line, counted from 1.
 
-    `exported` are the variables that earlier commands of the text export.
+    `exported` are the variables that earlier commands of the text export, and those that sbatch
+    sets.
     """
 
     words: tuple[str, ...]
@@ -36,7 +38,7 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     UsageError if there is none, or a quotation does not end.
     """
     parsed: list[ScriptCommand] = []
-    exported = operator_variables(text)
+    exported = operator_variables(text) | job_variables(text)
     for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
         for words in _with_captured(joined_line):
             line = parse(words)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, parse, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, rule
 from busbw.check.command.nccl_tests import perf
+from busbw.check.command.parse_line import parse
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 

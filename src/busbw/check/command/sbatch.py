@@ -1,0 +1,65 @@
+"""The variables that sbatch sets for the commands of its script, by the #SBATCH lines.
+
+srun takes its options from them, and Open MPI's daemons start through Slurm.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+from busbw.check.command.line import (
+    JOB_GPUS_PER_NODE,
+    JOB_ID,
+    JOB_NODES,
+    JOB_TASKS,
+    JOB_TASKS_PER_NODE,
+    Option,
+)
+from busbw.check.command.parse_line import parse
+
+_OPTIONS = {
+    JOB_NODES: ("N", "nodes"),
+    JOB_TASKS: ("n", "ntasks"),
+    JOB_TASKS_PER_NODE: ("ntasks-per-node",),
+    JOB_GPUS_PER_NODE: ("gpus-per-node", "gres"),
+}
+_DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
+# 8, gpu:8, h100:8, gpu:h100:8, and of --gres also other resources
+_COUNT = re.compile(r"(?:\w+:)*(\d{1,6})", re.ASCII)
+
+
+def job_variables(text: str) -> dict[str, str]:
+    """The variables of a script's job; empty for a script without #SBATCH lines.
+
+    Values that are no numbers are left out, as `--nodes=2-4` is. The id has no value yet.
+    """
+    options = list(_directives(text))
+    if not options:
+        return {}
+    job = {JOB_ID: ""}
+    for option in options if not _has_components(text) else ():
+        for variable, names in _OPTIONS.items():
+            if option.name in names and option.values:
+                count = _COUNT.fullmatch(option.values[0])
+                if count and (option.name != "gres" or option.values[0].startswith("gpu:")):
+                    job[variable] = count[1]
+    return job
+
+
+def _directives(text: str) -> Iterator[Option]:
+    """The options of the #SBATCH lines; as for sbatch, they end at the first command."""
+    for line in text.splitlines():
+        directive = _DIRECTIVE.match(line)
+        if directive:
+            try:
+                words = shlex.split(directive[1], comments=True)
+            except ValueError:  # sbatch refuses it
+                continue
+            yield from parse(["srun", *words]).options
+        elif line.strip() and not line.startswith("#"):
+            return
+
+
+def _has_components(text: str) -> bool:
+    """Whether it is a heterogeneous job, whose parts have options of their own."""
+    return re.search(r"^#SBATCH\s+(?:hetjob|packjob)", text, re.MULTILINE) is not None

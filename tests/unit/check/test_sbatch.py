@@ -1,0 +1,78 @@
+"""Commands of scripts for sbatch, whose #SBATCH lines give srun its options."""
+
+import pytest
+
+from busbw.check.command import lint
+from busbw.check.command.sbatch import job_variables
+from busbw.core.finding import Verdict
+
+TORCHRUN = (
+    "torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint h1:29500 a.py"
+)
+PERF = "all_reduce_perf -b 8 -e 8G -f 2"
+
+
+def numbers(text: str) -> list[str]:
+    """The job's nodes, tasks, tasks and GPUs per node; '' for those not given."""
+    job = job_variables(f"#!/bin/bash\n{text}\nsrun ./a\n#SBATCH -N 9")
+    names = ("JOB_NUM_NODES", "NTASKS", "NTASKS_PER_NODE", "GPUS_PER_NODE")
+    return [job.get(f"SLURM_{name}", "") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#SBATCH --nodes=2\n\n# GPUs\n#SBATCH --gpus-per-node=8", ["2", "", "", "8"]),
+        ("#SBATCH -N 2 -n16 # all\n#SBATCH --ntasks-per-node 8", ["2", "16", "8", ""]),
+        ("#SBATCH --gres gpu:h100:4 --array 0-3\n#SBATCH -N2", ["2", "", "", "4"]),
+        ("#SBATCH --gres=craynetwork:1\n#SBATCH --gpus-per-node=a100:4", ["", "", "", "4"]),
+        ("##SBATCH -N 3\n# SBATCH -N 3\n#SBATCH -N 2\n#SBATCH -N 4", ["4", "", "", ""]),
+        ("#SBATCH --nodes=2-4 --ntasks=$N\n#SBATCH -J 'a", ["", "", "", ""]),
+        ("#SBATCH -N 2\n#SBATCH hetjob\n#SBATCH -N 4", ["", "", "", ""]),
+    ],
+)
+def test_numbers_of_a_job(text: str, expected: list[str]) -> None:
+    assert numbers(text) == expected
+
+
+def test_script_without_directives_has_no_job() -> None:
+    assert job_variables("#!/bin/bash\nsrun ./a\n") == {}
+    assert job_variables("srun ./a\n#SBATCH -N 2\n") == {}
+
+
+def verdicts(directives: str, command: str) -> dict[str, Verdict]:
+    """The verdict of each rule on the last command of a script."""
+    report = lint.report(["-"], f"#!/bin/bash\n#SBATCH {directives}\n{command}\n", None)
+    return {finding.name: finding.verdict for finding in report.lines[-1].findings}
+
+
+@pytest.mark.parametrize(
+    ("directives", "command", "rule", "verdict"),
+    [
+        ("--ntasks-per-node=8", f"srun {TORCHRUN}", "line-per-node", Verdict.FAIL),
+        ("--ntasks-per-node=1", f"srun {TORCHRUN}", "line-per-node", Verdict.SKIP),
+        ("--ntasks-per-node=8", f"srun -N 2 -n 2 {TORCHRUN}", "line-per-node", Verdict.SKIP),
+        ("-N 2 --ntasks=15", f"srun --mpi=pmix {PERF}", "line-spread", Verdict.WARN),
+        ("-N 2 --ntasks=15", f"srun --mpi=pmix -n 16 {PERF}", "line-spread", Verdict.PASS),
+        (
+            "--ntasks-per-node=8 --gpus-per-node=8",
+            f"srun --mpi=pmix {PERF} -g 8",
+            "line-gpus",
+            Verdict.FAIL,
+        ),
+        (
+            "--ntasks-per-node=8 --gpus-per-node=8",
+            f"srun --mpi=pmix {PERF}",
+            "line-gpus",
+            Verdict.PASS,
+        ),
+        ("-N 2", f"NCCL_DEBUG=WARN mpirun -n 2 -H h1,h2 {PERF}", "line-export", Verdict.PASS),
+        ("-N 2", f"srun --mpi=pmix -n 1 {PERF}", "line-spread", Verdict.SKIP),
+        ("-N 2", f"srun -w $HOST -n 3 {PERF}", "line-spread", Verdict.SKIP),
+        ("-N 2", f"srun -N $N --ntasks-per-node 8 {PERF}", "line-spread", Verdict.SKIP),
+    ],
+)
+def test_rules_with_the_numbers_of_a_job(
+    directives: str, command: str, rule: str, verdict: Verdict
+) -> None:
+    assert verdicts(directives, command)[rule] is verdict
