@@ -253,5 +253,5 @@ def _slot(attributes: dict[str, str]) -> Slot:
 
 
 def _number(text: str, digits: int = 9) -> int:
-    """A number of at most so many digits; 0 for anything else."""
+    """A number of at most `digits` digits; 0 for anything else."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else 0

@@ -188,7 +188,7 @@ GPUS = CheckRow(
     ),
     fix="-g 1",
     stays=CHANGE_SCRIPT,
-    reads=("the command line", "NVML"),
+    reads=("the command line", "environment", "NVML"),
     sources=("nccl-tests, README",),
 )
 

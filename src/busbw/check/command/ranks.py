@@ -112,7 +112,7 @@ SPREAD = CheckRow(
     ),
     fix="-n {ranks}",
     stays=CHANGE_SCRIPT,
-    reads=("the command line",),
+    reads=("the command line", "environment"),
     sources=("Open MPI documentation, mpirun, mapping",),
 )
 
@@ -184,7 +184,7 @@ PER_NODE = CheckRow(
     ),
     fix="-n {ranks}",
     stays=CHANGE_SCRIPT,
-    reads=("the command line",),
+    reads=("the command line", "environment"),
     sources=(
         "Open MPI documentation, mpirun, --map-by",
         "srun(1), --ntasks-per-node",
