@@ -133,10 +133,10 @@ def measure_tools(
             continue
         for in_place, micro in zip((False, True), micros, strict=True):
             times[ranks, name, int(size), in_place].setdefault("C", []).append(float(micro))
-    templates = [(options.compat, loop) for loop in (loops if number % 2 else loops[::-1])]
+    templates = [(options.compat, loop) for loop in loops]
     templates += [(options.reference, "reference")] if options.reference else []
     for name in names[number % len(names) :] + names[: number % len(names)]:
-        for template, loop in templates:
+        for template, loop in templates if number % 2 else templates[::-1]:
             command = template.format(collective=name, ranks=ranks, folder=folder)
             text = run(shlex.split(command), BUSBW_LOOP="" if loop == "reference" else loop)
             result = read(text.encode(), f"{name} of {loop}")
