@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli import run_page  # imported before record.save is replaced, which it imports
 from busbw.cli.main import guarded
 from busbw.core.errors import NoMeasurement
 from busbw.history.place import history_file
@@ -121,7 +122,7 @@ def test_a_run_whose_file_cannot_be_written_is_kept_and_has_its_page(
     assert "r.json: No space left on device" in capsys.readouterr().err
     assert kept(data_home) == ["all_reduce"]
     assert page.exists()
-    monkeypatch.setattr("busbw.cli.run_page.save", lambda _data, file, *_, **__: save(b"", file))
+    monkeypatch.setattr(run_page, "save", lambda _data, file, *_, **__: save(b"", file))
     other = [*SIM, "--sim", "seed=2"]  # the same run in the same second would be stored once
     assert guarded([*other, "--json", str(tmp_path / "r.json"), "--html", f"{page}2"]) == 3
     error = capsys.readouterr().err
