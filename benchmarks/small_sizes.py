@@ -6,14 +6,17 @@
 First in one process per GPU: the three loops alternate on the same communicator and buffers, for
 every collective from 8 B to 64 KiB, in and out of place. Then, in `--tools` rounds, whole commands:
 busbw's commands of nccl-tests' names with these loops, the C program, and, if given, the command
-TEMPLATE that prints nccl-tests' table, with {collective} and {ranks}. --compat replaces how busbw's
-commands are run, with {folder} too:
+TEMPLATE that prints nccl-tests' table (built with MPI), with {collective} and {ranks}. --compat
+replaces how busbw's commands are run, `mpirun --oversubscribe --bind-to none`, with {folder} too;
+it must pass BUSBW_LOOP to the ranks. The C program runs without mpirun, and without alltoallv.
 
-    small_sizes.py --tools 5 --reference 'mpirun -np {ranks} {collective}_perf -b8 -e64K -f2 -c0'
+    small_sizes.py --tools 5 --reference 'mpirun --oversubscribe --bind-to none -np {ranks}
+        {collective}_perf -b8 -e64K -f2 -c0'
 
-Prints a line for each collective and number of ranks: how many sizes are within 3 % or 0.3 us of
-the reference (TEMPLATE, or else the C loop), the worst of them, and the times at the smallest size,
-with those of enqueueing in parentheses. All are medians over the rounds of means over the ranks.
+Prints a line for each collective and number of ranks: how many sizes and placements are not slower
+than the reference (TEMPLATE, or else the C loop) by over 3 % or 0.3 us, the worst of them, and the
+times at the smallest size, with those of enqueueing in parentheses. All are medians over the rounds
+of means over the ranks.
 
 Needs GPUs, busbw with its packages for them, an mpirun, gcc, CUDA's headers, and NCCL 2.28 or
 newer. BUSBW_PLUGIN names busbw-native's library if it is not installed.
@@ -186,7 +189,7 @@ def line(name: str, ranks: int, times: Times) -> str:
 
 def show(title: str, times: Times) -> None:
     """Print a line for each collective and number of ranks."""
-    print(f"# {title}; us; n/m sizes within {100 * WITHIN:g} % or {WITHIN_US} us", flush=True)
+    print(f"# {title}; us; n/m not slower by over {100 * WITHIN:g} % or {WITHIN_US} us", flush=True)
     for ranks in sorted({key[0] for key in times}):
         for row in COLLECTIVES:
             if any(key[:2] == (ranks, row.name) for key in times):
@@ -225,7 +228,8 @@ def main() -> None:
                 loops |= measure_loops(ranks, options.rounds, library, folder)
             show("loops that alternate in one process per GPU", loops)
             keep(options.json, loops, tools)
-        run([sys.executable, "-m", "busbw", "compat", folder])
+        if options.tools:
+            run([sys.executable, "-m", "busbw", "compat", folder])
         for number in range(options.tools):
             for ranks in counts:
                 measure_tools(ranks, number, program, options, folder, tools)
