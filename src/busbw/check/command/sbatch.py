@@ -17,11 +17,14 @@ from busbw.check.command.line import (
 )
 from busbw.check.command.parse_line import parse
 
-_OPTIONS = {
-    JOB_NODES: ("N", "nodes"),
-    JOB_TASKS: ("n", "ntasks"),
-    JOB_TASKS_PER_NODE: ("ntasks-per-node",),
-    JOB_GPUS_PER_NODE: ("gpus-per-node", "gres"),
+_VARIABLES = {  # by option
+    "N": JOB_NODES,
+    "nodes": JOB_NODES,
+    "n": JOB_TASKS,
+    "ntasks": JOB_TASKS,
+    "ntasks-per-node": JOB_TASKS_PER_NODE,
+    "gpus-per-node": JOB_GPUS_PER_NODE,
+    "gres": JOB_GPUS_PER_NODE,
 }
 _DIRECTIVE = re.compile(r"#SBATCH\s+(.*)")
 # 8, gpu:8, h100:8, gpu:h100:8, and of --gres also other resources
@@ -38,12 +41,18 @@ def job_variables(text: str) -> dict[str, str]:
         return {}
     job = {JOB_ID: ""}
     for option in options if not _has_components(text) else ():
-        for variable, names in _OPTIONS.items():
-            if option.name in names and option.values:
-                count = _COUNT.fullmatch(option.values[0])
-                if count and (option.name != "gres" or option.values[0].startswith("gpu:")):
-                    job[variable] = count[1]
+        variable, number = _VARIABLES.get(option.name), _number(option)
+        if variable and number:
+            job[variable] = number
     return job
+
+
+def _number(option: Option) -> str:
+    """The number in an option's value; '' for other text, and for other resources than GPUs."""
+    value = option.values[0] if option.values else ""
+    count = _COUNT.fullmatch(value)
+    is_other = option.name == "gres" and not value.startswith("gpu:")
+    return count[1] if count and not is_other else ""
 
 
 def _directives(text: str) -> Iterator[Option]:
