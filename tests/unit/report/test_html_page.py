@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 import html5lib
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
@@ -164,6 +164,7 @@ def test_markup_could_not_run_even_if_it_slipped_in(make: Make) -> None:
 
 
 @given(st.text())
+@example("\x00\r\ud800\ufdd0\uffff\U0001fffe\U0010ffff")
 def test_any_text_and_attribute_is_read_back_as_it_was(text: str) -> None:
     head = tag("head", tag("meta", charset="utf-8"), tag("title", "t"))
     root = parsed(

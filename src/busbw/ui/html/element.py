@@ -16,7 +16,10 @@ Child = Element | str | None
 
 # What HTML forbids or browsers do not show: invisible characters, halves of surrogates,
 # noncharacters.
-_UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_NONCHARACTERS = "\ufdd0-\ufdef" + "".join(
+    f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000)
+)
+_UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff{_NONCHARACTERS}]")
 _CODE = re.compile(r"`([^`]+)`")
 # so that markup from a file cannot run
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
