@@ -1,12 +1,12 @@
 """The cost of compression for a language model in steps and time: `convergence_text.py FILE.json
 [--layers 4 --width 256 --steps 600 ...]`.
 
-Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps
-include their link. A byte-level GPT learns the help topics that come with Python; every tenth part
-of them is kept for the test. A method has the same initial parameters and batches as the dense run
-of its seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted
-correctly at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps
-is first reached. A training is measured every EVERY steps; the time of measuring does not count.
+Run on every rank, with the variables of torchrun: by gpu_hosts.py, so that steps include their
+link. A byte-level GPT learns the help topics that come with Python; every tenth part of them is
+kept for the test. A method has the same initial parameters and batches as the dense run of its
+seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted correctly
+at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first
+reached. A training is measured every EVERY steps; the time of measuring does not count.
 """
 
 import argparse

@@ -1,16 +1,19 @@
-"""Two emulated hosts, h1 and h2, with half of this machine's GPUs and cores each, without the
+"""Emulated hosts h1, h2, ..., each with its share of this machine's GPUs and cores, without the
 commands `ip` and `tc`.
 
-    gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s
+    gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over two hosts, 25 Gbit/s
         between them (0: no limit; at most 34)
-    gpu_hosts.py -p 2 0 run all_reduce                    two ranks on each host
+    gpu_hosts.py -n 4 -p 2 0 run all_reduce               four hosts, two ranks on each
+    gpu_hosts.py --cpus 1 plan gpt-small                  ranks on CPUs: no GPUs, all hosts share
+        the cores, and a rank computes with one thread
     gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the
         variables of torchrun
 
 Needs root and pyroute2. The hosts are a lab of busbw. If there are too few GPUs, the hosts share
-them, with half of the multiprocessors each, through CUDA's Multi-Process Service (MPS).
+them, with a part of the multiprocessors each, through CUDA's Multi-Process Service (MPS).
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -20,16 +23,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from busbw import lab  # noqa: E402 - found by the path above
+from busbw.core.errors import BusbwError  # noqa: E402
 from busbw.lab import host_exec  # noqa: E402
 from busbw.lab.types import NETWORK, Lab, LabHost, LabSpec, Shape  # noqa: E402
 
-HOSTS = ("h1", "h2")
 NAME = "gpu-hosts"
 BURST = 4 << 20
 
 
 def environment(made: Lab, host: LabHost) -> dict[str, str]:
-    """The environment of this process, with the GPU of the host."""
+    """The environment of this process, with the GPUs of the host."""
     paths = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]))
     return {**host_exec.environment(made, host, os.environ), "PYTHONPATH": paths}
 
@@ -47,13 +50,26 @@ def launch_agent(made: Lab) -> dict[str, str]:
     return {"PRTE_MCA_plm_ssh_agent": str(agent), "OMPI_MCA_plm_rsh_agent": str(agent)}
 
 
+def run_agent(name: str, command: list[str]) -> None:
+    """Become the command on a host."""
+    made = lab.find(NAME)
+    host = made.host(name)
+    kept = {
+        name: value
+        for name, value in environment(made, host).items()
+        if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
+    }
+    argv = host_exec.enter(made, host, "sh", "-c", " ".join(command))
+    os.execvpe(argv[0], argv, kept)
+
+
 def each(made: Lab, words: list[str]) -> int:
-    """A Python program on both hosts."""
+    """A Python program on every host."""
     ranks = []
     for number, host in enumerate(made.hosts):
         torchrun = {
             "RANK": str(number),
-            "WORLD_SIZE": "2",
+            "WORLD_SIZE": str(len(made.hosts)),
             "LOCAL_RANK": "0",
             "MASTER_ADDR": made.hosts[0].address,
             "MASTER_PORT": "29500",
@@ -67,50 +83,56 @@ def each(made: Lab, words: list[str]) -> int:
     return max(rank.wait() for rank in ranks)
 
 
-def main(words: list[str]) -> int:
-    """Make the hosts, run, and remove the hosts; as the launch agent, only run."""
-    if words[:1] == ["agent"]:
-        made = lab.find(NAME)
-        host = made.host(words[1])
-        kept = {
-            name: value
-            for name, value in environment(made, host).items()
-            if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
-        }
-        argv = host_exec.enter(made, host, "sh", "-c", " ".join(words[2:]))
-        os.execvpe(argv[0], argv, kept)
-    ranks = "1"
-    if words[:1] == ["-p"]:
-        ranks, words = words[1], words[2:]
-    if len(words) < 2:
-        sys.exit((__doc__ or "").strip())
-    own = int(ranks) if ranks != "1" else None
-    gbit = float(words[0])
-    shape = Shape(rate=gbit * 1e9 / 8, burst=BURST) if gbit else Shape()
-    with lab.temporary_lab(
-        LabSpec(name=NAME, names=list(HOSTS), shape=shape, sshd=False, gpus=own)
-    ) as made:
+def over_all(made: Lab, ranks: int, words: list[str]) -> int:
+    """A busbw command with so many ranks on each host."""
+    places = ",".join(f"{host.name}:{ranks}" for host in made.hosts)
+    busbw = [sys.executable, "-m", "busbw", *words, "--hosts", places, "--ifname", NETWORK]
+    first = made.hosts[0]
+    variables = {**environment(made, first), **launch_agent(made)}
+    argv = host_exec.enter(made, first, *busbw)
+    return subprocess.run(argv, env=variables, check=False).returncode
+
+
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", dest="hosts", type=int, default=2, help="hosts, 2 to 8 (default 2)")
+    parser.add_argument("-p", dest="ranks", type=int, default=1, help="ranks, and GPUs, of a host")
+    parser.add_argument("--cpus", action="store_true", help="ranks on CPUs")
+    parser.add_argument("gbit", type=float, metavar="GBIT/S")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Make the hosts, run, and remove the hosts."""
+    asked = arguments()
+    rate = asked.gbit * 1e9 / 8 if asked.gbit else None
+    gpus = 0 if asked.cpus else asked.ranks
+    spec = LabSpec(
+        name=NAME,
+        names=[f"h{number}" for number in range(1, asked.hosts + 1)],
+        shape=Shape(rate=rate, burst=BURST if rate and not asked.cpus else None),
+        sshd=False,
+        gpus=None if gpus == 1 else gpus,  # None also where there is no GPU
+        share_cores=asked.cpus,
+    )
+    if asked.cpus:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    with lab.temporary_lab(spec) as made:
         for note in made.notes:
             print(f"note: {note}", file=sys.stderr)
-        if words[1] == "each":
-            return each(made, words[2:])
-        first = made.hosts[0]
-        busbw = [
-            sys.executable,
-            "-m",
-            "busbw",
-            *words[1:],
-            "--hosts",
-            f"h1:{ranks},h2:{ranks}",
-            "--ifname",
-            NETWORK,
-        ]
-        argv, own = (
-            host_exec.enter(made, first, *busbw),
-            {**environment(made, first), **launch_agent(made)},
-        )
-        return subprocess.run(argv, env=own, check=False).returncode
+        if asked.words[:1] == ["each"]:
+            return each(made, asked.words[1:])
+        return over_all(made, asked.ranks, asked.words)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["agent"]:
+        run_agent(sys.argv[2], sys.argv[3:])
+    try:
+        sys.exit(main())
+    except BusbwError as error:
+        sys.exit(f"error: {error}")

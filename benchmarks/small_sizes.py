@@ -1,14 +1,15 @@
 """Small sizes on GPUs: busbw's loops in Python and in busbw-native, and nccl_loop.c, interleaved.
 
     small_sizes.py [--ranks 1,2,4] [--rounds 20] [--tools 0] [--reference TEMPLATE] [--json FILE]
-        [--compat TEMPLATE] [--collectives all_reduce,...] [--loops native,python]
+        [--compat TEMPLATE] [--collectives all_reduce,...] [--loops native,python] [--largest 64K]
 
 First in one process per GPU: the three loops alternate on the same communicator and buffers, for
-every collective from 8 B to 64 KiB, in and out of place. Then, in `--tools` rounds, whole commands:
-busbw's commands of nccl-tests' names with these loops, the C program, and, if given, the command
-TEMPLATE that prints nccl-tests' table (built with MPI), with {collective} and {ranks}. --compat
-replaces how busbw's commands are run, `mpirun --oversubscribe --bind-to none`, with {folder} too;
-it must pass BUSBW_LOOP to the ranks. The C program runs without mpirun, and without alltoallv.
+every collective from 8 B to --largest, in and out of place. Then, in `--tools` rounds, whole
+commands: busbw's commands of nccl-tests' names with these loops, the C program, and, if given, the
+command TEMPLATE that prints nccl-tests' table (built with MPI), with {collective} and {ranks}.
+--compat replaces how busbw's commands are run, `mpirun --oversubscribe --bind-to none`, with
+{folder} and {largest} too; it must pass BUSBW_LOOP to the ranks. The C program runs without mpirun,
+and without alltoallv.
 
     small_sizes.py --tools 5 --reference 'mpirun --oversubscribe --bind-to none -np {ranks}
         {collective}_perf -b8 -e64K -f2 -c0'
@@ -41,14 +42,14 @@ sys.path.insert(0, str(HERE.parent / "src"))
 
 from busbw.core.collectives import BY_NAME, COLLECTIVES  # noqa: E402 - found by the path above
 from busbw.core.result import Result  # noqa: E402
+from busbw.core.sizes import parse_size  # noqa: E402
 from busbw.report.read import read  # noqa: E402
 
-LARGEST = 65536
 LOOPS = ("native", "python")
 WITHIN, WITHIN_US = 0.03, 0.3
 LIMIT_S = 300.0  # of one command
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np")
-COMPAT = f"{shlex.join(MPIRUN)} {{ranks}} {{folder}}/{{collective}}_perf -b8 -e64K -f2 -c0"
+COMPAT = f"{shlex.join(MPIRUN)} {{ranks}} {{folder}}/{{collective}}_perf -b8 -e{{largest}} -f2 -c0"
 # ranks, collective, size, in place -> loop -> microseconds of each round
 Times = dict[tuple[int, str, int, bool], dict[str, list[float]]]
 
@@ -104,11 +105,11 @@ def run(command: Sequence[object], **variables: str) -> str:
     return done.stdout
 
 
-def measure_loops(ranks: int, rounds: int, library: Path, folder: Path) -> Times:
+def measure_loops(ranks: int, options: argparse.Namespace, library: Path, folder: Path) -> Times:
     """All loops in one process per GPU."""
     answer = folder / "loops.json"
-    program = [sys.executable, HERE / "small_sizes_rank.py", library, rounds, answer]
-    run([*MPIRUN, ranks, *program])
+    program = [sys.executable, HERE / "small_sizes_rank.py", library]
+    run([*MPIRUN, ranks, *program, options.largest, options.rounds, answer])
     rows = json.loads(answer.read_text(encoding="ascii"))
     return {(ranks, name, size, in_place): loops for name, size, in_place, loops in rows}
 
@@ -130,7 +131,7 @@ def measure_tools(
     names, loops = options.collectives.split(","), options.loops.split(",")
     if ranks & ranks - 1:
         names = [name for name in names if not BY_NAME[name].ranks_power_of_two]
-    for line in run([program, LARGEST, ranks, "all"]).splitlines():
+    for line in run([program, options.largest, ranks, "all"]).splitlines():
         name, size, *micros = line.split()
         if name not in names:
             continue
@@ -140,7 +141,9 @@ def measure_tools(
     templates += [(options.reference, "reference")] if options.reference else []
     for name in names[number % len(names) :] + names[: number % len(names)]:
         for template, loop in templates if number % 2 else templates[::-1]:
-            command = template.format(collective=name, ranks=ranks, folder=folder)
+            command = template.format(
+                collective=name, ranks=ranks, folder=folder, largest=options.largest
+            )
             text = run(shlex.split(command), BUSBW_LOOP="" if loop == "reference" else loop)
             result = read(text.encode(), f"{name} of {loop}")
             assert isinstance(result, Result)
@@ -181,9 +184,9 @@ def line(name: str, ranks: int, times: Times) -> str:
         worst = f"{size} {place} {micro:.2f}/{reference:.2f}"
         words.append(f"{loop} {within:2}/{len(cells)} worst {worst:24}")
     if medians:
-        size, loops = next(iter(medians.items()))
+        least, loops = next(iter(medians.items()))
         shown = [smallest(loop, loops) for loop in ("C", *LOOPS, "reference") if loop in loops]
-        words.append(f"{size[0]} B: {', '.join(shown)}")
+        words.append(f"{least[0]} B: {', '.join(shown)}")
     return " | ".join(words)
 
 
@@ -215,6 +218,7 @@ def main() -> None:
     parser.add_argument("--compat", default=COMPAT)
     parser.add_argument("--collectives", default=",".join(BY_NAME))
     parser.add_argument("--loops", default=",".join(LOOPS))
+    parser.add_argument("--largest", type=parse_size, default="64K")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     counts = [int(word) for word in options.ranks.split(",")]
@@ -225,7 +229,7 @@ def main() -> None:
         program, library = build(folder)
         if options.rounds:
             for ranks in counts:
-                loops |= measure_loops(ranks, options.rounds, library, folder)
+                loops |= measure_loops(ranks, options, library, folder)
             show("loops that alternate in one process per GPU", loops)
             keep(options.json, loops, tools)
         if options.tools:

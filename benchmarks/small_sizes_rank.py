@@ -1,10 +1,10 @@
 """One rank of small_sizes.py: loops of Python, busbw-native and C alternate on one communicator.
 
-    small_sizes_rank.py LIBRARY ROUNDS ANSWER
+    small_sizes_rank.py LIBRARY LARGEST ROUNDS ANSWER
 
-LIBRARY is nccl_loop.c. Rank 0 writes ANSWER: rows of collective, bytes, whether in place, and the
-microseconds of each round by loop, each a mean over the ranks; `native enqueue`, `python enqueue`
-and `C enqueue` are those of enqueueing one operation.
+LIBRARY is nccl_loop.c, LARGEST the bytes of the buffers. Rank 0 writes ANSWER: rows of collective,
+bytes, whether in place, and the microseconds of each round by loop, each a mean over the ranks;
+`native enqueue`, `python enqueue` and `C enqueue` are those of enqueueing one operation.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ from busbw.measure import timing
 from busbw.measure.plan import Calls
 from busbw.measure.progress import Progress
 
-LARGEST, ITERS = 65536, 20
+ITERS = 20
 # The order of nccl_loop.c.
 NAMES = (
     "all_reduce",
@@ -72,10 +72,11 @@ class Cell:
 class Loops:
     """The ways to time a cell on this rank's engine."""
 
-    def __init__(self, control: Control, library: str) -> None:
+    def __init__(self, control: Control, library: str, largest: int) -> None:
         self.control, self.spec = control, SweepSpec(collective="all_reduce", iters=ITERS, check=0)
         self.engine = NcclEngine(control, self.spec, [control.process])
-        self.engine.allocate(LARGEST, LARGEST)
+        self.largest = largest
+        self.engine.allocate(largest, largest)
         self._loop = self.engine.loop()
         self._c = ctypes.CDLL(library)
         self.ways: dict[str, Callable[[Cell], tuple[float, float]]] = {
@@ -93,7 +94,7 @@ class Loops:
             spec = SweepSpec(collective=row.name, iters=ITERS, check=0)
             calls = Calls(spec, next(series(spec, self.engine.size)), self.engine.size)
             size = 8
-            while size <= LARGEST:
+            while size <= self.largest:
                 cells += [self._cell(calls, size, in_place=place) for place in (False, True)]
                 size *= 2
         return [cell for cell in cells if cell.launches]
@@ -108,7 +109,7 @@ class Loops:
         handles = int(self.engine._comms[0].handle), self.engine._streams[0].handle
         rank = CRank(NAMES.index(name), self.engine.ranks[0], ranks, matrix, *handles)
         launches: list[Launch] = []
-        for number in range(min(LARGEST // moved, ITERS) if moved else 0):
+        for number in range(min(self.largest // moved, ITERS) if moved else 0):
             target = calls.at(size, in_place=in_place, shift_bytes=number * moved)
             launches.append(self.engine.bind(target))
         return Cell(name, moved, in_place, launches, rank)
@@ -124,7 +125,7 @@ class Loops:
         size, place = ctypes.c_size_t(cell.size), ctypes.c_int(cell.in_place)
         rank, seconds = ctypes.byref(cell.rank), (ctypes.c_double * 2)()
         self._c.nccl_loop_first(rank, *buffers, size, place)
-        largest, iters = ctypes.c_size_t(LARGEST), ctypes.c_int(ITERS)
+        largest, iters = ctypes.c_size_t(self.largest), ctypes.c_int(ITERS)
         self.control.barrier()
         self._c.nccl_loop_timed(rank, *buffers, size, largest, place, iters, seconds)
         return seconds[0], seconds[1]
@@ -132,12 +133,12 @@ class Loops:
 
 def main() -> None:
     """Measure on this rank; rank 0 writes the answer."""
-    library, rounds, answer = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    library, largest, rounds, answer = sys.argv[1:]
     collect_seldom()
     control = join(dict(os.environ), expect=None)
-    loops = Loops(control, library)
+    loops = Loops(control, library, int(largest))
     cells = loops.cells()
-    for number in range(rounds + 1):
+    for number in range(int(rounds) + 1):
         names = list(loops.ways)
         for cell in cells:
             for name in names[number % 3 :] + names[: number % 3]:
@@ -154,7 +155,7 @@ def main() -> None:
             means[name] = [sum(values) / control.processes for values in of_ranks]
         rows.append((cell.name, cell.size, cell.in_place, means))
     if rows:
-        answer.write_text(json.dumps(rows), encoding="ascii")
+        Path(answer).write_text(json.dumps(rows), encoding="ascii")
     loops.engine.close()
     control.close()
 

@@ -1,5 +1,6 @@
 """The pages written by hand: commands parse, tables and outputs agree with their sources."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -112,6 +113,22 @@ def test_every_command_parses() -> None:
         for page in (*PAGES, *REFERENCE)
         for words in commands(page.read_text(encoding="utf-8"))
     ]
+    assert [found for found in problems if found[-1]] == []
+
+
+def test_commands_that_record_a_machine_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    node_steps = importlib.import_module("node_steps")
+    machine = node_steps.Machine(8, 128, node_steps.layouts(8))
+    problems = []
+    for step in node_steps.steps(machine, reference=""):
+        words = shlex.split(step.command)
+        if words[0] == "gpu_hosts.py":  # -n HOSTS -p RANKS RATE COMMAND
+            words = ["busbw", *words[6:]]
+        programs = [word for word in words if word.endswith(".py")]
+        missing = [word for word in programs if not (ROOT / "benchmarks" / word).is_file()]
+        problems += [(step.name, missing)] if missing else []
+        problems += [(step.name, problem(words))] if words[0] == "busbw" else []
     assert [found for found in problems if found[-1]] == []
 
 

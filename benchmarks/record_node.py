@@ -1,0 +1,186 @@
+"""Records what a machine with several GPUs shows: collectives, loops, an application, tuning, and
+emulated hosts with a part of the GPUs each. node_steps.py lists the commands.
+
+    record_node.py FOLDER [--gpus 8] [--parts net,train] [--within 560] [--reference COMMAND]
+
+Each command's output goes to FOLDER/PART/NAME.txt, behind the command itself, and its results
+beside it. A command has a limit; then, or if it fails, the next one runs. FOLDER/
+steps.jsonl has the exit code and the seconds of each. Called again with the same FOLDER, it runs
+what has not succeeded, so that a record can be made by several calls of --within seconds. Exit code
+1 if a command failed, 3 if some are left for another call.
+
+COMMAND starts one of nccl-tests' programs, built with MPI: '/opt/nccl-tests/{collective}_perf'.
+
+Needs root, pyroute2, busbw[cuda13,torch], busbw-native (or BUSBW_PLUGIN), an mpirun, gcc and CUDA's
+headers.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "src"))
+
+from node_steps import PARTS, Machine, Step, layouts, steps  # noqa: E402 - imports from the path above
+
+from busbw.lab.gpus import visible_gpus  # noqa: E402
+
+PROGRAMS = {
+    "python3": (sys.executable,),
+    "busbw": (sys.executable, "-m", "busbw"),
+    "torchrun": (sys.executable, "-m", "torch.distributed.run"),
+}
+END_S = 15.0  # for an interrupted command to end its ranks
+TIMED_OUT, NOT_STARTED = 124, 127  # as shells have them
+LEAST_S = 5.0  # of the time that is left, to start another command
+
+
+def expanded(command: str) -> list[str]:
+    """The words of a step's command, with interpreters and paths."""
+    words: list[str] = []
+    for word in shlex.split(command):
+        starts_command = not words or words[-1] == "--"
+        path = HERE / word
+        if starts_command and word in PROGRAMS:
+            words += PROGRAMS[word]
+        elif word.endswith(".py") and path.is_file():
+            words += [sys.executable, str(path)] if starts_command else [str(path)]
+        else:
+            words.append(word)
+    return words
+
+
+def environment() -> dict[str, str]:
+    """With this checkout's modules."""
+    paths = [str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "BUSBW_HISTORY": "false",
+        "COLUMNS": "140",
+    }
+
+
+def ended(started: subprocess.Popen[bytes], limit_s: float) -> int:
+    """The exit code; TIMED_OUT if it had to be stopped."""
+    try:
+        return started.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGINT)
+    try:
+        started.wait(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+    return TIMED_OUT
+
+
+def run(step: Step, folder: Path, limit_s: float) -> tuple[int, float]:
+    """The exit code and the seconds of a step, whose output goes to its file."""
+    file = folder / step.part / f"{step.name}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for word in shlex.split(step.command):
+        if word.startswith(f"{step.part}/"):
+            (folder / word).parent.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    with file.open("wb") as output:
+        output.write(f"$ {step.command}\n".encode())
+        output.flush()
+        try:
+            started = subprocess.Popen(
+                expanded(step.command),
+                cwd=folder,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            output.write(f"{error}\n".encode())
+            code = NOT_STARTED
+        else:
+            code = ended(started, limit_s)
+    return code, time.monotonic() - begin
+
+
+def succeeded(record: Path) -> set[tuple[str, str]]:
+    """The steps of earlier calls that need not run again."""
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+    rows = [json.loads(line) for line in lines]
+    return {(row["part"], row["name"]) for row in rows if row["good"]}
+
+
+def run_all(wanted: Iterable[Step], folder: Path, within_s: float) -> int:
+    """Run what has not succeeded, and print a line for each."""
+    end, record = time.monotonic() + within_s, folder / "steps.jsonl"
+    done, failed, left = succeeded(record), 0, 0
+    for step in wanted:
+        left_s = end - time.monotonic()
+        if (step.part, step.name) in done:
+            continue
+        if left_s < LEAST_S + END_S:
+            left += 1
+            continue
+        code, took_s = run(step, folder, min(step.limit_s, left_s - END_S))
+        good = code in step.good
+        cut_off = code == TIMED_OUT and took_s < step.limit_s
+        failed, left = failed + (not good and not cut_off), left + cut_off
+        row = {"part": step.part, "name": step.name, "code": code, "good": good}
+        with record.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({**row, "seconds": round(took_s, 1)}) + "\n")
+        print(f"{step.part}/{step.name}: exit code {code}, {took_s:.1f} s", flush=True)
+    print(f"{failed} failed, {left} left for another call")
+    return 1 if failed else 3 * bool(left)
+
+
+def pairs(text: str) -> list[tuple[int, int]]:
+    """The numbers of 2x4,4x2."""
+    found = []
+    for word in text.split(","):
+        hosts, _, own = word.partition("x")
+        found.append((int(hosts), int(own)))
+    return found
+
+
+def main() -> int:
+    """Record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpus", type=int, help="default: all")
+    parser.add_argument(
+        "--layouts", type=pairs, help="emulated hosts and GPUs of each, like 2x4,4x2"
+    )
+    parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
+    parser.add_argument("--within", type=float, default=560.0, metavar="SECONDS")
+    parser.add_argument("--reference", default="", metavar="COMMAND")
+    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    options = parser.parse_args()
+    parts = options.parts.split(",")
+    if unknown := sorted(set(parts) - set(PARTS)):
+        parser.error(f"--parts {','.join(unknown)}: the parts are {', '.join(PARTS)}")
+    gpus = options.gpus or len(visible_gpus())
+    if gpus < 1:
+        parser.error("no GPU here: give --gpus with --list to see the commands")
+    machine = Machine(gpus, os.cpu_count() or 1, options.layouts or layouts(gpus))
+    every = steps(machine, options.reference)
+    wanted = [step for step in every if step.part in parts]
+    if options.list:
+        print("\n".join(f"{step.part}/{step.name}: {step.command}" for step in wanted))
+        return 0
+    options.folder.mkdir(parents=True, exist_ok=True)
+    return run_all(wanted, options.folder.resolve(), options.within)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
