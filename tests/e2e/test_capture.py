@@ -126,6 +126,13 @@ def test_command_without_nccl_is_an_error(busbw: Busbw, tmp_path: Path):
     assert "no rank of the command was recorded" in done.stderr
 
 
+def test_command_that_calls_nothing_is_an_error(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+    line = (sys.executable, PROGRAM, plugin_library, 5, 0, "finalize")
+    done = busbw("capture", "-o", tmp_path / "run", "--", *line)
+    assert done.returncode == 3
+    assert "NCCL reported no call" in done.stderr
+
+
 def test_command_that_fails_before_it_communicates_is_to_be_run_alone(busbw: Busbw, tmp_path: Path):
     done = busbw("capture", "-o", tmp_path / "run", "--", "false")
     assert done.returncode == 1

@@ -99,10 +99,13 @@ def has_rank_0(folder: Path, values: Mapping[str, str]) -> bool:
 def pattern(folder: Path) -> Pattern:
     """The pattern of the ranks, which is also saved to FILE in the folder.
 
-    NoMeasurement if no rank was recorded.
+    NoMeasurement if no rank, or no call, was recorded.
     """
     if not any(folder.iterdir()):
         raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
-    recorded = load([str(folder)])
+    try:
+        recorded = load([str(folder)])
+    except UsageError as error:
+        raise NoMeasurement(error.message, NOTHING_HINT) from error
     save(b"".join(lines(recorded)), folder / FILE)
     return recorded

@@ -95,6 +95,13 @@ def test_communicator_that_is_made_again_is_another():
     assert [row.comm for row in merged.rows] == [0, 1]
 
 
+def test_process_without_calls_is_named_with_the_usual_reason():
+    only_comm = ([comm(0, id=7, rank=0, ranks=1)], {"RANK": "0", "WORLD_SIZE": "1"})
+    two_calls = ([comm(0, id=7, rank=0), *calls(0, 8, 16)], {"RANK": "1"})
+    notes = merge_files(only_comm, two_calls).header.notes
+    assert notes == ["rank 0: NCCL reported no call, as of a communicator with one rank"]
+
+
 def test_root_or_peer_that_is_no_rank_is_unknown():
     ranks = (-1, 1, 2)
     records = [comm(0, id=7, rank=0, ranks=2)]

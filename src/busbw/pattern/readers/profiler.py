@@ -157,6 +157,8 @@ def _add_remarks(
     shifted: int,
 ) -> None:
     who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
+    if not calls:
+        collector.add_note(f"{who}: NCCL reported no call, as of a communicator with one rank")
     if unknown:
         collector.add_problem(
             f"{who}: {counted(unknown, 'call')} of an unknown function or communicator"
