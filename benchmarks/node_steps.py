@@ -95,14 +95,16 @@ def _collectives(gpus: int) -> Iterator[Step]:
         file = f"collectives/{name}.json"
         command = f"busbw run {name} -n {gpus} --engine nccl --ran {SWEEP} --json {file}"
         yield Step("collectives", name, command, good=(0, 1))
-        yield Step("collectives", f"explain_{name}", f"busbw explain {file}", good=(0, 1))
+        if gpus > 1:  # one GPU sends nothing
+            yield Step("collectives", f"explain_{name}", f"busbw explain {file}", good=(0, 1))
     yield Step("collectives", "expected", "reference_blind.py collectives")
 
 
 def _precise(gpus: int) -> Iterator[Step]:
     command = f"busbw run all_reduce -n {gpus} --engine nccl --force --json precise/sweep.json"
     yield Step("precise", "all_reduce", command, good=(0, 1))
-    yield Step("precise", "explain", "busbw explain precise/sweep.json", good=(0, 1))
+    if gpus > 1:
+        yield Step("precise", "explain", "busbw explain precise/sweep.json", good=(0, 1))
 
 
 def _loops(machine: Machine, reference: str) -> Iterator[Step]:
@@ -119,13 +121,18 @@ def _loops(machine: Machine, reference: str) -> Iterator[Step]:
 
 
 def _applications(gpus: int) -> Iterator[Step]:
+    if gpus > 1:
+        yield from _capture(gpus)
+    command = "embedding_ranks.py --out embedding/steps.json"
+    yield Step("embedding", "steps", command, limit_s=240)
+
+
+def _capture(gpus: int) -> Iterator[Step]:
     training = f"torchrun --nproc-per-node {gpus} capture_events_app.py steps capture/steps.json"
     command = f"busbw capture --timed -o capture/run -- {training}"
     yield Step("capture", "training", command, limit_s=180)
     replay = f"busbw replay capture/run/pattern.jsonl -n {gpus} --engine nccl --ran"
     yield Step("capture", "replay", replay, good=(0, 1))
-    command = "embedding_ranks.py --out embedding/steps.json"
-    yield Step("embedding", "steps", command, limit_s=240)
 
 
 def _tune(gpus: int) -> Iterator[Step]:
