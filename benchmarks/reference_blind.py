@@ -13,6 +13,7 @@ from statistics import median
 
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
+from busbw.measure import alltoallv_traffic
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence, forecast
 from busbw.model.measured_system import of_result, shape
@@ -38,7 +39,8 @@ def points(result: Result, evidence: Evidence) -> Iterator[Point]:
     """Every size of a result. The lent machine has NVLS switched off."""
     system = of_result(result)
     assert isinstance(system, System)
-    setting = Setting(replace(system, nvls=False), of_number(result.library.nccl))
+    traffic = alltoallv_traffic.of_result(result, shape(result)[1])
+    setting = Setting(replace(system, nvls=False), of_number(result.library.nccl), traffic=traffic)
     for row in result.rows:
         expected = forecast(setting, result.spec.row, *shape(result), row.size_bytes, evidence)
         if row.out_of_place and expected:

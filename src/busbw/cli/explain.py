@@ -13,6 +13,7 @@ from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement
+from busbw.measure import alltoallv_traffic
 from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
@@ -76,6 +77,7 @@ def command(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
         allowed(result.environment, row.name),
+        traffic=alltoallv_traffic.of_result(result, per_host),
         dtype=figure.row.dtype or "float",
         op=figure.row.op or "sum",
     )

@@ -4,7 +4,6 @@ system.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 
 import click
 
@@ -28,12 +27,11 @@ from busbw.cli.options.system import (
 )
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
-from busbw.core.alltoallv import Traffic, traffic
+from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import collective as collective_row
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import Exit, UsageError
-from busbw.core.sweep import SweepSpec, check_spec
-from busbw.measure.alltoallv import Matrices
+from busbw.measure import alltoallv_traffic
 from busbw.model import explanation_text, prediction_text
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence
@@ -48,7 +46,6 @@ from busbw.model.reference.results import curve_of
 from busbw.model.spine import Spine, derived_uplinks
 from busbw.model.systems import MAX_HOSTS, System
 
-MAX_RANKS_OF_COUNTS = 4096  # a matrix of bytes for each pair of ranks
 _OF_COLLECTIVE = {
     "collective": "COLLECTIVE",
     "smallest": "-b",
@@ -216,9 +213,10 @@ def command(
                 f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
             )
     per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
+    moved = alltoallv_traffic.of_counts(row.name, counts, per_host)
     if counts:
-        moved = _traffic_of(row.name, counts, per_host)
         bytes_of = _sizes_with_traffic(bytes_of, counts, lambda size: moved(max(nodes), size))
+    if row.uneven:
         setting = replace(setting, traffic=moved)
     prediction = predict(setting, row, nodes, per_host, bytes_of, source, evidence, rails_lost)
     if format_name == "json":
@@ -239,32 +237,6 @@ def _spine(oversubscription: float, hosts_per_leaf: int | None, uplinks: int | N
         )
     derived = derived_uplinks(hosts_per_leaf, oversubscription)
     return Spine(oversubscription, hosts_per_leaf, uplinks or derived)
-
-
-def _traffic_of(
-    collective: str, counts: str, per_host: int
-) -> Callable[[int, int], Traffic | None]:
-    """What --counts moves, by the number of hosts and the size in bytes; None where no byte crosses
-    a link. UsageError for counts that are malformed, or of another collective.
-    """
-
-    @cache
-    def traffic_of(hosts: int, size_bytes: int) -> Traffic | None:
-        ranks = hosts * per_host
-        if ranks > MAX_RANKS_OF_COUNTS:
-            raise UsageError(
-                f"--counts {counts}: {ranks} ranks, and at most {MAX_RANKS_OF_COUNTS} are computed",
-                "give fewer --nodes, or leave out --counts",
-            )
-        spec = SweepSpec(
-            collective=collective, min_bytes=size_bytes, max_bytes=size_bytes, counts=counts
-        )
-        check_spec(spec, strict=True)
-        matrices = Matrices(spec, ranks)
-        host_of_rank = [str(rank // per_host) for rank in range(ranks)]
-        return traffic(matrices.at(size_bytes, size_bytes), matrices.source, host_of_rank)
-
-    return traffic_of
 
 
 def _sizes_with_traffic(

@@ -4,8 +4,6 @@ L0 is the rate of the links. L1 is what they carry of data, without headers and 
 algorithm's bound over L1. L3 is the busbw that NCCL's model of a release expects for one size.
 """
 
-from dataclasses import replace
-
 from busbw.core.collectives import Collective
 from busbw.core.result import Ideal
 from busbw.model.bounds import bounds, endpoint
@@ -21,9 +19,8 @@ def algorithm_bounds(
     NCCL takes.
     """
     system = setting.system
-    traffic = setting.traffic_at(hosts, size_bytes)
-    wire = replace(system.fabric(hosts, per_host), traffic=traffic)
-    data = replace(system.fabric(hosts, per_host, payload=True), traffic=traffic)
+    wire = setting.fabric(hosts, per_host, size_bytes)
+    data = setting.fabric(hosts, per_host, size_bytes, payload=True)
     possible: list[Choice] = []
     if not system.rccl:
         model = system.model(setting.release, hosts, per_host)

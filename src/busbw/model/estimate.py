@@ -52,6 +52,13 @@ class Setting:
         """What an alltoallv moves between the ranks; None for an even exchange."""
         return self.traffic(hosts, size_bytes) if self.traffic else None
 
+    def fabric(
+        self, hosts: int, per_host: int, size_bytes: int, *, payload: bool = False
+    ) -> Fabric:
+        """The system's links, at what they carry of data with `payload`, for so many bytes."""
+        links = self.system.fabric(hosts, per_host, payload=payload)
+        return replace(links, traffic=self.traffic_at(hosts, size_bytes))
+
     def spine_share(self, collective: str, algorithm: str, hosts: int) -> float:
         """The share of the traffic between hosts that crosses the spine. Of an alltoallv whose
         bytes are given it is taken to be all, unless all hosts are under one leaf.

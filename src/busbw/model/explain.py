@@ -105,8 +105,8 @@ def _judge(measured: Measured, setting: Setting) -> list[Judged]:
     """Every algorithm with a bound, those that are not excluded first, the nearest first. Over
     several hosts that includes those that need SHARP, of which there is no model.
     """
-    system, hosts, per_host = setting.system, measured.hosts, measured.per_host
-    fabric, features = system.fabric(hosts, per_host), system.features()
+    hosts, per_host, features = measured.hosts, measured.per_host, setting.system.features()
+    fabric = setting.fabric(hosts, per_host, measured.figure.row.size_bytes)
     busbw = measured.figure.busbw
     judged = []
     for bound in bounds(measured.row, fabric, features):
@@ -200,9 +200,10 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
     """What the algorithm moves over each kind of link, per GPU or per host, if the measured
     busbw is reached by it.
     """
-    hosts, per_host, system = measured.hosts, measured.per_host, setting.system
-    wire = system.fabric(hosts, per_host)
-    data = system.fabric(hosts, per_host, payload=True)
+    hosts, per_host, features = measured.hosts, measured.per_host, setting.system.features()
+    size = measured.figure.row.size_bytes
+    wire = setting.fabric(hosts, per_host, size)
+    data = setting.fabric(hosts, per_host, size, payload=True)
     rates = {
         wire.gpu_link: (wire.gpu or 0.0, data.gpu or 0.0),
         wire.nic_link: (wire.nics, data.nics),
@@ -210,7 +211,7 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
     for row in ALGORITHMS:
         if row.name != algorithm or measured.row.name not in row.collectives:
             continue
-        if not row.runs(wire, system.features()):
+        if not row.runs(wire, features):
             continue
         factor = float(measured.row.bus_factor(hosts * per_host)) if row.times_factor else 1.0
         shares = {term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)}

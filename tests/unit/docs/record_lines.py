@@ -186,13 +186,13 @@ def _numbers_of(document: Any) -> Iterator[list[float]]:
         if {"events_us", "plugin_us"} <= document.keys():
             events, plugin = document["events_us"], document["plugin_us"]
             yield [events, plugin, plugin - events, 100 * (plugin / events - 1)]
-        children: Iterable[Any] = document.values()
+        children: list[Any] = list(document.values())
     else:
-        children = document
-        yield _listed(document)
-        if document and all(isinstance(item, dict) for item in document):
-            yield from (_listed([item.get(key) for item in document]) for key in document[0])
-            children = document if len(document) <= 50 else []
+        children = document if isinstance(document, list) else [document]
+        yield _listed(children)
+        if children and all(isinstance(item, dict) for item in children):
+            yield from (_listed([item.get(key) for item in children]) for key in children[0])
+            children = children if len(children) <= 50 else []
     for child in children:
         if isinstance(child, dict | list):
             yield from _numbers_of(child)
