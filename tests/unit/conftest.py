@@ -2,10 +2,12 @@
 for generated examples.
 """
 
+import logging
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,18 @@ def no_pauses_between_readings_of_the_load() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "LOAD_PAUSE_S", 0.0)
         yield
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[[], list[str]]]:
+    """`logged()` are the messages that busbw has logged so far, from INFO on."""
+    logger, handler = logging.getLogger("busbw"), BufferingHandler(capacity=10_000)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield lambda: [record.getMessage() for record in handler.buffer]
+    logger.removeHandler(handler)
+    logger.setLevel(before)
 
 
 @pytest.fixture

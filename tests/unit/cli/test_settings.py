@@ -2,7 +2,6 @@
 
 import grp
 import json
-import logging
 import os
 import pwd
 import tomllib
@@ -60,17 +59,16 @@ PlanOf = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def plan_of(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> PlanOf:
+def plan_of(capsys: pytest.CaptureFixture[str], logged: Callable[[], list[str]]) -> PlanOf:
     """mpirun's command line for these words after `busbw`, and what -v says. The sim engine has no
     such line.
     """
 
     def plan(*words: str) -> tuple[str, str]:
-        caplog.set_level(logging.INFO, "busbw")
         code = guarded([*words, "--dry-run"])
         printed = capsys.readouterr()
         assert code == (2 if "this engine runs in this process" in printed.err else 0), printed.err
-        return printed.out, caplog.text
+        return printed.out, "\n".join(logged())
 
     return plan
 

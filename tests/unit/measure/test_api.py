@@ -1,12 +1,12 @@
 """`busbw.run` as called by a program: on simulated ranks in this process, and on real MPI ranks."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,13 +100,12 @@ def test_import_loads_neither_click_nor_an_engine() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_are_logged(logged: Callable[[], list[str]]) -> None:
     from busbw.measure.record import Record
     from busbw.measure.sink import Sink
 
-    with caplog.at_level(logging.INFO, logger="busbw"):
-        Sink(Record()).note("note: measuring on CPUs")
-    assert caplog.messages == ["note: measuring on CPUs"]
+    Sink(Record()).note("note: measuring on CPUs")
+    assert logged() == ["note: measuring on CPUs"]
 
 
 def _watchdogs(before: set[threading.Thread]) -> list[threading.Thread]:
