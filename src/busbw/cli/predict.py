@@ -213,11 +213,12 @@ def command(
                 f"--{option}: it is of a pattern", f"add --pattern FILE, or leave out --{option}"
             )
     per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
-    moved = alltoallv_traffic.of_counts(row.name, counts, per_host)
     if counts:
+        moved = alltoallv_traffic.of_counts(row.name, counts, per_host)
         bytes_of = _sizes_with_traffic(bytes_of, counts, lambda size: moved(max(nodes), size))
-    if row.uneven:
         setting = replace(setting, traffic=moved)
+    elif row.uneven:
+        setting = replace(setting, traffic=alltoallv_traffic.of_nccl_tests(per_host))
     prediction = predict(setting, row, nodes, per_host, bytes_of, source, evidence, rails_lost)
     if format_name == "json":
         answer(explanation_text.json(prediction))

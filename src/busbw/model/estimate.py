@@ -22,6 +22,7 @@ from busbw.model.systems import System
 BOARD = 8  # GPUs
 # What NVLSTree reached of NCCL's model on 4 to 32 hosts of 8 H100: 0.88 to 1.09 in six clusters.
 OF_NVLS_TREE = 0.93
+LARGE_BYTES = 1 << 30  # of which any matrix moves some
 OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
 
 
@@ -59,12 +60,17 @@ class Setting:
         links = self.system.fabric(hosts, per_host, payload=payload)
         return replace(links, traffic=self.traffic_at(hosts, size_bytes))
 
+    def has_own_matrix(self, hosts: int) -> bool:
+        """Whether an alltoallv moves the bytes of another matrix than nccl-tests' own."""
+        traffic = self.traffic_at(hosts, LARGE_BYTES)
+        return traffic is not None and bool(traffic.source)
+
     def spine_share(self, collective: str, algorithm: str, hosts: int) -> float:
-        """The share of the traffic between hosts that crosses the spine. Of an alltoallv whose
-        bytes are given it is taken to be all, unless all hosts are under one leaf.
+        """The share of the traffic between hosts that crosses the spine. Of an alltoallv with a
+        matrix of its own it is taken to be all, unless all hosts are under one leaf.
         """
         share = self.spine.share(collective, algorithm, hosts)
-        return 1.0 if share and self.traffic else share
+        return 1.0 if share and self.has_own_matrix(hosts) else share
 
     def nic_divisor(self, collective: str, algorithm: str, hosts: int, per_host: int) -> float:
         """What the spine divides the rate of the NICs by."""

@@ -95,7 +95,8 @@ def predict(
         ]
         rows = [expected for expected in forecasts if expected is not None]
         _check_rows(rows, row, setting, hosts, per_host)
-        several = [count for count in hosts if count * per_host > 1 and not setting.traffic]
+        several = [count for count in hosts if count * per_host > 1]
+        several = [count for count in several if not setting.has_own_matrix(count)]
         crossings = [crossing(setting, row, count, per_host, evidence) for count in several]
     bounds = algorithm_bounds(setting, row, largest, per_host, max(sizes))
     described = describe(setting.system, largest, per_host, setting.release, source)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.model.nccl.p2p import ALL_PAIRS
 
 RECORDED = (
     Path(__file__).parents[3] / "benchmarks/node_2xh200_202611/collectives/alltoallv.json"
@@ -38,6 +39,15 @@ def test_an_even_matrix_is_expected_as_alltoall(capsys: Captured, tmp_path: Path
 def test_many_ranks_are_expected_as_with_an_even_matrix(capsys: Captured) -> None:
     many = ("h100x8", "--nics", "8x400G", "--nodes", "64")
     assert bound(capsys, "alltoallv", *many) == bound(capsys, "alltoall", *many)
+
+
+def test_nccl_tests_matrix_crosses_a_spine_as_alltoall(capsys: Captured) -> None:
+    words = ("--system", "h100x8", "--nics", "8x400G", "--nodes", "64", "-b", "1G", "-e", "1G")
+    leaf = ("--oversubscription", "2", "--hosts-per-leaf", "8")
+    even, by_nccl_tests = (
+        printed(capsys, "predict", collective, *words, *leaf) for collective in ALL_PAIRS
+    )
+    assert by_nccl_tests.lower().replace("alltoallv", "alltoall") == even.lower()
 
 
 @pytest.mark.parametrize("form", ["result", "log of nccl-tests"])
