@@ -103,7 +103,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cpus", action="store_true", help="ranks on CPUs")
     parser.add_argument("gbit", type=float, metavar="GBIT/S")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if asked.words[:1] == ["each"] and asked.ranks > 1:
+        parser.error("-p: each host runs one process of `each`")
+    return asked
 
 
 def main() -> int:
@@ -130,9 +133,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["agent"]:
-        run_agent(sys.argv[2], sys.argv[3:])
     try:
+        if sys.argv[1:2] == ["agent"]:
+            run_agent(sys.argv[2], sys.argv[3:])
         sys.exit(main())
     except BusbwError as error:
-        sys.exit(f"error: {error}")
+        print(error.render(), file=sys.stderr)
+        sys.exit(error.exit)

@@ -38,13 +38,16 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Step:
-    """A command of a part. Exit codes in `good` are results; 1 is often that of a finding."""
+    """A command of a part. Exit codes in `good` are results; 1 is often that of a finding. One
+    that `summarizes` files of other steps runs in each call, as these may have changed.
+    """
 
     part: str
     name: str
     command: str
     limit_s: float = 120.0
     good: tuple[int, ...] = (0,)
+    summarizes: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Machine:
 
 
 def layouts(gpus: int) -> list[tuple[int, int]]:
-    """The layouts that are of interest. A GPU stands for two."""
+    """The layouts that are of interest. A single GPU is shared by two hosts."""
     if gpus == 1:
         return [(2, 1)]
     return [(hosts, gpus // hosts) for hosts in (2, 4) if gpus % hosts == 0]
@@ -96,15 +99,19 @@ def _collectives(gpus: int) -> Iterator[Step]:
         command = f"busbw run {name} -n {gpus} --engine nccl --ran {SWEEP} --json {file}"
         yield Step("collectives", name, command, good=(0, 1))
         if gpus > 1:  # one GPU sends nothing
-            yield Step("collectives", f"explain_{name}", f"busbw explain {file}", good=(0, 1))
-    yield Step("collectives", "expected", "reference_blind.py collectives")
+            yield _explain("collectives", f"explain_{name}", file)
+    yield Step("collectives", "expected", "reference_blind.py collectives", summarizes=True)
+
+
+def _explain(part: str, name: str, file: str) -> Step:
+    return Step(part, name, f"busbw explain {file}", good=(0, 1), summarizes=True)
 
 
 def _precise(gpus: int) -> Iterator[Step]:
     command = f"busbw run all_reduce -n {gpus} --engine nccl --force --json precise/sweep.json"
     yield Step("precise", "all_reduce", command, good=(0, 1))
     if gpus > 1:
-        yield Step("precise", "explain", "busbw explain precise/sweep.json", good=(0, 1))
+        yield _explain("precise", "explain", "precise/sweep.json")
 
 
 def _loops(machine: Machine, reference: str) -> Iterator[Step]:
@@ -112,18 +119,20 @@ def _loops(machine: Machine, reference: str) -> Iterator[Step]:
     for name, options in (("small", "--rounds 20"), ("large", "--rounds 5 --largest 256M")):
         command = f"{small} {options} --json loop/{name}.json"
         yield Step("loop", name, command, limit_s=240)
-    bound = f"mpirun -np {{ranks}} --map-by slot:PE={max(1, min(8, cores))} --bind-to core"
+    places = f"--map-by slot:PE={max(1, min(8, cores))} --bind-to core"
+    bound = f"mpirun --allow-run-as-root -np {{ranks}} {places}"
     compat = f"{bound} {{folder}}/{{collective}}_perf {SMALL}"
     command = f"{small} --rounds 0 --tools 4 --loops native --compat '{compat}'"
     if reference:
         command += f" --reference '{bound} {reference} {SMALL}'"
-    yield Step("tools", "rounds", f"{command} --json tools/rounds.json", limit_s=540)
+    yield Step("tools", "rounds", f"{command} --json tools/rounds.json", limit_s=480)
 
 
 def _applications(gpus: int) -> Iterator[Step]:
     if gpus > 1:
         yield from _capture(gpus)
-    command = "embedding_ranks.py --out embedding/steps.json"
+    counts = ",".join(str(1 << number) for number in range(gpus.bit_length()))
+    command = f"embedding_ranks.py --ranks {counts} --out embedding/steps.json"
     yield Step("embedding", "steps", command, limit_s=240)
 
 
@@ -157,7 +166,7 @@ def _net(hosts: int, own: int) -> Iterator[Step]:
             options = f"{NET_SWEEP} --net {net} --json {file}"
             yield Step("net", f"{layout}_{net}_{number}", f"{command} {options}", good=(0, 1))
     command = f"busbw compare net/{layout}/socket net/{layout}/busbw"
-    yield Step("net", f"{layout}_compared", command, good=(0, 1))
+    yield Step("net", f"{layout}_compared", command, good=(0, 1), summarizes=True)
 
 
 def _train(hosts: int, own: int) -> Iterator[Step]:

@@ -4,10 +4,11 @@ emulated hosts with a part of the GPUs each. node_steps.py lists the commands.
     record_node.py FOLDER [--gpus 8] [--parts net,train] [--within 560] [--reference COMMAND]
 
 Each command's output goes to FOLDER/PART/NAME.txt, behind the command itself, and its results
-beside it. A command has a limit; then, or if it fails, the next one runs. FOLDER/
-steps.jsonl has the exit code and the seconds of each. Called again with the same FOLDER, it runs
-what has not succeeded, so that a record can be made by several calls of --within seconds. Exit code
-1 if a command failed, 3 if some are left for another call.
+beside it. A command has a limit; then, or if it fails, the next one runs. FOLDER/steps.jsonl has
+the exit code and the seconds of each. Called again with the same FOLDER, it runs what has not
+succeeded, so that a record can be made by several calls of --within seconds. A command of a result
+counts as failed too if it did not write its file. Exit code 1 if a command failed, 3 if some are
+left for another call.
 
 COMMAND starts one of nccl-tests' programs, built with MPI: '/opt/nccl-tests/{collective}_perf'.
 
@@ -16,6 +17,7 @@ headers.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -24,7 +26,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
@@ -70,17 +74,28 @@ def environment() -> dict[str, str]:
 
 
 def ended(started: subprocess.Popen[bytes], limit_s: float) -> int:
-    """The exit code; TIMED_OUT if it had to be stopped."""
+    """The exit code; TIMED_OUT if it had to be stopped. None of its processes is left."""
     try:
         return started.wait(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(started.pid, signal.SIGINT)
-    try:
-        started.wait(timeout=END_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(started.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(timeout=END_S)
+        return TIMED_OUT
+    finally:  # also if this program is interrupted
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
         started.wait()
-    return TIMED_OUT
+
+
+def is_good(step: Step, code: int, folder: Path, begin_ns: int) -> bool:
+    """Whether a step has a result: its exit code says so, and it has written its file. An
+    exception of Python ends with 1 too.
+    """
+    words = shlex.split(step.command)
+    files = [folder / word for before, word in pairwise(words) if before == "--json"]
+    written = all(file.exists() and file.stat().st_mtime_ns >= begin_ns for file in files)
+    return code in step.good and written
 
 
 def run(step: Step, folder: Path, limit_s: float) -> tuple[int, float]:
@@ -112,32 +127,38 @@ def run(step: Step, folder: Path, limit_s: float) -> tuple[int, float]:
     return code, time.monotonic() - begin
 
 
-def succeeded(record: Path) -> set[tuple[str, str]]:
-    """The steps of earlier calls that need not run again."""
+def earlier(record: Path) -> dict[tuple[str, str], bool]:
+    """The steps of earlier calls, and whether they succeeded."""
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
     rows = [json.loads(line) for line in lines]
-    return {(row["part"], row["name"]) for row in rows if row["good"]}
+    return {(row["part"], row["name"]): row["good"] for row in rows}
+
+
+def to_run(every: Iterable[Step], done: dict[tuple[str, str], bool]) -> list[Step]:
+    """What has not succeeded, and what summarizes it; what has failed before comes last."""
+    wanted = [step for step in every if step.summarizes or not done.get((step.part, step.name))]
+    return sorted(wanted, key=lambda step: (step.part, step.name) in done)
 
 
 def run_all(wanted: Iterable[Step], folder: Path, within_s: float) -> int:
     """Run what has not succeeded, and print a line for each."""
     end, record = time.monotonic() + within_s, folder / "steps.jsonl"
-    done, failed, left = succeeded(record), 0, 0
-    for step in wanted:
+    failed, left = 0, 0
+    for step in to_run(wanted, earlier(record)):
         left_s = end - time.monotonic()
-        if (step.part, step.name) in done:
-            continue
         if left_s < LEAST_S + END_S:
             left += 1
             continue
+        begin_ns = time.time_ns()
         code, took_s = run(step, folder, min(step.limit_s, left_s - END_S))
-        good = code in step.good
+        good = is_good(step, code, folder, begin_ns)
         cut_off = code == TIMED_OUT and took_s < step.limit_s
         failed, left = failed + (not good and not cut_off), left + cut_off
         row = {"part": step.part, "name": step.name, "code": code, "good": good}
         with record.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps({**row, "seconds": round(took_s, 1)}) + "\n")
-        print(f"{step.part}/{step.name}: exit code {code}, {took_s:.1f} s", flush=True)
+        outcome = "" if good or cut_off else ", failed"
+        print(f"{step.part}/{step.name}: exit code {code}, {took_s:.1f} s{outcome}", flush=True)
     print(f"{failed} failed, {left} left for another call")
     return 1 if failed else 3 * bool(left)
 
@@ -151,8 +172,14 @@ def pairs(text: str) -> list[tuple[int, int]]:
     return found
 
 
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends the running command as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Record."""
+    signal.signal(signal.SIGTERM, interrupt)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -22,6 +22,10 @@ from busbw.model.nccl.constants import of_number, release
 from busbw.model.reference.compared import evidence
 from busbw.ui.number_formats import no_headline
 
+ASSUMED_MATRIX = (
+    "the file does not say the bytes of each pair of ranks: those of nccl-tests' own matrix are"
+    " assumed"
+)
 MEASURE = "measure one: busbw run all_reduce --json run.json"
 
 
@@ -83,6 +87,8 @@ def command(
     )
     measured = Measured(row, hosts, per_host, figure, file)
     explanation = explain(measured, setting, source, evidence(setting, known_curves()))
+    if row.uneven and result.traffic is None:
+        explanation.notes.append(ASSUMED_MATRIX)
     if format_name == "json":
         answer(explanation_text.json(explanation))
     else:

@@ -6,7 +6,9 @@ from functools import cache
 from math import exp, inf, log
 from statistics import fmean
 
-from busbw.core.collectives import Collective
+from msgspec import structs
+
+from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import bounds
 from busbw.model.estimate import Setting, by_links, estimate
 from busbw.model.hardware import gpu_word
@@ -32,6 +34,7 @@ SMALLEST_BYTES = 1 << 10  # its time is taken as the latency
 # one system differ by less at large sizes.
 CALIBRATED = ((1 << 30, 0.05), ((64 << 20) + 1, 0.10), (1 << 20, 0.20), (0, 0.30))
 NO_RUNS = Reference((), {})
+ALLTOALL = "alltoall"
 CARRIES = 8  # times as many hosts: beyond, less and less of a calibration applies
 
 
@@ -61,6 +64,8 @@ def forecast(
 ) -> Forecast | None:
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
+    if hosts == 1 and setting.traffic_at(hosts, size_bytes) is not None:
+        return _as_even(setting, row, per_host, size_bytes, evidence)
     setting = unlimited(setting, row.name, hosts, per_host, size_bytes)
     shape = hosts, per_host
     chosen = by_links(setting, row.name, hosts, per_host, size_bytes)
@@ -74,7 +79,7 @@ def forecast(
     busbw = size_bytes * float(row.bus_factor(hosts * per_host)) / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
     low *= _left_by_collisions(setting, row.name, shape, size_bytes)
-    at_most = _at_most(setting, row, hosts, per_host)
+    at_most = _at_most(setting, row, hosts, per_host, size_bytes)
     return Forecast(
         hosts,
         hosts * per_host,
@@ -119,10 +124,38 @@ def _latency(
     return _expected(setting, collective, shape, size_bytes, chosen, evidence).time_s
 
 
-def _at_most(setting: Setting, row: Collective, hosts: int, per_host: int) -> float:
+def _as_even(
+    setting: Setting, row: Collective, per_host: int, size_bytes: int, evidence: Evidence
+) -> Forecast | None:
+    """On one host an alltoallv takes the time of an alltoall in which each rank moves as much as
+    its busiest rank. Measured with nccl-tests' matrix on two H200
+    (benchmarks/node_2xh200_202611).
+    """
+    traffic = setting.traffic_at(1, size_bytes)
+    assert traffic is not None
+    factor = float(row.bus_factor(per_host))
+    busiest = traffic.rank_bytes / traffic.size_bytes / factor  # 1 with an even matrix
+    even_bytes = max(1, round(size_bytes * busiest))
+    even = forecast(
+        replace(setting, traffic=None), BY_NAME[ALLTOALL], 1, per_host, even_bytes, evidence
+    )
+    if even is None:
+        return None
+    return structs.replace(
+        even,
+        size_bytes=size_bytes,
+        busbw=even.busbw / busiest,
+        low=even.low / busiest,
+        high=even.high / busiest,
+    )
+
+
+def _at_most(
+    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
+) -> float:
     """The highest bound of an algorithm at the rates of the links."""
-    system = setting.system
-    possible = bounds(row, system.fabric(hosts, per_host), system.features())
+    links = setting.fabric(hosts, per_host, size_bytes)
+    possible = bounds(row, links, setting.system.features())
     return max((bound.busbw for bound in possible), default=inf)
 
 

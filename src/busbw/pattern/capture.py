@@ -17,7 +17,7 @@ from busbw.host import net_plugin
 from busbw.launch import wrap_command
 from busbw.measure.record import save
 from busbw.pattern.pattern_lines import lines
-from busbw.pattern.registry import load
+from busbw.pattern.registry import NoCall, load
 
 FILE = "pattern.jsonl"
 LAUNCH_FILE = ".launch"  # which rank 0 writes
@@ -30,6 +30,8 @@ NOTHING_HINT = (
     "capture needs NCCL 2.24 or newer, loaded dynamically (NCCL_DEBUG=INFO shows what it loads), or"
     " PyTorch 2.7 or newer, whose ranks end by themselves and start without python -I or -S"
 )
+
+NO_CALL_HINT = "run two ranks or more: a rank that is alone sends nothing"
 
 
 def variables(folder: Path, mode: str, steps: int) -> tuple[dict[str, str], str]:
@@ -105,7 +107,7 @@ def pattern(folder: Path) -> Pattern:
         raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
     try:
         recorded = load([str(folder)])
-    except UsageError as error:
-        raise NoMeasurement(error.message, NOTHING_HINT) from error
+    except NoCall as error:
+        raise NoMeasurement(error.message, NO_CALL_HINT) from error
     save(b"".join(lines(recorded)), folder / FILE)
     return recorded

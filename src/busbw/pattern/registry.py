@@ -208,6 +208,10 @@ def read(
     return job.pattern(unrecognized)
 
 
+class NoCall(UsageError):
+    """Files of a known format that hold no call."""
+
+
 class _Job:
     """The files of one job."""
 
@@ -225,8 +229,8 @@ class _Job:
         self._row.read(source, self._collector)
 
     def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
-        """The record, in which files that no format recognizes are named; UsageError if no file
-        held a call.
+        """The record, in which files that no format recognizes are named; NoCall if no file held
+        a call.
         """
         for error in unrecognized:
             self._collector.add_problem(error.message)
@@ -234,7 +238,7 @@ class _Job:
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""
             message = f"{self._first}: no call in it, read as {self._row.title}{reason}"
-            raise UsageError(message, f"it is made by {self._row.made_by}; or {_HINT}")
+            raise NoCall(message, f"it is made by {self._row.made_by}; or {_HINT}")
         return pattern(self._collector)
 
 

@@ -26,8 +26,25 @@ def bound(capsys: Captured, collective: str, system: str, *options: str) -> floa
     return float(prediction["bounds"]["levels"][0]["wire"])
 
 
+def row(capsys: Captured, collective: str, size: str) -> dict[str, float]:
+    words = ("predict", collective, "--system", "h200x2", "-b", size, "-e", size)
+    (found,) = json.loads(printed(capsys, *words, "--format", "json"))["rows"]
+    return dict(found)
+
+
 def test_two_ranks_that_send_all_to_the_other_have_half_the_busbw(capsys: Captured) -> None:
     assert bound(capsys, "alltoallv", "h200x2") == bound(capsys, "alltoall", "h200x2") / 2
+
+
+@pytest.mark.parametrize("size", ["1K", "16M", "4G"])
+def test_two_ranks_that_send_all_to_the_other_take_as_long_as_an_alltoall_of_twice_the_bytes(
+    capsys: Captured, size: str
+) -> None:
+    doubled = {"1K": "2K", "16M": "32M", "4G": "8G"}[size]
+    even = row(capsys, "alltoall", doubled)
+    uneven = row(capsys, "alltoallv", size)
+    assert uneven["time_s"] == pytest.approx(even["time_s"])
+    assert uneven["high"] <= bound(capsys, "alltoallv", "h200x2")
 
 
 def test_an_even_matrix_is_expected_as_alltoall(capsys: Captured, tmp_path: Path) -> None:
@@ -63,3 +80,5 @@ def test_a_measured_alltoallv_is_judged_by_its_own_bytes(
     assert explanation["verdict"] == "expected"
     (load,) = explanation["loads"]
     assert load["used"] == pytest.approx(2 * explanation["busbw"])
+    assumed = [note for note in explanation["notes"] if "own matrix are assumed" in note]
+    assert len(assumed) == (form != "result")
