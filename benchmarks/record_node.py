@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,9 +103,11 @@ def run(step: Step, folder: Path, limit_s: float) -> tuple[int, float]:
     """The exit code and the seconds of a step, whose output goes to its file."""
     file = folder / step.part / f"{step.name}.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for word in shlex.split(step.command):
+    for before, word in pairwise(shlex.split(step.command)):
         if word.startswith(f"{step.part}/"):
             (folder / word).parent.mkdir(parents=True, exist_ok=True)
+        if before == "-o":  # the folder of an attempt that failed, which capture would refuse
+            shutil.rmtree(folder / word, ignore_errors=True)
     begin = time.monotonic()
     with file.open("wb") as output:
         output.write(f"$ {step.command}\n".encode())
