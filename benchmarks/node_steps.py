@@ -30,7 +30,7 @@ PARTS = {
     "tools": "whole commands of nccl-tests' names beside the C program, ranks bound to cores",
     "capture": "a captured training and its replay",
     "embedding": "steps of DynamicEmbedding",
-    "tune": "NCCL tuned over the GPUs, and between two emulated hosts",
+    "tune": "NCCL tuned over the GPUs, and between emulated hosts",
     "net": "emulated hosts: the network plugin beside Socket",
     "train": "emulated hosts: trainings with and without compression",
 }

@@ -184,14 +184,16 @@ def main() -> int:
     """Record."""
     signal.signal(signal.SIGTERM, interrupt)
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        epilog="\n".join(["parts:", *(f"  {name:12} {text}" for name, text in PARTS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpus", type=int, help="default: all")
     parser.add_argument(
         "--layouts", type=pairs, help="emulated hosts and GPUs of each, like 2x4,4x2"
     )
-    parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of those below")
     parser.add_argument("--within", type=float, default=560.0, metavar="SECONDS")
     parser.add_argument("--reference", default="", metavar="COMMAND")
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")

@@ -64,8 +64,11 @@ def forecast(
 ) -> Forecast | None:
     """The expected time of one size; None where nothing can run."""
     evidence = evidence or published()
-    if hosts == 1 and setting.traffic_at(hosts, size_bytes) is not None:
-        return _as_even(setting, row, per_host, size_bytes, evidence)
+    traffic = setting.traffic_at(hosts, size_bytes)
+    if hosts == 1 and traffic is not None:
+        # 1 with an even matrix
+        busiest = traffic.rank_bytes / traffic.size_bytes / float(row.bus_factor(per_host))
+        return _as_even(setting, busiest, per_host, size_bytes, evidence)
     setting = unlimited(setting, row.name, hosts, per_host, size_bytes)
     shape = hosts, per_host
     chosen = by_links(setting, row.name, hosts, per_host, size_bytes)
@@ -125,16 +128,12 @@ def _latency(
 
 
 def _as_even(
-    setting: Setting, row: Collective, per_host: int, size_bytes: int, evidence: Evidence
+    setting: Setting, busiest: float, per_host: int, size_bytes: int, evidence: Evidence
 ) -> Forecast | None:
     """On one host an alltoallv takes the time of an alltoall in which each rank moves as much as
-    its busiest rank. Measured with nccl-tests' matrix on two H200
-    (benchmarks/node_2xh200_202611).
+    its busiest rank, which is `busiest` times its bytes in an even exchange. Measured with
+    nccl-tests' matrix on two H200 (benchmarks/node_2xh200_202611).
     """
-    traffic = setting.traffic_at(1, size_bytes)
-    assert traffic is not None
-    factor = float(row.bus_factor(per_host))
-    busiest = traffic.rank_bytes / traffic.size_bytes / factor  # 1 with an even matrix
     even_bytes = max(1, round(size_bytes * busiest))
     even = forecast(
         replace(setting, traffic=None), BY_NAME[ALLTOALL], 1, per_host, even_bytes, evidence
