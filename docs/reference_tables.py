@@ -165,7 +165,8 @@ def engines() -> str:
     ]
     return (
         f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the"
-        " others must be named. `busbw check engines` lists which can run on this machine.\n\n"
+        " others must be named. On a machine with NVIDIA GPUs that none of the first two reaches,"
+        " `auto` is an error. `busbw check engines` lists which can run on this machine.\n\n"
         + table(("engine", "what it measures", "install", "options it does not use"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
         + table(("parameter", "default", "range", "meaning"), parameters)

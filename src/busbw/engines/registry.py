@@ -25,11 +25,12 @@ ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
 NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 AUTO = "auto"
-AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
+AUTOMATIC = ("nccl", "torch", "mpi")  # tried in this order when no engine is named
 
 NO_GPU = "no NVIDIA GPU on this machine"
 NOT_VISIBLE = "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
-FIND_GPU = "nvidia-smi   (or measure CPUs: --engine mpi)"
+OR_CPUS = "(or measure CPUs: --engine mpi)"
+FIND_GPU = f"nvidia-smi   {OR_CPUS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,32 +228,51 @@ def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
 
 
 def choose(name: str) -> tuple[EngineRow, str]:
-    """The engine to use for `--engine NAME`, and why GPUs are not used, '' if they are.
+    """The engine to use for `--engine NAME`, and a note if it is not the best one for GPUs.
 
-    For '' or 'auto' it is the first that can run. NoMeasurement if the named engine, or every
-    engine, cannot run here.
+    For '' or 'auto' it is the first of AUTOMATIC that can run and, on a machine with GPUs, reaches
+    them. NoMeasurement if the named engine, or each of these, cannot.
     """
-    if name not in ("", AUTO):
-        row = engine(name)
-        reason = row.availability()
-        if reason:
-            message = f"--engine {name} cannot run here: {reason}"
-            hint = FIND_GPU if reason in (NO_GPU, NOT_VISIBLE) else row.install
-            raise NoMeasurement(message, hint, options=["engine"])
-        return row, ""
-    reasons: dict[str, str] = {}
-    for row in map(engine, AUTOMATIC):
-        reason = row.availability()
-        if reason is None:
-            LOG.info("engine %s can run here", row.name)
-            return row, "; ".join(reasons.values())
-        LOG.debug("engine %s cannot run here: %s", row.name, reason)
-        reasons[row.name] = reason
-    all_reasons = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    if name in ("", AUTO):
+        return _choose_automatically()
+    row = engine(name)
+    reason = row.availability()
+    if reason:
+        message = f"--engine {name} cannot run here: {reason}"
+        hint = FIND_GPU if reason in (NO_GPU, NOT_VISIBLE) else row.install
+        raise NoMeasurement(message, hint, options=["engine"])
+    return row, ""
+
+
+def _choose_automatically() -> tuple[EngineRow, str]:
+    against_nccl = engine("nccl").availability()
+    if against_nccl is None:
+        return engine("nccl"), ""
+    against_torch = engine("torch").availability() or _why_no_torch_gpu()
+    if against_torch is None:
+        return engine("torch"), f"measuring through PyTorch: nccl: {against_nccl}"
+    if against_nccl != NO_GPU:
+        hint = FIND_GPU if against_nccl == NOT_VISIBLE else f"{engine('nccl').install}   {OR_CPUS}"
+        raise NoMeasurement(
+            f"no engine reaches the GPUs here: nccl: {against_nccl}; torch: {against_torch}",
+            hint,
+            options=["engine"],
+        )
+    against_mpi = engine("mpi").availability()
+    if against_mpi is None:
+        return engine("mpi"), f"measuring on CPUs: {against_nccl}"
     raise NoMeasurement(
-        f"no engine can run here: {all_reasons}",
+        f"no engine can run here: nccl: {against_nccl}; mpi: {against_mpi}",
         "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs",
     )
+
+
+def _why_no_torch_gpu() -> str | None:
+    """Why the installed PyTorch reaches no GPU here."""
+    try:
+        return None if torch_gpus() else "PyTorch sees no GPU"
+    except (ImportError, OSError) as error:
+        return f"PyTorch cannot be imported: {error}"
 
 
 def gpu_count() -> int:

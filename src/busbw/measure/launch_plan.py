@@ -71,7 +71,7 @@ def launcher_command(job: Job, where: Placement) -> LauncherCommand | None:
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
-    row, missing = choose_for(job.engine, elsewhere=bool(named))
+    row, note = choose_for(job.engine, elsewhere=bool(named))
     if row:
         refuse_network(job.net, row.name)
     if row and row.in_process:
@@ -96,16 +96,18 @@ def launcher_command(job: Job, where: Placement) -> LauncherCommand | None:
         job=prepared,
         hosts=named,
         ifname=where.ifname,
-        note=f"note: measuring on CPUs: {missing}" if missing else "",
+        note=f"note: {note}" if note else "",
     )
 
 
 def _slots_per_host(row: EngineRow | None) -> int:
-    """The slots of a host that names none: as many GPUs as this machine has, or 1."""
-    if row and row.name == "torch":
-        return (torch_gpus() if row.availability() is None else 0) or 1
-    may_be_nccl = row is None or row.name == "nccl"
-    return gpu_count() if may_be_nccl and engine("nccl").availability() is None else 1
+    """The slots of a host that names none: the GPUs that the engine reaches here, or 1."""
+    candidates = ("nccl", "torch") if row is None else (row.name,)
+    if "nccl" in candidates and engine("nccl").availability() is None:
+        return gpu_count()
+    if "torch" in candidates and engine("torch").availability() is None:
+        return torch_gpus() or 1
+    return 1
 
 
 def _by_slurm(job: Job, where: Placement, requested: slurm.JobStep) -> LauncherCommand:

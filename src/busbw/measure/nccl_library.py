@@ -10,7 +10,7 @@ from pathlib import Path
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.nccl_library import NcclLibrary
 from busbw.core.result import Library
-from busbw.engines.registry import ENGINES, choose_for
+from busbw.engines.registry import BY_NAME, ENGINES, choose_for
 from busbw.ui.number_formats import nccl_version_text
 
 SONAME = "libnccl.so.2"  # the name under which nccl4py and PyTorch ask the dynamic loader for it
@@ -30,9 +30,9 @@ def choose(
         if wheels:
             raise UsageError(f"--wheels {wheels} without --nccl", "add --nccl 2.32.3")
         return None
-    row, missing = choose_for(engine, elsewhere=elsewhere)
-    if missing:
-        raise NoMeasurement(f"--nccl {release}: {missing}", NEEDS_GPU)
+    row, note = choose_for(engine, elsewhere=elsewhere)
+    if row and note and not row.nccl:
+        raise NoMeasurement(f"--nccl {release}: {BY_NAME['nccl'].availability()}", NEEDS_GPU)
     if row and not row.nccl:
         able = " or ".join(f"--engine {row.name}" for row in ENGINES if row.nccl)
         raise UsageError(

@@ -65,10 +65,10 @@ def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:
         return job
     name = None
     if control.process == 0:
-        row, missing = choose(AUTO)
+        row, note = choose(AUTO)
         name = row.name
-        if missing:
-            emit(Note(f"note: measuring on CPUs: {missing}"))
+        if note:
+            emit(Note(f"note: {note}"))
     return msgspec.structs.replace(job, engine=control.bcast(name))
 
 

@@ -60,6 +60,42 @@ def test_without_a_gpu_the_hint_installs_nothing(monkeypatch: pytest.MonkeyPatch
     assert caught.value.hint == "nvidia-smi   (or measure CPUs: --engine mpi)"
 
 
+@pytest.fixture
+def gpu_without_nccl4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name == "nccl" else name)
+
+
+@pytest.mark.usefixtures("gpu_without_nccl4py")
+def test_gpus_are_measured_through_pytorch_where_nccl4py_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "torch_gpus", lambda: 2)
+    row, note = registry.choose(AUTO)
+    assert row.name == "torch"
+    assert note.startswith("measuring through PyTorch: nccl: nccl4py not installed")
+
+
+@pytest.mark.usefixtures("gpu_without_nccl4py")
+def test_cpus_do_not_stand_in_for_gpus_that_no_engine_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "torch_gpus", lambda: 0)
+    with pytest.raises(
+        NoMeasurement, match=r"nccl4py not installed.*PyTorch sees no GPU"
+    ) as caught:
+        registry.choose(AUTO)
+    assert "busbw[cuda13]" in caught.value.hint
+    assert "--engine mpi" in caught.value.hint
+
+
+def test_hidden_gpus_are_not_replaced_by_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(NoMeasurement, match="no GPU is visible"):
+        registry.choose(AUTO)
+
+
 def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert choose_for(AUTO, elsewhere=True) == (None, "")
     assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), (

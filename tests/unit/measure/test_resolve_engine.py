@@ -1,6 +1,4 @@
-"""The engine `auto` is resolve_engine on the hosts of the ranks, with a reason if GPUs are not
-used.
-"""
+"""The engine `auto` is chosen on the hosts of the ranks, with a reason if it is not `nccl`."""
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import choose
@@ -12,7 +10,7 @@ from busbw.measure.rank import resolve_engine
 
 def test_process_0_chooses_and_gives_the_reason_against_gpus():
     events: list[Event] = []
-    row, missing = choose("auto")
+    row, note = choose("auto")
     job = resolve_engine(
         SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="auto", ranks=2),
         SoloControl(),
@@ -20,7 +18,7 @@ def test_process_0_chooses_and_gives_the_reason_against_gpus():
     )
     assert job.engine == row.name
     assert [event.text for event in events if isinstance(event, Note)] == (
-        [f"note: measuring on CPUs: {missing}"] if missing else []
+        [f"note: {note}"] if note else []
     )
 
 
