@@ -5,10 +5,11 @@
 """
 
 import itertools
+import math
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from busbw.core.comparison import Comparison, Verdict
 from busbw.core.result import Cell, Result, ResultRow
@@ -18,6 +19,7 @@ from busbw.stats.sampling import first, next_step
 
 SIZES = [8 << i for i in range(30)]
 SLOW_SIZE = 1 << 20
+FROM_SLOW_SIZE = [size for size in SIZES if size >= SLOW_SIZE]
 SAMPLING = Sampling()
 QUICK_S = 1e-5  # a sample
 Samples = Callable[[random.Random, int], list[float]]
@@ -85,30 +87,51 @@ def adaptive(
 
 
 def adaptive_sweep(
-    draw: random.Random, cv: float, slower: float = 1.0, alike: float = 0.0, apart: float = 0.0
+    draw: random.Random,
+    cv: float,
+    slower: float = 1.0,
+    alike: float = 0.0,
+    apart: float = 0.0,
+    tails: int = 0,
+    slow: Sequence[int] = (SLOW_SIZE,),
 ) -> Result:
-    """A run: SLOW_SIZE takes `slower` times as long, and each size differs from run to run by
-    `apart` (a standard deviation).
+    """A run: sizes of `slow` take `slower` times as long, and each size differs from run to run by
+    `apart` (a standard deviation), with tails as those of Student's t with `tails` degrees of
+    freedom.
     """
     times = {}
     for size in SIZES:
-        middle = (
-            (1e-5 + size / 3e11)
-            * draw.lognormvariate(0, apart)
-            * (slower if size == SLOW_SIZE else 1.0)
-        )
+        middle = (1e-5 + size / 3e11) * math.exp(apart * deviate(draw, tails))
+        if size in slow:
+            middle *= slower
         times[size] = adaptive(draw, middle, cv, alike)
     return result(times)
 
 
+def deviate(draw: random.Random, tails: int) -> float:
+    """A number with mean 0 and variance 1: normal, or Student's t with this many degrees of
+    freedom.
+    """
+    normal = draw.gauss(0, 1)
+    if not tails:
+        return normal
+    chi_square = sum(draw.gauss(0, 1) ** 2 for _ in range(tails))
+    return normal / math.sqrt(chi_square / (tails - 2))
+
+
 def adaptive_pairs(
-    draw: random.Random, sweeps: int, runs: int = 1, slower: float = 1.0, **how: float
+    draw: random.Random,
+    sweeps: int,
+    runs: int = 1,
+    slower: float = 1.0,
+    slow: Sequence[int] = (SLOW_SIZE,),
+    **how: float,
 ) -> list[Comparison]:
-    """Pairs of `runs` runs a side; b's are `slower` at SLOW_SIZE."""
+    """Pairs of `runs` runs a side; b's are `slower` at the sizes `slow`."""
     return [
         compare(
             [(f"a{i}", adaptive_sweep(draw, **how)) for i in range(runs)],
-            [(f"b{i}", adaptive_sweep(draw, slower=slower, **how)) for i in range(runs)],
+            [(f"b{i}", adaptive_sweep(draw, slower=slower, slow=slow, **how)) for i in range(runs)],
         )
         for _ in range(sweeps)
     ]
@@ -134,8 +157,8 @@ CASES: tuple[
         alarmed,
     ),
     (
-        "one size 3 % slower, cv 1 %, sampled adaptively: found",
-        lambda d, n: adaptive_pairs(d, n, slower=1.03, cv=0.01),
+        "sizes from 1 MiB 20 % slower, runs 1 % apart, one a side: found",
+        lambda d, n: adaptive_pairs(d, n, slower=1.2, slow=FROM_SLOW_SIZE, cv=0.005, apart=0.01),
         found,
     ),
     (
@@ -149,9 +172,24 @@ CASES: tuple[
         alarmed,
     ),
     (
-        "runs 2 % apart, one a side: any false alarm",
-        lambda d, n: adaptive_pairs(d, n, cv=0.01, apart=0.02),
+        "runs 3 % apart, one a side: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.01, apart=0.03),
         alarmed,
+    ),
+    (
+        "runs 3 % apart with tails (t, 3), one a side: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.01, apart=0.03, tails=3),
+        alarmed,
+    ),
+    (
+        "runs 3 % apart with tails (t, 3), three a side: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, 3, cv=0.01, apart=0.03, tails=3),
+        alarmed,
+    ),
+    (
+        "runs 1 % apart, three a side, one size 10 % slower: found",
+        lambda d, n: adaptive_pairs(d, n, 3, 1.1, cv=0.01, apart=0.01),
+        found,
     ),
     (
         "runs 2 % apart, four a side: any false alarm",

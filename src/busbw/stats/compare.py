@@ -7,8 +7,6 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from busbw.core.cells import (
     PLACEMENTS,
     CellKey,
@@ -25,8 +23,10 @@ from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted, format_size
 from busbw.stats.history import Times, spreads
 from busbw.stats.judging import (
+    RUNS_FREEDOM,
     Cells,
     Limits,
+    RunSpread,
     by_cells,
     by_runs,
     spread_between_runs,
@@ -64,15 +64,15 @@ def compare(
         order.sort(key=in_table_order)  # repeats take the sizes in random order
     matched = [key for key in order if _is_in_all(key, runs)]
     if single:
-        known_spreads = spreads(earlier)
-        judged = _judge_single(matched, a[0][1], b[0][1], known_spreads, limits)
+        spread = _spread_of_runs(a[0][1], b[0][1], earlier)
+        judged = _judge_single(matched, a[0][1], b[0][1], spread, limits)
     else:
         judged = by_runs(matched, a_runs, b_runs, limits)
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
     notes = [*_defects(sides[0], a), *_defects(sides[1], b), *_differences(a, b, sides)]
     if single:
         notes += [*_overloaded_hosts(sides[0], a), *_overloaded_hosts(sides[1], b)]
-        notes += _spread_note(len(earlier), known_spreads)
+        notes += _spread_note(len(earlier), spread.known)
         notes += _too_few_samples(cells, limits) or _ambiguous_cells(cells)
     else:
         notes += _too_few_runs(len(a_runs), len(b_runs), limits)
@@ -98,21 +98,20 @@ def _runs(files: Sequence[Named]) -> list[Cells]:
     return [run for _, result in files for run in complete_repeats(result)]
 
 
-def _judge_single(
-    keys: Sequence[CellKey],
-    a: Result,
-    b: Result,
-    known_spreads: Mapping[CellKey, float],
-    limits: Limits,
-) -> dict[CellKey, ComparedCell]:
-    """The verdicts of one run per side.
+def _spread_of_runs(a: Result, b: Result, earlier: Times) -> RunSpread:
+    """How much runs differ: what stored runs show, else what is usual for such machines."""
+    usual, known = max(spread_between_runs(a), spread_between_runs(b)), spreads(earlier)
+    if known:
+        return RunSpread(usual, known, min(RUNS_FREEDOM, len(earlier) - 1))
+    return RunSpread(usual)
 
-    Where the spread of runs is not known, it is the one usual for such machines.
-    """
-    usual = max(spread_between_runs(a), spread_between_runs(b))
-    apart = {key: known_spreads.get(msgspec.structs.replace(key, cycle=0), usual) for key in keys}
+
+def _judge_single(
+    keys: Sequence[CellKey], a: Result, b: Result, spread: RunSpread, limits: Limits
+) -> dict[CellKey, ComparedCell]:
+    """The verdicts of one run per side."""
     (a_cells,), (b_cells,) = complete_repeats(a), complete_repeats(b)
-    judged = by_cells(keys, a_cells, b_cells, limits, apart)
+    judged = by_cells(keys, a_cells, b_cells, limits, spread)
     if why_overloaded(a) or why_overloaded(b):
         return {key: undecided(cell) for key, cell in judged.items()}
     return judged
@@ -292,10 +291,9 @@ def _ambiguous_cells(cells: Sequence[ComparedCell]) -> list[str]:
 
 
 def _too_few_runs(a_runs: int, b_runs: int, limits: Limits) -> list[str]:
-    chance = fewest_chance(a_runs, b_runs, two_sided=True)
-    if chance <= limits.level:
+    if fewest_chance(a_runs, b_runs, two_sided=True) <= limits.level:
         return []
     return [
-        f"{a_runs} and {b_runs} runs cannot show a difference at {100 * limits.confidence:g} %"
-        f" confidence, only at {100 * (1 - chance):.3g} %: {fewest(1, limits.level)} per side can"
+        f"{a_runs} and {b_runs} runs are judged by their spread, as if times varied like a normal"
+        f" distribution; {fewest(1, limits.level)} per side need no such assumption"
     ]

@@ -15,12 +15,10 @@ import msgspec
 from busbw.core.cells import CellKey, cells, medians, usable
 from busbw.core.history import MIN_RUNS, Basis, Check, CheckedCell, Standing, machine
 from busbw.core.result import Result
-from busbw.stats.judging import RELEVANT_DIFFERENCE
+from busbw.stats.judging import RELEVANT_DIFFERENCE, STDEV_OVER_MAD
 from busbw.stats.rank_tests import ROUNDING, fewest_chance, level, sweep_test
 from busbw.stats.rounds import t_quantile, t_tail
 
-# standard deviation over median absolute deviation of a normal distribution
-STDEV_OVER_MAD = 1.4826
 NEAREST_SIZES = 5  # sizes
 LARGEST_LOG = 700.0  # the exponential of more is no finite number
 DEFAULT_TOLERANCE = 0.1

@@ -4,16 +4,18 @@ run, or single means.
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from busbw.core.cells import CellKey, Figure, usable
+from busbw.core.cells import PLACEMENTS, CellKey, Figure, usable
 from busbw.core.comparison import ComparedCell, Verdict
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import MIN_CORRELATION, correlation
-from busbw.stats.rank_tests import Shift, holm, level, shift, sweep_test
+from busbw.stats.rank_tests import Shift, fewest_chance, holm, level, shift, spread_test, sweep_test
 from busbw.stats.rounds import t_tail
 
 # Large operations differ by up to 1.7 % between runs on one machine
@@ -27,6 +29,12 @@ FEWEST_SAMPLES = 2
 # How much identical runs differ, as a standard deviation of logarithms. Two H200: 0 to 3 % below 1
 # MiB; CPUs that have other work: up to a factor of two (benchmarks/visits_202611).
 GPU_RUNS, CPU_RUNS = 0.015, 0.2
+# Differences between runs have longer tails than a normal distribution. They are taken to be as
+# long as those of Student's t with this many degrees of freedom (benchmarks/compare_rates_202611).
+RUNS_FREEDOM = 4
+FEWEST_STEPS = 8  # between neighbouring sizes, to estimate how much cells scatter
+STDEV_OVER_MAD = 1.4826  # of a normal distribution
+SUPPORT = 0.5  # of a cell's log ratio: what a neighbour must have to support it
 LEFT_CORRELATION = 0.05
 
 Cells = Mapping[CellKey, Figure]
@@ -68,11 +76,13 @@ def verdict(shift: Shift, limits: Limits) -> Verdict:
 def spread_between_runs(result: Result) -> float:
     """How much runs on such a machine differ, as a standard deviation of logarithms.
 
-    0 for simulated ranks, and if the devices are not known.
+    0 for simulated ranks. Ranks whose devices are not known count as GPUs.
     """
-    if result.library.engine in ("", "sim"):
+    if result.library.engine == "sim":
         return 0.0
-    return GPU_RUNS if any(device.bus for device in result.world.devices) else CPU_RUNS
+    devices = result.world.devices
+    on_cpus = devices and not any(device.bus for device in devices)
+    return CPU_RUNS if on_cpus else GPU_RUNS
 
 
 def why_overloaded(result: Result) -> str:
@@ -105,15 +115,25 @@ def undecided(compared: ComparedCell) -> ComparedCell:
 def by_runs(
     keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], limits: Limits
 ) -> dict[CellKey, ComparedCell]:
-    """Compare whole runs: each contributes one time per cell."""
+    """Compare whole runs: each contributes one time per cell.
+
+    The test is by order where there are enough runs for it, else by their spread.
+    """
     times = [(_times(key, a), _times(key, b)) for key in keys]
     logs = [list(map(math.log, a_times + b_times)) for a_times, b_times in times]
-    ps = sweep_test(logs, len(a), two_sided=True)
+    if fewest_chance(len(a), len(b), two_sided=True) > limits.level:
+        shifts = spread_test(logs, len(a), limits.confidence)
+    else:
+        ps = sweep_test(logs, len(a), two_sided=True)
+        shifts = [
+            msgspec.structs.replace(shift(*both, limits.confidence), p=p)
+            for both, p in zip(times, ps, strict=True)
+        ]
     compared = {}
-    for key, (a_times, b_times), p in zip(keys, times, ps, strict=True):
+    for key, (a_times, b_times), shifted in zip(keys, times, shifts, strict=True):
         compared[key] = _compared_cell(
             key,
-            msgspec.structs.replace(shift(a_times, b_times, limits.confidence), p=p),
+            shifted,
             limits,
             by="runs",
             a_s=statistics.median(a_times),
@@ -128,15 +148,47 @@ def _times(key: CellKey, runs: Sequence[Cells]) -> list[float]:
     return [run[key].time_s for run in runs]
 
 
-def by_cells(
-    keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits, apart: Mapping[CellKey, float]
-) -> dict[CellKey, ComparedCell]:
-    """Compare one run per side: by samples where both have them (the error rate holds over all such
-    cells), else by means.
+@dataclass(frozen=True, slots=True)
+class RunSpread:
+    """How much equal runs differ: as standard deviations of logarithms, the `usual` one of such
+    machines and those `known` of cells from stored runs; and the degrees of freedom of Student's t.
+    """
 
-    One run per side does not show how much runs differ. They are taken to differ as much as the
-    visits of one run do, and by `apart` as runs on such a machine do: for each cell a standard
-    deviation of logarithms. A difference counts if it is significant even then.
+    usual: float
+    known: Mapping[CellKey, float] = field(default_factory=dict)
+    freedom: int = RUNS_FREEDOM
+
+    def of_ratio(self, key: CellKey, a: Cell, b: Cell, scatter: float) -> float:
+        """The standard deviation of the log ratio of a cell of equal runs.
+
+        Where it is not known from stored runs, they differ by what is usual, and as much as the
+        visits of one run do or as the ratios of neighbouring sizes `scatter`. It is infinite for
+        too few visits, and 0 if nothing is known or usual.
+        """
+        known = self.known.get(msgspec.structs.replace(key, cycle=0))
+        if known is not None:
+            return math.sqrt(2) * known
+        if not self.usual and not (a.visits and b.visits):
+            return 0.0
+        a_logs, b_logs = _logs(a), _logs(b)
+        if min(len(a_logs), len(b_logs)) < FEWEST_SAMPLES:
+            return math.inf
+        of_visits = statistics.variance(a_logs) + statistics.variance(b_logs)
+        return math.sqrt(max(of_visits, scatter**2) + 2 * self.usual**2)
+
+    def p(self, ratio: float, deviation: float) -> float:
+        """The two-sided p-value of this ratio of equal runs; 0 without a deviation."""
+        return 2 * t_tail(abs(math.log(ratio)) / deviation, self.freedom) if deviation else 0.0
+
+
+def by_cells(
+    keys: Sequence[CellKey], a: Cells, b: Cells, limits: Limits, spread: RunSpread
+) -> dict[CellKey, ComparedCell]:
+    """Compare one run per side: by samples where both have them, else by means.
+
+    One run per side does not show how much runs differ, so they are taken to differ by `spread`. A
+    difference counts if it is significant even then, over all cells, and if a neighbouring cell
+    supports it: a glitch in one run looks like a change of one cell.
     """
     sampled: dict[CellKey, tuple[Sequence[float], Sequence[float]]] = {}
     compared: dict[CellKey, ComparedCell] = {}
@@ -147,14 +199,16 @@ def by_cells(
         else:
             compared[key] = by_means(key, a[key].time_s, b[key].time_s, limits)
     shifts = {key: shift(*samples, limits.confidence) for key, samples in sampled.items()}
-    adjusted = holm([shift.p for shift in shifts.values()])
-    for (key, samples_shift), p_of_samples in zip(shifts.items(), adjusted, strict=True):
-        p_of_runs = len(sampled) * _p_of_runs(a[key].cell, b[key].cell, apart.get(key, 0.0))
-        p = max(p_of_samples, min(1.0, p_of_runs))
+    scatter = _scatter({key: math.log(shifted.ratio) for key, shifted in shifts.items()})
+    adjusted = holm([shifted.p for shifted in shifts.values()])
+    for (key, shifted), p_of_samples in zip(shifts.items(), adjusted, strict=True):
+        deviation = spread.of_ratio(key, a[key].cell, b[key].cell, scatter)
+        p_of_runs = spread.p(shifted.ratio, deviation)
+        p = max(p_of_samples, min(1.0, len(sampled) * p_of_runs))
         a_samples, b_samples = sampled[key]
         compared[key] = _compared_cell(
             key,
-            msgspec.structs.replace(samples_shift, p=p),
+            msgspec.structs.replace(shifted, p=p),
             limits,
             by="samples",
             a_s=a[key].time_s,
@@ -164,23 +218,61 @@ def by_cells(
             a_effective=len(a_samples),
             b_effective=len(b_samples),
         )
-    return compared
+    if spread.known or not spread.usual:
+        return compared
+    neighbours = _neighbours(keys)
+    return {key: _supported(cell, neighbours[key], compared) for key, cell in compared.items()}
 
 
-def _p_of_runs(a: Cell, b: Cell, apart: float) -> float:
-    """The two-sided p-value (Student's t) of this difference between equal runs; 0 if neither
-    visits nor `apart` are known.
+def _series(keys: Iterable[CellKey]) -> list[list[CellKey]]:
+    """The cells that differ in their size alone, by size."""
+    series: dict[CellKey, list[CellKey]] = {}
+    for key in keys:
+        series.setdefault(msgspec.structs.replace(key, size_bytes=0), []).append(key)
+    return [sorted(of_sizes) for of_sizes in series.values()]
+
+
+def _scatter(log_ratios: Mapping[CellKey, float]) -> float:
+    """The standard deviation by which the log ratios of cells vary from size to size; 0 if there
+    are too few sizes.
+
+    It is that of most steps between neighbouring sizes, so that a few cells that really changed do
+    not hide themselves.
     """
-    if not apart and not (a.visits and b.visits):
+    steps = [
+        abs(log_ratios[larger] - log_ratios[smaller])
+        for of_sizes in _series(log_ratios)
+        for smaller, larger in pairwise(of_sizes)
+    ]
+    if len(steps) < FEWEST_STEPS:
         return 0.0
-    a_logs, b_logs = _logs(a), _logs(b)
-    if min(len(a_logs), len(b_logs)) < FEWEST_SAMPLES:
-        return 1.0
-    spread = math.sqrt(statistics.variance(a_logs) + statistics.variance(b_logs) + 2 * apart**2)
-    if not spread:
-        return 0.0
-    distance = abs(statistics.median(b_logs) - statistics.median(a_logs))
-    return 2 * t_tail(distance / spread, len(a_logs) + len(b_logs) - 2)
+    return STDEV_OVER_MAD * statistics.median(steps) / math.sqrt(2)
+
+
+def _neighbours(keys: Sequence[CellKey]) -> dict[CellKey, list[CellKey]]:
+    """The cells next to each: the next sizes, and the same size in the other placement."""
+    neighbours: dict[CellKey, list[CellKey]] = {key: [] for key in keys}
+    for of_sizes in _series(keys):
+        for smaller, larger in pairwise(of_sizes):
+            neighbours[smaller].append(larger)
+            neighbours[larger].append(smaller)
+    for key in keys:
+        others = (msgspec.structs.replace(key, placement=placement) for placement in PLACEMENTS)
+        neighbours[key] += [other for other in others if other != key and other in neighbours]
+    return neighbours
+
+
+def _supported(
+    cell: ComparedCell, neighbours: Sequence[CellKey], compared: Mapping[CellKey, ComparedCell]
+) -> ComparedCell:
+    """The cell, ambiguous in place of slower or faster if it has neighbours and none of them
+    changed in the same direction, at least half as much.
+    """
+    needed = SUPPORT * math.log(cell.ratio or 1.0)
+    changes = [math.log(compared[key].ratio or 1.0) for key in neighbours]
+    if not changes or any(change / needed >= 1 for change in changes if needed):
+        return cell
+    return undecided(cell)
 
 
 def _logs(cell: Cell) -> list[float]:

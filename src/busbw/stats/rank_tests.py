@@ -20,6 +20,8 @@ from itertools import combinations
 
 import msgspec
 
+from busbw.stats.rounds import t_quantile, t_tail
+
 EXACT_STEPS = 50_000  # above this the normal approximation of U is used; its tails are wider
 PRECISION = 1e-7  # of a shift of logarithms: finer than any timer
 MAX_SPLITS = 4000  # beyond it, a fixed sample of the splits is used
@@ -174,6 +176,41 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
         max(_statistics(centered, squares, split, two_sided)) for split in _splits(runs, first)
     ]
     return [_share_reaching(statistic, largest) for statistic in observed]
+
+
+def spread_test(rows: Sequence[Sequence[float]], first: int, confidence: float) -> list[Shift]:
+    """Each row's shift by Student's t, for fewer runs than `sweep_test` can judge.
+
+    rows[r][i] is the logarithm of row r's time in run i; the `first` runs are the baseline. The
+    standard deviation is the row's own within the two sides, and no less than the median of all
+    rows: a few runs may agree by chance. The p-values are adjusted for all rows (Bonferroni),
+    which holds however the rows of a run vary together; each interval holds for its row alone.
+    """
+    runs = len(rows[0]) if rows else 0
+    if runs < 3 or not 0 < first < runs:
+        return [Shift(1.0, math.exp(_difference_of_means(row, first)), None, None) for row in rows]
+    freedom = runs - 2
+    deviations = [_deviation_within(row, first) for row in rows]
+    typical = statistics.median(deviations)
+    limit = t_quantile(level(confidence) / 2, freedom)
+    shifts = []
+    for row, deviation in zip(rows, deviations, strict=True):
+        difference = _difference_of_means(row, first)
+        error = max(deviation, typical, ROUNDING) * math.sqrt(1 / first + 1 / (runs - first))
+        p = min(1.0, 2 * len(rows) * t_tail(abs(difference) / error, freedom))
+        low, high = difference - limit * error, difference + limit * error
+        shifts.append(Shift(p, math.exp(difference), math.exp(low), math.exp(high)))
+    return shifts
+
+
+def _difference_of_means(row: Sequence[float], first: int) -> float:
+    return statistics.fmean(row[first:]) - statistics.fmean(row[:first])
+
+
+def _deviation_within(row: Sequence[float], first: int) -> float:
+    """The standard deviation of a row's values about the means of their sides."""
+    sides = _centered(row[:first]), _centered(row[first:])
+    return math.sqrt(sum(map(_sum_of_squares, sides)) / (len(row) - 2))
 
 
 def _centered(row: Sequence[float]) -> list[float]:
