@@ -38,9 +38,9 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell on both sides: its times (None if a side has none), their ratio b / a with its
     interval, and the verdict.
 
-    `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the
-    times are computed from, `a_effective` and `b_effective` the number of independent samples in
-    the test. The interval is of this cell alone, None for too few samples or runs. `p` is adjusted
+    `by` is what was compared (runs, the spread of few runs, samples or means), `a_count` and
+    `b_count` the number that the times are computed from, `a_effective` and `b_effective` the
+    number of independent samples in the test. The interval is of this cell alone, None for too few samples or runs. `p` is adjusted
     for all cells of the comparison, None where nothing could be tested.
     """
 

@@ -22,6 +22,7 @@ from busbw.ui.number_formats import nccl_version_text, percent, text_or_unknown,
 METHODS = {
     "samples": "rank test of the samples",
     "runs": "permutation of whole runs",
+    "spread": "the spread of whole runs (Student's t)",
     "means": (
         "single means, which cannot be tested: slower and faster are differences of more than "
         f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by"

@@ -121,7 +121,9 @@ def by_runs(
     """
     times = [(_times(key, a), _times(key, b)) for key in keys]
     logs = [list(map(math.log, a_times + b_times)) for a_times, b_times in times]
+    by = "runs"
     if fewest_chance(len(a), len(b), two_sided=True) > limits.level:
+        by = "spread"
         shifts = spread_test(logs, len(a), limits.confidence)
     else:
         ps = sweep_test(logs, len(a), two_sided=True)
@@ -135,7 +137,7 @@ def by_runs(
             key,
             shifted,
             limits,
-            by="runs",
+            by=by,
             a_s=statistics.median(a_times),
             b_s=statistics.median(b_times),
             a_count=len(a),

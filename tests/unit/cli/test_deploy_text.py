@@ -30,3 +30,13 @@ def test_hosts_of_the_next_commands_can_be_pasted(
     [lost] = re.findall(r"deploy\s+to\s+--hosts\s+(.*)", output.err)
     names = [[host.name for host in parse_hosts(*shlex.split(text))] for text in (done, lost)]
     assert names == [["root@fd00::1", "fd00::2", "h1"], ["fd00::3", "fd00::4", "h2"]]
+
+
+def test_a_file_that_is_no_single_file_is_refused_before_any_host_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(deploy, "deploy", lambda *_: pytest.fail("a host was asked"))
+    (tmp_path / "busbw.pyz").write_text("not one")
+    words = ["deploy", "--hosts", "h1", "--file", str(tmp_path / "busbw.pyz")]
+    assert guarded(words) == 2
+    assert "busbw.pyz" in capsys.readouterr().err

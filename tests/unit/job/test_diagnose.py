@@ -70,3 +70,23 @@ def test_all_ranks_in_one_call_of_the_dumps_is_a_stall():
         "no rank is late: 2 ranks wait in all_reduce number 3 of group dp; since 2023-11-14"
         " 22:13:20 UTC"
     )
+
+
+def test_a_rank_without_a_dump_is_not_one_that_called_something_else():
+    silent = Outstanding(
+        group="dp", seq=3, function="all_reduce", since_ns=1, waiting=[0], silent=[1]
+    )
+    assert concluded(outstanding=[silent]).message.startswith(
+        "rank 1 (pid 4001, 127.0.0.1, GPU 1) gave no dump, the others wait in all_reduce number 3 of group dp"
+    )
+    both = Outstanding(
+        group="dp",
+        seq=3,
+        function="all_reduce",
+        since_ns=1,
+        waiting=[0],
+        absent={1: "all_reduce number 2"},
+        silent=[2],
+    )
+    message = concluded(outstanding=[both]).message
+    assert "has not called all_reduce number 3 of group dp (last: all_reduce number 2)" in message

@@ -70,6 +70,7 @@ def party(world: SoloControl) -> Party:
         ([RING_LL, RING_LL, TREE_LL], RING_LL),
         ([Kernel("SendRecv", "", 2), Kernel("SendRecv", "", 8)], Kernel("SendRecv", "", 8)),
         ([Kernel("SendRecv", "", 8), TREE_LL], TREE_LL),
+        ([TREE_LL, RING_LL, RING_LL], RING_LL),
     ],
 )
 def test_one_kernel_stands_for_all_ranks(kernels: list[Kernel], kernel: Kernel | None) -> None:

@@ -313,6 +313,10 @@ def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
         "drain the host first" in by_id["machine_xid"].fix
         and "-i 0000:02:00.0" in by_id["machine_xid"].fix
     )
+    other = HostChange("h2", 1.0, moved={"0000:99:00": {"ecc_uncorrected": 1}})
+    assert judged(run({3: other}))["machine_fault"].message.startswith("h2 GPU 0000:99:00: "), (
+        "not of the run"
+    )
     assert by_id["machine_fault"].message.startswith(
         "h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct"
     )

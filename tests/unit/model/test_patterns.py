@@ -1,5 +1,7 @@
 """A recorded application on another system."""
 
+import re
+
 import pytest
 
 from busbw.core.pattern import Header, Pattern, Times
@@ -64,6 +66,9 @@ def test_the_text_names_calls_without_a_time() -> None:
     )
     text = prediction_text.pattern_text(predicted, 80)
     assert max(map(len, text.splitlines())) <= 80
+    wide = prediction_text.pattern_text(predicted)
+    assert re.search(r"all_reduce +1 GiB +2 x 8 ", wide), "hosts x GPUs of each"
+    assert re.search(r"all_gather +64 MiB +1 x 8 ", wide)
     assert "no time for 1 row of 5 calls: recv: its time is that of the send" in text
     assert "barrier" in text
     assert "of which that is" in " ".join(text.split())

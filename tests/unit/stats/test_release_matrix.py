@@ -99,6 +99,7 @@ def test_a_release_that_is_slower_at_two_sizes_is_named_with_them():
         low, high = float(row[-3]), float(row[-1])
         assert low < float(row[-4].rstrip("x")) < high
         assert low < 1.12 < high
+    assert "\n2 cells slower by more than 5 %, with NCCL 2.32.3\n" in views.text(slower, 80)
     assert "2 cells slower by more than 5 %, with NCCL 2.32.3" in views.markdown(slower)
 
 
