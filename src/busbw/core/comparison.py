@@ -40,8 +40,9 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     `by` is what was compared (runs, the spread of few runs, samples or means), `a_count` and
     `b_count` the number that the times are computed from, `a_effective` and `b_effective` the
-    number of independent samples in the test. The interval is of this cell alone, None for too few samples or runs. `p` is adjusted
-    for all cells of the comparison, None where nothing could be tested.
+    number of independent samples in the test. The interval is of this cell alone, None for too few
+    samples or runs. `p` is adjusted for all cells of the comparison, None where nothing could be
+    tested.
     """
 
     key: CellKey
