@@ -29,6 +29,7 @@ AUTOMATIC = ("nccl", "torch", "mpi")  # tried in this order when no engine is na
 
 NO_GPU = "no NVIDIA GPU on this machine"
 NOT_VISIBLE = "no GPU is visible (is CUDA_VISIBLE_DEVICES empty?)"
+INSTALL = "pip install 'busbw[cuda13]'"
 OR_CPUS = "(or measure CPUs: --engine mpi)"
 FIND_GPU = f"nvidia-smi   {OR_CPUS}"
 
@@ -82,9 +83,11 @@ def _nccl_available() -> str | None:
     """
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return NO_GPU
+    if "CUDA_VISIBLE_DEVICES" in os.environ and not gpu_count():
+        return NOT_VISIBLE  # whatever else is missing
     missing = _missing(nccl="nccl4py", cuda="cuda-bindings", **NUMPY)
     if missing:
-        return f"{missing} (pip install 'busbw[cuda13]')"
+        return f"{missing} ({INSTALL})"
     return None if gpu_count() else NOT_VISIBLE
 
 
@@ -138,7 +141,7 @@ ENGINES: tuple[EngineRow, ...] = (
     EngineRow(
         "nccl",
         "GPUs through NCCL",
-        "pip install 'busbw[cuda13]' (or [cuda12])",
+        f"{INSTALL} (or [cuda12])",
         _nccl_available,
         _open_nccl,
         nccl=True,
@@ -252,7 +255,7 @@ def _choose_automatically() -> tuple[EngineRow, str]:
     if against_torch is None:
         return engine("torch"), f"measuring through PyTorch: nccl: {against_nccl}"
     if against_nccl != NO_GPU:
-        hint = FIND_GPU if against_nccl == NOT_VISIBLE else f"{engine('nccl').install}   {OR_CPUS}"
+        hint = FIND_GPU if against_nccl == NOT_VISIBLE else f"{INSTALL}   {OR_CPUS}"
         raise NoMeasurement(
             f"no engine reaches the GPUs here: nccl: {against_nccl}; torch: {against_torch}",
             hint,
@@ -263,7 +266,7 @@ def _choose_automatically() -> tuple[EngineRow, str]:
         return engine("mpi"), f"measuring on CPUs: {against_nccl}"
     raise NoMeasurement(
         f"no engine can run here: nccl: {against_nccl}; mpi: {against_mpi}",
-        "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs",
+        f"{INSTALL} for GPUs, 'busbw[mpi]' for CPUs",
     )
 
 

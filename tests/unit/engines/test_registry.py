@@ -89,11 +89,13 @@ def test_cpus_do_not_stand_in_for_gpus_that_no_engine_reaches(
     assert "--engine mpi" in caught.value.hint
 
 
+@pytest.mark.usefixtures("gpu_without_nccl4py")
 def test_hidden_gpus_are_not_replaced_by_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "GPU_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(registry, "torch_gpus", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    with pytest.raises(NoMeasurement, match="no GPU is visible"):
+    with pytest.raises(NoMeasurement, match="no GPU is visible") as caught:
         registry.choose(AUTO)
+    assert caught.value.hint.startswith("nvidia-smi ")
 
 
 def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
