@@ -10,11 +10,13 @@ from pathlib import Path
 
 import click
 
+from busbw.check.shell_words import word
 from busbw.cli import stored_runs
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
-from busbw.core.given_file import read_stream, read_whole, unwrapped
+from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
+from busbw.core.gzip_stream import unpacked
 from busbw.core.result import Result
 from busbw.history.exported import split
 from busbw.host.source import Source
@@ -83,16 +85,28 @@ def warn_of_doubts(result: Result, file: str) -> None:
 
 def read_bytes(file: str) -> bytes:
     """The content of the file, of stdin for `-`, or of a stored run for `run:12`, as its program
-    wrote it; UsageError if it cannot be read, or is too large.
+    wrote it, decompressed; UsageError if it cannot be read, or is too large.
     """
+    return _unpacked(_packed_bytes(file), file)
+
+
+def _packed_bytes(file: str) -> bytes:
     if stored_runs.NAME.fullmatch(file):
         return stored_runs.content(file)
     try:
-        return unwrapped(read_stream(sys.stdin.buffer) if file == "-" else read_whole(file))
+        return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}", "name a result file, or - for stdin"
         ) from error
+
+
+def _unpacked(data: bytes, file: str) -> bytes:
+    try:
+        return unwrapped(unpacked(data, MAX_FILE_BYTES))
+    except OSError as error:
+        hint = f"gunzip -c {word(file)} | head -c 64M, to see what is in it"
+        raise UsageError(f"{file}: {error.strerror}", hint) from error
 
 
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
@@ -102,7 +116,15 @@ def load(
     file: str, collective: str | None = None, table: int | None = None
 ) -> AnyResult | Document:
     """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
-    data = read_bytes(file)
+    packed = _packed_bytes(file)
+    try:
+        data = _unpacked(packed, file)
+    except UsageError as error:
+        # a trace may be cut, or larger than the memory
+        document = _pattern(packed, file, error)
+        if document is None:
+            raise
+        return document
     document = file_kinds.read(data, file)
     if document is not None:
         return document

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.core.given_file import read_whole
+from busbw.core.given_file import MAX_FILE_BYTES, read_whole
+from busbw.core.gzip_stream import unpacked
 from busbw.core.masking import masked
 from busbw.host import kernel_log_file
 from busbw.host.source import Live, Reading, Source
@@ -105,7 +106,7 @@ def recorded(path: Path) -> Source:
     if path.is_dir():
         return _RecordedTree(path)
     try:
-        data = read_whole(path)
+        data = unpacked(read_whole(path), MAX_FILE_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", MADE_BY) from error
     return kernel_log_file.source(data, str(path)) or parse_archive(data, str(path))

@@ -5,78 +5,17 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from busbw.core.errors import UsageError
+from busbw.core.gzip_stream import MAGIC, GzipStream
 from busbw.pattern.collector import Collector
 
 HEAD_BYTES = 1 << 16  # bytes that formats are recognizes from
 LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
-_FREE = 256 << 20  # bytes that a compressed file may always become
-# The largest ratio of decompressed to compressed bytes beyond _FREE: logs and traces become 5 to 50
-# times as large, a file made to fill the memory 1,000 times.
-_RATIO = 200
-_GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
-
-
-class _GzipStream(io.RawIOBase):
-    """The decompressed bytes of a stream of one or several gzip members.
-
-    Where the stream is cut off, all bytes before the cut are returned first.
-    """
-
-    def __init__(self, packed: io.BufferedIOBase) -> None:
-        super().__init__()
-        self._packed = packed
-        self._member = zlib.decompressobj(_GZIP)
-        self._pending = b""  # packed bytes that were read, but not decompressed
-        self._packed_bytes = self._unpacked_bytes = 0
-
-    def close(self) -> None:
-        """Close the stream too."""
-        self._packed.close()
-        super().close()
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer and return the number of bytes, 0 at the end.
-
-        EOFError or zlib.error where the stream is cut off or broken.
-        """
-        while True:
-            if self._member.eof:
-                self._pending = self._member.unused_data or self._read_packed()
-                if not self._pending.strip(b"\0"):
-                    return 0
-                self._member = zlib.decompressobj(_GZIP)
-            packed = self._pending or self._read_packed()
-            data = self._member.decompress(packed, len(buffer))
-            self._pending = self._member.unconsumed_tail
-            if data:
-                self._check_ratio(len(data))
-                buffer[: len(data)] = data
-                return len(data)
-            if not packed and not self._member.eof:
-                raise EOFError("the compressed file is cut off")
-
-    def _check_ratio(self, size: int) -> None:
-        """Count `size` more bytes; zlib.error for a file that was made to fill the memory."""
-        self._unpacked_bytes += size
-        if self._unpacked_bytes > _FREE + _RATIO * self._packed_bytes:
-            raise zlib.error(
-                f"{self._packed_bytes} compressed bytes become more than {_RATIO} times as many"
-            )
-
-    def _read_packed(self) -> bytes:
-        piece = self._packed.read(HEAD_BYTES)
-        self._packed_bytes += len(piece)
-        return piece
 
 
 @dataclass(slots=True)
@@ -138,10 +77,10 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
     """A source of the bytes in `raw`, decompressed if they are those of gzip."""
     stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD_BYTES)
     try:
-        packed = stream.peek(2)[:2] == b"\x1f\x8b"
+        packed = stream.peek(2)[:2] == MAGIC
     except OSError as error:
         message = f"{name}: {error.strerror or error}"
         raise UsageError(message, "name a file that can be read") from error
     if packed:
-        stream = io.BufferedReader(_GzipStream(stream), HEAD_BYTES)
+        stream = io.BufferedReader(GzipStream(stream), HEAD_BYTES)
     return Source(name, stream, number, files)

@@ -1,5 +1,6 @@
 """A file named by the user is read whole only if it has an end."""
 
+import gzip
 import os
 import threading
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
+from busbw.core import gzip_stream
 from busbw.core.given_file import read_stream, read_text, read_whole
+from busbw.core.gzip_stream import unpacked
 
 READERS = [
     "show /dev/zero",
@@ -55,3 +58,26 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     writer.start()
     assert len(read_whole(tmp_path / "pipe")) == 3 << 20
     writer.join()
+
+
+@pytest.mark.parametrize("words", ["show", "compare {0}", "report", "check --from", "history add"])
+def test_a_small_file_that_decompresses_without_an_end_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUSBW_HISTORY", str(tmp_path / "history.db"))
+    monkeypatch.setattr(gzip_stream, "FREE_BYTES", 1 << 20)
+    file = tmp_path / "bomb.gz"
+    file.write_bytes(gzip.compress(b"\0" * (4 << 20)))
+    assert guarded([*words.format(file).split(), str(file)]) == 2
+    assert "compressed bytes become more than 200 times as many" in capsys.readouterr().err
+
+
+def test_decompressed_content_has_a_limit_of_bytes_and_an_end() -> None:
+    content = b"0123456789" * 20
+    packed = gzip.compress(content) + gzip.compress(content)
+    assert unpacked(packed, 400) == 2 * content
+    assert unpacked(content, 1) == content
+    with pytest.raises(OSError, match="larger than 0 MiB"):
+        unpacked(packed, 399)
+    with pytest.raises(OSError, match="cut off"):
+        unpacked(packed[:-9], 400)

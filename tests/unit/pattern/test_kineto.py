@@ -6,8 +6,8 @@ import json
 import pytest
 from pattern_records import record
 
+from busbw.core import gzip_stream
 from busbw.core.errors import UsageError
-from busbw.pattern import source
 
 
 def arguments(name="allreduce", sent=1024, received=1024, dtype="Float", **fields):
@@ -127,7 +127,7 @@ def test_point_to_point_splits_and_control():
 
 
 def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
-    monkeypatch.setattr(source, "_FREE", 1 << 20)
+    monkeypatch.setattr(gzip_stream, "FREE_BYTES", 1 << 20)
     content = trace(*(call(number, float(number)) for number in range(20)))
     pattern = record(gzip.compress(content + b" " * (64 << 20)))
     assert pattern.header.skipped and any(
