@@ -249,10 +249,11 @@ def attach(
     the host waits in backward until all ranks have sent the ids.
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if
-    any; residuals are rescaled when its scale changes. `timeout`: the limit of each exchange.
+    any; residuals are rescaled when its scale changes. `timeout`: the limit of each exchange,
+    above zero; None for the default of PyTorch's process groups.
 
     Raises:
-        UsageError: a variable is invalid, or `model` is not a DDP model.
+        UsageError: a variable or `timeout` is invalid, or `model` is not a DDP model.
     """
     attached = prepare(model, settings, scaler, timeout)
     model.register_comm_hook(attached, _hook)
@@ -278,7 +279,8 @@ def prepare(
             "attach only models whose replicas are on all ranks",
         )
     settings, unknown = agree_on_settings(settings)
-    mesh = make(settings, timeout, None if timeout else _borrowed(model, settings))
+    borrowed = _borrowed(model, settings) if timeout is None else None
+    mesh = make(settings, timeout, borrowed)
     attached = Attached(model, CommWorker(settings, mesh), scaler)
     announce(attached, unknown)
     return attached

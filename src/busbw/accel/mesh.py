@@ -17,6 +17,7 @@ from torch.distributed.constants import default_pg_nccl_timeout, default_pg_time
 from busbw.accel.communicator import Communicator
 from busbw.accel.settings import HOST, Settings
 from busbw.accel.staging import connect
+from busbw.core.errors import UsageError
 
 # If set, NCCL identifies hosts by it, for example when ranks of one machine emulate several hosts.
 HOST_VARIABLE = "NCCL_HOSTID"
@@ -200,9 +201,15 @@ def _with_staging(
 
 
 def _timeout_or_default(timeout: timedelta | None) -> timedelta:
-    return timeout or (
-        default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout
-    )
+    if timeout is None:
+        on_nccl = dist.get_backend() == dist.Backend.NCCL
+        return default_pg_nccl_timeout if on_nccl else default_pg_timeout
+    if timeout <= timedelta(0):
+        raise UsageError(
+            f"timeout={timeout.total_seconds():g} s: an exchange needs time",
+            "leave out timeout for the default of PyTorch's process groups",
+        )
+    return timeout
 
 
 def _on_gpus() -> bool:

@@ -1,10 +1,12 @@
 """Settings, LightCC's variables, and the rows of a mesh: arithmetic without ranks."""
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.accel import lightcc_env
+from busbw.accel import lightcc_env, mesh
 from busbw.accel.codecs.topk import ratio_at
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import rows_of
@@ -221,6 +223,12 @@ def test_bytes_that_leave_a_host_by_ring_and_direct():
     )
     assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
     assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_timeout_that_is_no_time_is_refused_and_not_the_default(seconds):
+    with pytest.raises(UsageError, match=f"timeout={seconds} s: an exchange needs time"):
+        mesh._timeout_or_default(timedelta(seconds=seconds))
 
 
 @given(st.integers(0, 500), st.floats(1e-4, 1.0), st.integers(0, 400))

@@ -175,7 +175,7 @@ pub fn carry(job: &Job, peers: &[Peer], patience: Duration, stopped: &dyn Fn() -
             }
             if last.elapsed() > patience {
                 let message =
-                    format!("{reported} of {} chunks of an exchange finished, then nothing for {} s", job.chunks, patience.as_secs());
+                    format!("{reported} of {} chunks of an exchange finished, then nothing for {} s", job.chunks, patience.as_secs_f64());
                 return Err(Error::new(Kind::Remote, message));
             }
         } else {

@@ -73,7 +73,7 @@ impl Exchange {
         while out.iter().any(Option::is_none) || back.iter().any(Option::is_none) {
             if Instant::now() > end {
                 let absent = back.iter().filter(|one| one.is_none()).count();
-                let message = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs());
+                let message = format!("{absent} of {} ranks have not connected within {} s", handles.len(), within.as_secs_f64());
                 return Err(Error::new(Kind::Remote, message));
             }
             for (number, handle) in handles.iter().enumerate() {

@@ -77,6 +77,19 @@ pub fn caught(call: &str, work: impl FnOnce() -> Result<(), Error>) -> Result<()
         .unwrap_or_else(|panic| Err(Error::new(Kind::Internal, format!("panic in {call}: {}", text_of(panic.as_ref())))))
 }
 
+/// Run the work of a function that cannot report an error. After a panic it returns `otherwise`, and the panic is on standard error.
+pub fn guarded<T>(call: &str, otherwise: T, work: impl FnOnce() -> T) -> T {
+    let mut done = otherwise;
+    let work = || {
+        done = work();
+        Ok(())
+    };
+    if let Err(error) = caught(call, work) {
+        logger::say(Level::Warn, &error.message);
+    }
+    done
+}
+
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked without a message")

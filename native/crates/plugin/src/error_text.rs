@@ -12,6 +12,11 @@ pub struct ErrorText {
 }
 
 impl ErrorText {
+    #[cfg(test)]
+    pub(crate) fn over(text: &mut [c_char]) -> Self {
+        Self { at: text.as_mut_ptr(), room: text.len() }
+    }
+
     /// # Safety
     /// `at` is valid for writing `room` bytes.
     unsafe fn write(&self, message: &str) {

@@ -5,9 +5,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::entry::guarded;
 use crate::error_text::ErrorText;
 use busbw_exchange::{Exchange, Job, Numbers, Part};
 use busbw_transport::{Handle, Level, Transport, lock};
+
+/// The longest limit: a year, which any clock can add to now.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Shared by all exchanges of this process. Never dropped, because closed connections may still have data to deliver.
 static TRANSPORT: Mutex<Option<Arc<Transport>>> = Mutex::new(None);
@@ -54,14 +58,22 @@ pub unsafe extern "C" fn busbw_exchange_join(
     patience_s: f64,
     error: ErrorText,
 ) -> i32 {
-    // SAFETY: `open` made it with Box::into_raw; before `join` has returned no other call uses it.
-    let exchange = unsafe { &mut *exchange };
-    // SAFETY: the caller guarantees one handle for each peer.
-    let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
-    let (within, patience) = (Duration::from_secs_f64(join_s), Duration::from_secs_f64(patience_s));
-    let join = || exchange.join(handles, within, patience).map_err(|error| error.message);
+    let join = || {
+        // SAFETY: `open` made it with Box::into_raw; before `join` has returned no other call uses it.
+        let exchange = unsafe { &mut *exchange };
+        // SAFETY: the caller guarantees one handle for each peer.
+        let handles = unsafe { std::slice::from_raw_parts(handles, exchange.peers()) };
+        let (within, patience) = (limit("connecting", join_s)?, limit("an exchange", patience_s)?);
+        exchange.join(handles, within, patience).map_err(|error| error.message)
+    };
     // SAFETY: the caller guarantees the buffer that `error` describes.
     i32::from(unsafe { error.or_write(join) }.is_none())
+}
+
+/// A time limit: zero does not wait at all.
+fn limit(what: &str, seconds: f64) -> Result<Duration, String> {
+    let given = Duration::try_from_secs_f64(seconds).ok().filter(|given| *given <= LONGEST);
+    given.ok_or_else(|| format!("a limit of {seconds:?} s for {what}: it is 0 to {} s", LONGEST.as_secs()))
 }
 
 /// Start an exchange: see `Job`. If it fails, `busbw_exchange_error` reports that later.
@@ -77,12 +89,14 @@ pub unsafe extern "C" fn busbw_exchange_post(
     numbers: Numbers,
     base: u32,
 ) {
-    // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
-    let exchange = unsafe { &*exchange };
-    // SAFETY: the caller guarantees one part for each peer.
-    let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
-    // SAFETY: the caller guarantees the contract of `Job::new`.
-    exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base) });
+    guarded("busbw_exchange_post", (), || {
+        // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
+        let exchange = unsafe { &*exchange };
+        // SAFETY: the caller guarantees one part for each peer.
+        let parts = unsafe { std::slice::from_raw_parts(parts, exchange.peers()) };
+        // SAFETY: the caller guarantees the contract of `Job::new`.
+        exchange.post(unsafe { Job::new(parts, chunk, chunks, numbers, base) });
+    });
 }
 
 /// Wait until `done` reaches `until`. Returns 0, or 1 with a message if an exchange has failed.
@@ -104,9 +118,9 @@ pub unsafe extern "C" fn busbw_exchange_wait(exchange: *const Exchange, done: *c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, text: ErrorText) -> i32 {
     // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that it is not closed.
-    let error = unsafe { &*exchange }.error();
+    let failed = || unsafe { &*exchange }.error().map_or(Ok(()), Err);
     // SAFETY: the caller guarantees the buffer that `text` describes.
-    i32::from(unsafe { text.or_write(|| error.map_or(Ok(()), Err)) }.is_none())
+    i32::from(unsafe { text.or_write(failed) }.is_none())
 }
 
 /// Close the connections. Running exchanges fail.
@@ -116,5 +130,5 @@ pub unsafe extern "C" fn busbw_exchange_error(exchange: *const Exchange, text: E
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_exchange_close(exchange: *mut Exchange) {
     // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
-    drop(unsafe { Box::from_raw(exchange) });
+    guarded("busbw_exchange_close", (), || drop(unsafe { Box::from_raw(exchange) }));
 }

@@ -15,6 +15,7 @@ use busbw_nccl_abi::common::Logger;
 use busbw_nccl_abi::profiler::event;
 use busbw_transport::Level;
 
+use crate::entry::guarded;
 use crate::logger;
 use crate::profiler_interface::REPORTS_CALLS;
 
@@ -85,7 +86,7 @@ pub fn launches_later() -> bool {
 /// nothing is recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_capture_mask(mask: c_int) -> c_int {
-    set_mask(mask).unwrap_or(-1)
+    guarded("busbw_capture_mask", -1, || set_mask(mask).unwrap_or(-1))
 }
 
 /// Let NCCL report these events from now on; returns the mask until now, None if no communicator has given its place.
@@ -126,7 +127,7 @@ fn started(folder: OsString, logger: Option<Logger>, interface: u64) -> Option<A
 /// A process forked from this one has the same handlers and file, but no GPU.
 extern "C" fn read_last_times() {
     if let (Some(recorder), true) = (running(), OWNER.load(Ordering::Relaxed) == process::id()) {
-        recorder.read_last_times();
+        guarded("the exit handler", (), || recorder.read_last_times());
     }
 }
 

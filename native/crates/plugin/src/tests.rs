@@ -1,6 +1,6 @@
 //! The exported functions without a connection.
 
-use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, dangling_mut, null_mut};
 
 use busbw_nccl_abi::common::{NcclResult, pointer, result};
@@ -8,6 +8,8 @@ use busbw_nccl_abi::tuner::function;
 use busbw_transport::{Device, Error, Kind, Level, MAX_GROUP};
 
 use crate::entry::{caught, entry, init_entry, refusal_level};
+use crate::error_text::ErrorText;
+use crate::exchanges::{busbw_exchange_close, busbw_exchange_join, busbw_exchange_open};
 use crate::net::NetDevice;
 use crate::net_v8::ncclNetPlugin_v8 as V8;
 use crate::net_v11::ncclNetPlugin_v11 as V11;
@@ -36,6 +38,52 @@ fn a_panic_is_an_internal_error_that_names_the_call() {
     assert_eq!(init_entry(|| panic!("on purpose")), result::INTERNAL_ERROR);
     assert_eq!(caught("isend", || panic!("on purpose")).unwrap_err().message, "panic in isend: on purpose");
     assert_eq!(caught("test", || panic!("no stream {missing}")).unwrap_err().message, "panic in test: no stream 7");
+}
+
+/// Functions of which nothing can panic.
+const PLAIN: [&str; 3] = ["busbw_version", "busbw_loop_step_bytes", "busbw_ran_ask"];
+/// What catches a panic, or calls a function that does.
+const GUARDS: [&str; 7] = ["entry(", "or_write(", "guarded(", "setup::", "profiler::init(", "tuner::", "traffic::"];
+
+/// A panic that leaves an `extern "C"` function ends the application.
+#[test]
+fn every_function_for_c_catches_panics() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut seen = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| !path.ends_with("tests.rs")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for function in text.split("extern \"C\" fn ").skip(1).filter(|function| function.starts_with(|c: char| c.is_alphabetic())) {
+            let name = function.split(['(', '<']).next().unwrap();
+            let body = function.split("\n}\n").next().unwrap();
+            let caught = GUARDS.iter().any(|guard| body.contains(guard));
+            assert!(caught || PLAIN.contains(&name), "{}: {name} does not catch panics", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+#[test]
+fn a_limit_that_is_no_time_is_refused_and_zero_does_not_wait() {
+    let mut text = [0; 256];
+    let room = |text: &mut [c_char]| ErrorText::over(text);
+    let mut handle = [[0_u8; 128]];
+    // SAFETY: there is room for one handle, and `text` is a local.
+    let exchange = unsafe { busbw_exchange_open(1, handle.as_mut_ptr(), room(&mut text)) };
+    assert!(!exchange.is_null());
+    let mut join = |join_s, patience_s| {
+        // SAFETY: the exchange has not joined, and there is one handle for its peer.
+        let failed = unsafe { busbw_exchange_join(exchange, handle.as_ptr(), join_s, patience_s, room(&mut text)) };
+        // SAFETY: the call has written a C string.
+        (failed, unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().unwrap().to_owned())
+    };
+    for wrong in [-1.0, -1e-9, f64::NAN, f64::INFINITY, 1e12, 1e300] {
+        assert_eq!(join(wrong, 1.0), (1, format!("a limit of {wrong:?} s for connecting: it is 0 to 31536000 s")));
+        assert_eq!(join(1.0, wrong), (1, format!("a limit of {wrong:?} s for an exchange: it is 0 to 31536000 s")));
+    }
+    assert_eq!(join(0.0, 0.0), (1, "1 of 1 ranks have not connected within 0 s".to_owned()));
+    // SAFETY: `open` made it; this is its last use.
+    unsafe { busbw_exchange_close(exchange) };
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use busbw_loop::{Limits, Outcome, Program, Step};
 
+use crate::entry::guarded;
 use crate::error_text::ErrorText;
 
 /// The size of a step in bytes, by which the caller knows that it writes steps of this form.
@@ -75,6 +76,6 @@ pub unsafe extern "C" fn busbw_loop_run(
 pub unsafe extern "C" fn busbw_loop_close(program: *mut Program) {
     if !program.is_null() {
         // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
-        drop(unsafe { Box::from_raw(program) });
+        guarded("busbw_loop_close", (), || drop(unsafe { Box::from_raw(program) }));
     }
 }

@@ -8,6 +8,7 @@ use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::entry::guarded;
 use crate::tuner_table::Wanted;
 
 static ARMED: AtomicBool = AtomicBool::new(false);
@@ -50,14 +51,16 @@ pub fn asked(function: c_int, bytes: usize, costs: &[c_float], nodes: usize) -> 
 /// costs are kept then too. A negative function steers nothing. All ranks must say the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_int, protocol: c_int, channels: c_int) {
-    let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(|(algorithm, protocol)| Wanted {
-        algorithm,
-        protocol,
-        channels: channels.max(0),
+    guarded("busbw_tuner_steer", (), || {
+        let wanted = usize::try_from(algorithm).ok().zip(usize::try_from(protocol).ok()).map(|(algorithm, protocol)| Wanted {
+            algorithm,
+            protocol,
+            channels: channels.max(0),
+        });
+        let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+        *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };
+        ARMED.store(true, Ordering::Release);
     });
-    let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
-    *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };
-    ARMED.store(true, Ordering::Release);
 }
 
 /// Copy NCCL's cost table for the steered operations, as it was before steering: microseconds by algorithm and protocol, negative for what
@@ -67,19 +70,21 @@ pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_
 /// `costs` has room for `most` values.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_tuner_costs(costs: *mut c_float, most: usize) -> usize {
-    if costs.is_null() {
-        return 0;
-    }
-    let steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = steering.costs.len().min(most);
-    // SAFETY: not NULL, and the caller guarantees the room.
-    unsafe { slice::from_raw_parts_mut(costs, count) }.copy_from_slice(&steering.costs[..count]);
-    count
+    guarded("busbw_tuner_costs", 0, || {
+        if costs.is_null() {
+            return 0;
+        }
+        let steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = steering.costs.len().min(most);
+        // SAFETY: not NULL, and the caller guarantees the room.
+        unsafe { slice::from_raw_parts_mut(costs, count) }.copy_from_slice(&steering.costs[..count]);
+        count
+    })
 }
 
 /// The nodes of the communicator of the steered operations as NCCL counts them: hosts that NVLink joins may be one. 0 if NCCL has not asked
 /// since the last call of `busbw_tuner_steer`.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_tuner_nodes() -> usize {
-    STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes
+    guarded("busbw_tuner_nodes", 0, || STEERING.lock().unwrap_or_else(PoisonError::into_inner).nodes)
 }

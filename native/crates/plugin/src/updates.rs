@@ -4,6 +4,7 @@ use std::ptr;
 
 use busbw_adam::{Change, Pool, Rule, Slab};
 
+use crate::entry::guarded;
 use crate::error_text::ErrorText;
 
 /// Start this many threads, the caller's included. NULL with a message if that fails.
@@ -33,9 +34,9 @@ pub unsafe extern "C" fn busbw_adam_update(
     slab: *const Slab,
     error: ErrorText,
 ) -> i32 {
-    // SAFETY: `open` made the pool with Box::into_raw, and the caller guarantees rules and slab.
-    let (pool, change, slab) = unsafe { (&*pool, Change { undo: undo.as_ref().copied(), make: make.as_ref().copied() }, &*slab) };
     let update = || {
+        // SAFETY: `open` made the pool with Box::into_raw, and the caller guarantees rules and slab.
+        let (pool, change, slab) = unsafe { (&*pool, Change { undo: undo.as_ref().copied(), make: make.as_ref().copied() }, &*slab) };
         // SAFETY: the caller guarantees what `update` requires.
         unsafe { pool.update(&change, slab) };
         Ok(())
@@ -51,5 +52,5 @@ pub unsafe extern "C" fn busbw_adam_update(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_adam_close(pool: *mut Pool) {
     // SAFETY: `open` made it with Box::into_raw, and the caller guarantees that this is its last use.
-    drop(unsafe { Box::from_raw(pool) });
+    guarded("busbw_adam_close", (), || drop(unsafe { Box::from_raw(pool) }));
 }

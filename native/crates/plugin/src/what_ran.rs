@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use busbw_events::Mode;
 use busbw_nccl_abi::profiler::{CeColl, Coll, CollV2, CollVariant, P2p, P2pV2, event};
 
+use crate::entry::guarded;
 use crate::handles::{GROUP, PLAN, TIMING, handle, of_call};
 use crate::profiler_interface::{TELLS_SYMMETRIC, bytes, mask};
 use crate::recording;
@@ -150,11 +151,13 @@ pub extern "C" fn busbw_ran_ask() {
 #[unsafe(no_mangle)]
 pub extern "C" fn busbw_ran_start() -> u64 {
     let interface = INTERFACE.load(Ordering::Relaxed);
-    if interface != 0 {
-        *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reported::default());
-        recording::set_mask(mask(Mode::Cheap, interface, false));
-    }
-    interface
+    guarded("busbw_ran_start", 0, || {
+        if interface != 0 {
+            *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Reported::default());
+            recording::set_mask(mask(Mode::Cheap, interface, false));
+        }
+        interface
+    })
 }
 
 /// Let NCCL report nothing from now on, and write what it reported as a C string: a line for each kind of kernel, of the fields kind
@@ -165,6 +168,13 @@ pub extern "C" fn busbw_ran_start() -> u64 {
 /// `text` is NULL or valid for writing `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbw_ran_stop(text: *mut c_char, room: usize) -> usize {
+    // SAFETY: as the caller guarantees.
+    guarded("busbw_ran_stop", 0, || unsafe { stop(text, room) })
+}
+
+/// # Safety
+/// As of `busbw_ran_stop`.
+unsafe fn stop(text: *mut c_char, room: usize) -> usize {
     if INTERFACE.load(Ordering::Relaxed) != 0 {
         recording::set_mask(0);
     }
