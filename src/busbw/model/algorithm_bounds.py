@@ -8,7 +8,7 @@ from busbw.core.collectives import Collective
 from busbw.core.result import Ideal
 from busbw.model.bounds import bounds, endpoint
 from busbw.model.estimate import Setting
-from busbw.model.nccl.choice import Choice, choices
+from busbw.model.nccl.choice import Choice
 from busbw.model.types import Bounds, Level
 
 
@@ -23,8 +23,7 @@ def algorithm_bounds(
     data = setting.fabric(hosts, per_host, size_bytes, payload=True)
     possible: list[Choice] = []
     if not system.rccl:
-        model = system.model(setting.release, hosts, per_host)
-        possible = choices(model, row.name, size_bytes, setting.allowed(row.name))
+        possible = setting.choices(row.name, hosts, per_host, size_bytes)
     fastest: dict[str, Choice] = {}  # by algorithm
     for choice in possible:
         fastest.setdefault(choice.algorithm, choice)

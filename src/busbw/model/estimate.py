@@ -15,7 +15,7 @@ from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
 from busbw.model.nccl.choice import COLLECTIVES, ROOTED, US, Allowed, Choice, Parts, choices, parts
 from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, Release
-from busbw.model.nccl.nvls_types import allowed_for
+from busbw.model.nccl.nvls_types import allowed_for, by_precision
 from busbw.model.spine import Spine
 from busbw.model.systems import System
 
@@ -48,6 +48,12 @@ class Setting:
     def allowed(self, collective: str) -> Allowed:
         """What NCCL may use for the collective with this element type."""
         return allowed_for(self.may, collective, self.dtype, self.op)
+
+    def choices(self, collective: str, hosts: int, per_host: int, size_bytes: int) -> list[Choice]:
+        """What NCCL may use, in its order of preference."""
+        model = self.system.model(self.release, hosts, per_host)
+        possible = choices(model, collective, size_bytes, self.allowed(collective))
+        return by_precision(possible, self.dtype, hosts * per_host)
 
     def traffic_at(self, hosts: int, size_bytes: int) -> Traffic | None:
         """What an alltoallv moves between the ranks; None for an even exchange."""
@@ -94,8 +100,7 @@ def estimate(
     if hosts * per_host < 2:
         return None
     row = BY_NAME[collective]
-    model = setting.system.model(setting.release, hosts, per_host)
-    possible = choices(model, collective, size_bytes, setting.allowed(collective))
+    possible = setting.choices(collective, hosts, per_host, size_bytes)
     if not possible and collective in COLLECTIVES:
         return None
     if not possible:

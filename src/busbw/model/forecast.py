@@ -75,14 +75,19 @@ def forecast(
     if chosen is None:
         return None
     expected = _expected(setting, row.name, shape, size_bytes, chosen, evidence)
+    moved = size_bytes * float(row.bus_factor(hosts * per_host))
+    limits = _limits(setting, row, hosts, per_host, size_bytes)
+    if expected.basis is not Basis.CALIBRATION and chosen.algorithm in limits:
+        least_s = moved / limits[chosen.algorithm]
+        expected = replace(expected, time_s=max(expected.time_s, least_s))
     smallest = min(size_bytes, SMALLEST_BYTES)
     latency_s = expected.time_s
     if smallest < size_bytes:
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
-    busbw = size_bytes * float(row.bus_factor(hosts * per_host)) / expected.time_s
+    busbw = moved / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
     low *= _left_by_collisions(setting, row.name, shape, size_bytes)
-    at_most = _at_most(setting, row, hosts, per_host, size_bytes)
+    at_most = max(limits.values(), default=inf)
     return Forecast(
         hosts,
         hosts * per_host,
@@ -149,13 +154,13 @@ def _as_even(
     )
 
 
-def _at_most(
+def _limits(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
-) -> float:
-    """The highest bound of an algorithm at the rates of the links."""
+) -> dict[str, float]:
+    """The bound of each algorithm at the rates of the links."""
     links = setting.fabric(hosts, per_host, size_bytes)
     possible = bounds(row, links, setting.system.features())
-    return max((bound.busbw for bound in possible), default=inf)
+    return {bound.algorithm: bound.busbw for bound in possible}
 
 
 def _left_by_collisions(

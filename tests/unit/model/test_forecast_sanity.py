@@ -38,15 +38,17 @@ def expected(
     ("text", "shapes"),
     [
         ("h100x8", ((1, 2), (1, 5), (1, 8), (2, 8), (16, 8))),
+        ("h200x8", ((2, 8),)),
+        ("p5.48xlarge", ((2, 8),)),
         ("a100x16", ((1, 6), (1, 16), (3, 1))),
-        ("b200x8", ((1, 7), (2, 4))),
+        ("b200x8", ((1, 7), (2, 4), (2, 8))),
         ("gb200nvl72", ((1, 72), (2, 72))),
         ("l40sx8", ((1, 8), (2, 8))),
         ("a2-ultragpu-8g", ((4, 8),)),
         ("gb10x1", ((5, 1),)),
     ],
 )
-def test_a_prediction_is_in_its_range_and_larger_sizes_take_no_less(
+def test_a_prediction_is_in_its_range_below_its_bound_and_larger_sizes_take_no_less(
     text: str, shapes: tuple[tuple[int, int], ...]
 ) -> None:
     described = system(text)
@@ -55,16 +57,15 @@ def test_a_prediction_is_in_its_range_and_larger_sizes_take_no_less(
         for name, row in BY_NAME.items():
             if name == "hypercube" and shape[0] * shape[1] & (shape[0] * shape[1] - 1):
                 continue
-            most = max(
-                bound.busbw for bound in bounds(row, described.fabric(*shape), described.features())
-            )
+            possible = bounds(row, described.fabric(*shape), described.features())
+            most = {bound.algorithm: bound.busbw for bound in possible}
             for dtype in types.get(name, ("float",)):
                 before = 0.0
                 for size in SIZES:
                     answer = expected(described, name, shape, size, dtype)
                     what = (text, shape, name, dtype, size)
                     assert answer.low <= answer.busbw <= answer.high, what
-                    assert answer.busbw <= most * 1.001, what
+                    assert answer.busbw <= most[answer.algorithm] * (1 + 1e-9), what
                     least = DIP if size >= SMALL else SMALL_DIP
                     assert answer.time_s >= least * before, what
                     before = answer.time_s

@@ -195,6 +195,17 @@ def test_nvls_runs_on_the_types_that_switches_reduce(
     assert any("NVLS does not reduce" in note for note in prediction.notes) == (algorithm == "Ring")
 
 
+def test_a_ring_of_fp8_on_more_than_eight_ranks_is_the_last_that_nccl_takes() -> None:
+    for dtype, hosts, algorithm in (("f8e4m3", 2, "Tree"), ("int8", 2, "Ring")):
+        setting = Setting(parse_system("h100x8"), dtype=dtype)
+        expected = estimate(setting, "all_reduce", hosts, 8, GIB)
+        assert expected is not None and expected.algorithm == algorithm
+    may = allowed({"NCCL_ALGO": "Ring"}, "all_reduce")
+    ring = Setting(parse_system("h100x8"), may=may, dtype="f8e4m3")
+    expected = estimate(ring, "all_reduce", 2, 8, GIB)
+    assert expected is not None and expected.algorithm == "Ring"
+
+
 def test_a_type_that_nvls_does_not_reduce_overrules_nccl_algo() -> None:
     setting = Setting(
         parse_system("h100x8"), may=allowed({"NCCL_ALGO": "NVLS"}, "all_reduce"), dtype="int8"

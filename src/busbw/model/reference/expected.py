@@ -29,11 +29,11 @@ from busbw.model.reference.similar import (
     Job,
     Kinship,
     fabric_kind,
+    is_reduced_alike,
     kinship,
     nearest,
     of_shape,
     over_nvlink,
-    reduced_alike,
 )
 from busbw.model.systems import parse_system
 
@@ -137,7 +137,11 @@ def expect(
 ) -> Expected:
     """The expected time of `size_bytes` where NCCL's model expects `choice`."""
     scope = scope_of(job, links, choice.algorithm)
-    curves = [curve for curve in known.of(job.collective) if over_nvlink(curve.gpu) == links.nvlink]
+    curves = [
+        curve
+        for curve in known.of(job.collective)
+        if over_nvlink(curve.gpu) == links.nvlink and is_reduced_alike(curve, job)
+    ]
     time_s = modelled_s(job, choice, hosts_fit)
     board = None
     if scope in (Scope.HOST, Scope.PCIE) or not links.nvlink:
@@ -189,7 +193,7 @@ def _corrected(
 ) -> Expected:
     """The model's time, moved towards those of runs of the same shape."""
     shaped = [curve for curve in of_shape(curves, job) if _reaches(curve, size_bytes)]
-    alike, closest = _alike(shaped, job)
+    alike, closest = nearest(shaped, job.gpu)
     if closest > Kinship.TWIN:
         return Expected(time_s, scope, Basis.MODEL)
     off = log(_typical_time(alike, size_bytes) / time_s)
@@ -218,7 +222,7 @@ def _from_board(
     used: list[Curve] = []
     byte_s, closest = [], Kinship.SAME
     for count in counts:
-        alike, closest = _alike([curve for curve in curves if curve.per_host == count], job)
+        alike, closest = nearest([curve for curve in curves if curve.per_host == count], job.gpu)
         byte_s.append(_typical_time(alike, size_bytes, links) / _factor(job, count))
         used += alike
     same = closest is Kinship.SAME and counts == [job.per_host]
@@ -250,11 +254,6 @@ def _counts_to_read(job: Job, curves: Sequence[Curve]) -> list[int]:
 
 def _factor(job: Job, ranks: int) -> float:
     return float(BY_NAME[job.collective].bus_factor(ranks))
-
-
-def _alike(curves: Sequence[Curve], job: Job) -> tuple[list[Curve], Kinship]:
-    """The curves of the most similar GPUs, and how similar these are."""
-    return nearest(reduced_alike(curves, job), job.gpu)
 
 
 def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None = None) -> float:

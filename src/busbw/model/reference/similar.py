@@ -66,15 +66,12 @@ def nearest(curves: Sequence[Curve], gpu: str) -> tuple[list[Curve], Kinship]:
     return [curve for curve in curves if kinship(gpu, curve.gpu) == closest], closest
 
 
-def reduced_alike(curves: Sequence[Curve], job: Job) -> list[Curve]:
-    """The curves whose data are reduced like the job's; all if there are none."""
-    return [curve for curve in curves if is_reduced_alike(curve, job)] or list(curves)
-
-
 def is_reduced_alike(curve: Curve, job: Job) -> bool:
     """Whether a curve's data are reduced like the job's: by the switch (NVLink SHARP) or by
-    GPUs.
+    GPUs. A type that is not stated is one that switches reduce, as nccl-tests' default is.
     """
+    if not curve.dtype and not reduces(job.collective, job.dtype, job.op):
+        return False
     in_switch = _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
     dtype = curve.dtype or "float"
     return _may_use_switch(curve.gpu, curve.collective, dtype, "sum") == in_switch
