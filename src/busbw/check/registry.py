@@ -59,6 +59,7 @@ from busbw.core.kernel_rule import KMSG
 from busbw.core.masking import masked
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
+from busbw.host.kernel_log_past import read_past
 from busbw.host.snapshot import Recording, recorded
 from busbw.host.source import Source
 
@@ -150,7 +151,10 @@ def examine(
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.
     """
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
+    read = ""
     if machine.is_log:
+        log = read_past(machine)
+        read = f"{counted(log.file_lines, 'line')} of the kernel over {judge.reaches(log)}"
         of_log = [check for check in checks if check.row.reads[:1] == (KMSG,)]
         checks = of_log or checks
     now = machine.call(TIME_CALL, time_now)
@@ -167,6 +171,7 @@ def examine(
     return CheckReport(
         host=machine.text(HOSTNAME) or name or platform.node(),
         source=name,
+        read=read,
         at=now.text or "",
         busbw=__version__,
         verdict=overall(findings),

@@ -34,7 +34,8 @@ def text(report: CheckReport, width: int | None = None, *, everything: bool = Fa
     """
     source = f" ({report.source})" if report.source not in ("", report.host) else ""
     body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
-    head = summary(report.findings).rstrip()
+    read = f"{report.read}; " if report.read else ""
+    head = f"{read}{summary(report.findings).rstrip()}"
     if report.muted:
         head += f"; {counted(len(report.muted), 'finding')} muted"
     return wrapped(f"{report.host}{source}: {head}\n\n{body}", width)

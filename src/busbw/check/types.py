@@ -78,11 +78,13 @@ class Muted(msgspec.Struct, frozen=True, kw_only=True):
 class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
     """All findings on one machine, in the order of the checks.
 
-    `source` is a snapshot's name, '' for the live machine.
+    `source` is a snapshot's name, '' for the live machine. `read` says how much of a kernel log was
+    read if nothing else was.
     """
 
     host: str
     source: str = ""
+    read: str = ""
     at: str = ""  # ISO time of the reading
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types

@@ -7,15 +7,18 @@ of the file. Of earlier boots only a panic is kept, as /dev/kmsg has only the la
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.given_file import MAX_FILE_BYTES, unwrapped
 from busbw.core.kernel_rule import BOOT_S
+from busbw.core.kernel_rules import concerned
+from busbw.host.file_guess import seems
 from busbw.host.kernel_log import logged_xids
-from busbw.host.kernel_log_lines import HALF_YEAR_S, Reader, Row
+from busbw.host.kernel_log_forms import one_message_a_line
+from busbw.host.kernel_log_lines import HALF_YEAR_S, Reader, Row, continued
 from busbw.host.kernel_log_past import CALL, Newest, PastLog
 from busbw.host.source import Reading
 
@@ -28,6 +31,12 @@ _GZIP = b"\x1f\x8b"
 _STARTED = re.compile(r"Linux version \d")
 _STOPPED = re.compile(r"Kernel panic - not syncing")
 _KERNEL = re.compile(r".{0,80}?\bkernel: ")
+# Lines without a time, as dmesg -t and journalctl -o cat write them: of a driver, with the address
+# of its device, or the first two of a boot.
+_OF_DRIVER = re.compile(
+    r"[>\s]*(?:NVRM: |nvidia[\w-]*: |[\w-]+ [0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?: \w+)?: )"
+)
+_BOOT_TITLE = re.compile(r"Linux version \d.*\nCommand line: ")
 
 
 class LogSource:
@@ -62,17 +71,37 @@ def source(data: bytes, name: str) -> LogSource | None:
     """
     if data[:64].lstrip().startswith(b'{"schema":'):
         return None  # a snapshot, in which lines of the log may stand
-    data = unwrapped(_unpacked(data))
+    data = one_message_a_line(unwrapped(_unpacked(data)))
     ends = data[:SAMPLE_BYTES] + b"\n" + data[SAMPLE_BYTES:][-SAMPLE_BYTES:]
     sample = [line for line in _lines(ends) if line.strip()]
-    read = [row for row in map(Reader().read, sample) if row is not None]
-    has_xid = any(map(logged_xids, sample))
-    of_kernel = any(row.text is not None for row in read)
-    if not has_xid and not (of_kernel and len(read) >= MIN_SHARE * len(sample)):
+    reader = Reader()
+    rows = [reader.read(line) for line in sample]
+    read = [row for row in rows if row is not None]
+    of_log = _is_timed(sample, rows) if read else _is_of_kernel(sample)
+    if not of_log and not (_has_xid(sample) and not seems(data)):
         return None
     lines = _lines(data)
     in_order = reversed(lines) if _descends(read) else lines
     return _machine(_rows(in_order, read[0].at_s if read else None), name)
+
+
+def _is_timed(sample: Sequence[str], rows: Sequence[Row | None]) -> bool:
+    """Whether most lines have a known form, without those that go on with another."""
+    pairs = zip(sample, rows, strict=True)
+    own = [row for line, row in pairs if row or not (line[0].isspace() or continued(line))]
+    return len([row for row in own if row]) >= MIN_SHARE * len(own)
+
+
+def _is_of_kernel(sample: Sequence[str]) -> bool:
+    """Whether lines without a time are the kernel's: those of a boot, or half of them."""
+    if _BOOT_TITLE.match("\n".join(sample[:2])):
+        return True
+    known = [line for line in sample if _OF_DRIVER.match(line) or concerned().search(line)]
+    return bool(known) and len(known) >= MIN_SHARE * len(sample)
+
+
+def _has_xid(sample: Sequence[str]) -> bool:
+    return any(map(logged_xids, sample))
 
 
 def _unpacked(data: bytes) -> bytes:
@@ -96,14 +125,16 @@ def _descends(read: list[Row]) -> bool:
 
 
 def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
-    """The machine of a log; None if no line is of a kind that is judged or kept."""
+    """The machine of a log; None if no line is the kernel's."""
     newest, begins_s, now_s, boot_s = Newest(), math.inf, -math.inf, math.nan
     hosts: dict[str, None] = {}  # a set that keeps the order
     panics: list[tuple[float, str]] = []
+    lines = 0
     for row in rows:
         now_s = max(now_s, row.at_s)
         if row.text is None:
             continue
+        lines += 1
         if row.host:
             hosts[row.host] = None
         if _STARTED.match(row.text):
@@ -114,6 +145,8 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
             panics.append((row.at_s, row.text))
         newest.add(row.at_s, row.text)
         begins_s = min(begins_s, row.at_s)
+    if not lines:
+        return None
     if len(hosts) > 1:
         named = ", ".join(list(hosts)[:MAX_NAMED_HOSTS])
         raise UsageError(
@@ -123,23 +156,31 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
     # Seconds of the boot's clock, as in /dev/kmsg; of an unknown start it was before the log.
     start_s = begins_s - BOOT_S - 1 if math.isnan(boot_s) else boot_s
     kept = newest.lines(start_s)
-    if not kept:
-        return None
-    log = PastLog(now_s - start_s, begins_s - start_s, kept, is_file=True)
+    log = PastLog(now_s - start_s, begins_s - start_s, kept, file_lines=lines)
     return LogSource(log, next(iter(hosts), ""))
 
 
 def _rows(lines: Iterable[str], first_s: float | None) -> Iterator[Row]:
     """The lines with a known form, the first of which is of `first_s`. Others with an Xid, or
-    `kernel:`, have the time of the line before. Without a known form all lines are the kernel's.
+    `kernel:`, and those that go on with a message of the kernel, have the time of the line before.
+    Without a known form all lines are the kernel's.
     """
-    reader, at_s = Reader(), first_s or 0.0
+    reader, at_s, of_kernel = Reader(), first_s or 0.0, True
     for line in lines:
         row = reader.read(line)
         if row is None:
-            marked = _KERNEL.match(line)
-            if marked or first_s is None or logged_xids(line):
-                row = Row(at_s, False, "", line[marked.end() :] if marked else line.lstrip("> \t"))
+            text = _text(line, all_of_kernel=first_s is None, goes_on=of_kernel)
+            row = Row(at_s, False, "", text) if text else None
         if row is not None:
-            at_s = row.at_s
+            at_s, of_kernel = row.at_s, row.text is not None
             yield row
+
+
+def _text(line: str, *, all_of_kernel: bool, goes_on: bool) -> str:
+    """The kernel's text in a line without a time; '' if it has none."""
+    marked = _KERNEL.match(line)
+    if marked:
+        return line[marked.end() :]
+    if all_of_kernel or logged_xids(line):
+        return line.lstrip("> \t")
+    return continued(line) if goes_on else ""

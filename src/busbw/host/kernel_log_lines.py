@@ -11,21 +11,28 @@ DAY_S, YEAR_DAYS = 86400.0, 366  # syslog names no year: each has a February 29
 HALF_YEAR_S = YEAR_DAYS / 2 * DAY_S
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DAYS_BEFORE = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
-_COLOR = re.compile(r"\x1b\[[\d;]*m")
-# Quotes and indents, what kubectl logs keeps of a container, the name of a host or file.
-_BEFORE = re.compile(
-    r"[>\s]*(?:\d{4}-\d\d-\d\dT[\d:.]+Z (?:(?:stdout|stderr) [FP] )?)?"
-    r"(?:([\w.-]{1,64}):\s+|[\w./-]{1,250}:)?"
+_COLOR = re.compile(r"\x1b\[[\d;]*[mK]|^\x1e")  # journalctl -o json-seq begins lines with 0x1e
+_CONTAINER = (  # what kubectl logs and containerd keep before a line
+    r"(?:\[pod/\S+\] )?"
+    r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:(?:stdout|stderr) [FP] )?)?"
+)
+# Quotes and indents, a container, the name of a host or file.
+_BEFORE = re.compile(rf"[>\s]*{_CONTAINER}(?:([\w.-]{{1,64}}):\s+|[\w./-]{{1,250}}:)?")
+# A line without a time goes on with the message before it if it is indented or NVIDIA's. Lines like
+# " SUBSYSTEM=pci" are fields below a record of /dev/kmsg.
+_CONTINUED = re.compile(
+    rf"(?! [A-Z_]+=)(?:>\s?)*{_CONTAINER}(?:[\w./-]{{1,250}}:(?=\s\s|\s*NVRM: ))?"
+    r"(?:\s+|(?=NVRM: ))(\S.*)"
 )
 _LEVEL = r"(?:<\d{1,3}>(?:\d )?|[a-z]+ *:[a-z]+ *: )?"
 _CALLER = r"(?: *<[ +\d.]*>)?\](?: ?\[ *[TC]\d+\])? ?"
-_UPTIME = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{3,9}}){_CALLER}(.*)", re.ASCII)
+_UPTIME = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{6,9}}){_CALLER}(.*)", re.ASCII)
 _SINCE_LINE_BEFORE = re.compile(rf"{_LEVEL}\[ *\+(\d{{1,6}}\.\d{{3,9}}){_CALLER}(.*)", re.ASCII)
 _RECORD = re.compile(r"\d{1,3},\d{1,12},(\d{1,18}),[^;]*;(.*)", re.ASCII)
 _MONTH = "(" + "|".join(_MONTHS) + ")"
 _CTIME = re.compile(
     rf"{_LEVEL}\[(?:\w{{3}} )?{_MONTH} ?(\d| \d|\d\d) (\d\d):(\d\d)"
-    rf"(?::(\d\d) (\d{{4}}))?{_CALLER}(.*)",
+    rf"(?::(\d\d) (\d{{4}}))?{_CALLER}(?! ?\[(?:error|warn|notice|info|client)\b)(.*)",
     re.ASCII,
 )
 _SYSLOG = re.compile(
@@ -33,7 +40,7 @@ _SYSLOG = re.compile(
 )
 _ISO = re.compile(
     rf"{_LEVEL}(?:\w{{3}} )?(\d{{4}}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:([.,])(\d{{1,9}}))?"
-    r" ?(Z|[+-]\d\d:?\d\d|[A-Z]{2,5}(?= ))? (.*)",
+    r" ?(Z|[+-]\d\d:?\d\d|(?!INFO|WARN|ERROR|DEBUG)[A-Z]{2,5}(?= ))? (.*)",
     re.ASCII,
 )
 _UNIX = re.compile(r"(\d{10}\.\d{1,9}) (.*)", re.ASCII)
@@ -121,6 +128,12 @@ class Reader:
         return dated_s
 
 
+def continued(line: str) -> str:
+    """What a line without a time adds to the message before it; '' if it adds nothing."""
+    match = _CONTINUED.match(_COLOR.sub("", line))
+    return match[1] if match else ""
+
+
 def _of_iso(line: str) -> Row | None:
     match = _ISO.match(line)
     if match is None:
@@ -166,11 +179,22 @@ def _of_journal(line: str) -> Row | None:
     """A line of journalctl -o json."""
     try:
         entry = json.loads(line)
-        at_s, text = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"])
+        at_s, text = int(entry["__REALTIME_TIMESTAMP"]) / 1e6, _message(entry["MESSAGE"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_kernel = "kernel" in (entry.get("_TRANSPORT"), entry.get("SYSLOG_IDENTIFIER"))
     return Row(at_s, True, str(entry.get("_HOSTNAME", "")), text if is_kernel else None)
+
+
+def _message(value: object) -> str:
+    """The text of the field MESSAGE: of bytes, like those of color codes, journalctl writes a list
+    of numbers, of a field that is too long null, and of one that stands twice a list of both.
+    """
+    if not isinstance(value, list):
+        return "" if value is None else str(value)
+    if all(isinstance(part, int) for part in value):
+        return _COLOR.sub("", bytes(value).decode("utf-8", "replace"))
+    return " ".join(map(_message, value))
 
 
 def _seconds(month: str, day: int, hour: int, minute: int, second: int) -> float:

@@ -45,8 +45,15 @@ _RESET = re.compile(r"[0-9a-f]:[0-9a-f]{2}\.[0-9a-f]: (?:resetting|reset done)",
 # "3,1234,5678901,-;text": priority, sequence number, microseconds of the boot clock, flags.
 _RECORD = re.compile(r"\d+,(\d+),(\d+),[^;]*;([^\n]*)", re.ASCII)
 
-# the kernel's form of bytes that are not printable ASCII
+# the kernel's form of bytes that are not printable ASCII, and rsyslog's of line breaks and tabs
 _ESCAPED = re.compile(r"(?:\\x[0-9a-f]{2})+")
+_CONTROL = re.compile(r"\s*(?:\n|#01[0-5])\s*")
+# "NVRM: The NVIDIA GPU 0000:b3:00.0", "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+# "NVRM: fallen off the bus and is not responding to commands." (open-gpu-kernel-modules, osinit.c)
+_BEGINS = re.compile(r"NVRM: The NVIDIA GPU [0-9a-f:.]+(?! .*(?:fallen|is not|requires))")
+_GOES_ON = re.compile(r"NVRM: (?:\(PCI ID|installed in this system has)")
+_ENDS = re.compile(r"NVRM: (?:has )?fallen off the bus")
+MAX_BEGUN = 64  # messages whose end is not there yet
 OTHER_LINE, JUDGED_LINE, MATCHED_LINE = "other", "judged", "found"
 _BDF = r"([0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 # "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint" (Linux drivers/pci/probe.c)
@@ -78,7 +85,7 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
     begins_s: float = 0.0
     lines: tuple[Line, ...] = ()
     reason: str = ""
-    is_file: bool = False  # of which `now_s` is the end, whenever that was
+    file_lines: int = 0  # of a file's last line `now_s` is the time, whenever that was
 
     def age_s(self, line: Line) -> float:
         """Seconds from the line to the reading."""
@@ -86,7 +93,7 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def ago(self, line: Line) -> str:
         """`2 h ago`, or `2 h before the log ends` for a file."""
-        return f"{span(self.age_s(line))} {'before the log ends' if self.is_file else 'ago'}"
+        return f"{span(self.age_s(line))} {'before the log ends' if self.file_lines else 'ago'}"
 
 
 @once
@@ -113,6 +120,7 @@ class Newest:
     """The newest lines of each kind, as the driver printed them."""
 
     def __init__(self) -> None:
+        self._messages = _Messages()
         self._by_kind: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(
             lambda: deque(maxlen=MAX_LINES)
         )
@@ -121,7 +129,7 @@ class Newest:
     def add(self, at_s: float, text: str) -> None:
         """Add the next line of the log."""
         self._place += 1
-        plain = _unescape(text)
+        plain = self._messages.whole(_unescape(text))
         kind = _kind(plain)
         if kind:
             self._by_kind[kind].append((self._place, Line(at_s, plain)))
@@ -130,6 +138,28 @@ class Newest:
         """The lines in their order, with times since `start_s`."""
         in_order = sorted(chain.from_iterable(self._by_kind.values()), key=lambda entry: entry[0])
         return tuple(Line(line.at_s - start_s, line.text) for _, line in in_order)
+
+
+class _Messages:
+    """Joins the lines of messages that NVIDIA's driver prints in several, of which only one names
+    the GPU. Lines of other processors may stand between them.
+    """
+
+    def __init__(self) -> None:
+        self._begun: deque[str] = deque(maxlen=MAX_BEGUN)
+
+    def whole(self, text: str) -> str:
+        """The line, or the whole message if it is the last of one that has begun."""
+        if _BEGINS.match(text):
+            self._begun.append(text)
+        elif _GOES_ON.match(text):
+            for place, begun in enumerate(self._begun):
+                if not _GOES_ON.search(begun):
+                    self._begun[place] = f"{begun} {text}"
+                    break
+        elif self._begun and _ENDS.match(text):
+            return f"{self._begun.popleft()} {text}"
+        return text
 
 
 def _kind(text: str) -> str:
@@ -151,6 +181,7 @@ def _unescape(text: str) -> str:
 
     The kernel escapes line breaks and what is not ASCII.
     """
+    text = _CONTROL.sub(" ", text)
     if "\\x" not in text:
         return text
     plain = _ESCAPED.sub(

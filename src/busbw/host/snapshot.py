@@ -20,6 +20,7 @@ from busbw.core.given_file import MAX_FILE_BYTES, read_whole
 from busbw.core.gzip_stream import unpacked
 from busbw.core.masking import masked
 from busbw.host import kernel_log_file
+from busbw.host.file_guess import seems
 from busbw.host.source import Live, Reading, Source
 
 SCHEMA = "busbw.host/1"
@@ -147,13 +148,18 @@ def _archive_error(data: bytes, name: str) -> UsageError:
             entry = _DECODER.decode(line)
         except (ValueError, RecursionError):
             entry = Entry()
-        if number == 1:
-            expected, fits = f'{{"schema": "{SCHEMA}"}}', _is_header(entry)
-        else:
-            expected, fits = "a path or a call", _is_read(entry)
-        if not fits:
-            start = line.decode("utf-8", "replace")[:40]
-            return UsageError(f"{name}: line {number} is '{start}', not {expected}", MADE_BY)
+        if _is_header(entry) if number == 1 else _is_read(entry):
+            continue
+        start = line.decode("utf-8", "replace")[:40]
+        if number == 1 and not _is_read(entry):
+            kind = seems(data)
+            seen = f", but seems to be {kind}" if kind else f": line 1 is '{start}'"
+            return UsageError(
+                f"{name}: neither a snapshot ({SCHEMA}) nor a kernel log{seen}",
+                "busbw check --save FILE makes a snapshot, sudo dmesg > FILE a kernel log",
+            )
+        expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
+        return UsageError(f"{name}: line {number} is '{start}', not {expected}", MADE_BY)
     return UsageError(f"{name}: it is empty", MADE_BY)
 
 

@@ -96,11 +96,123 @@ def test_lines_and_their_ages_are_those_of_the_log(form: str) -> None:
         assert named == ("gpu7" if "gpu7" in first else None)
 
 
-def test_the_journal_as_json() -> None:
-    entry = {"__REALTIME_TIMESTAMP": "1740327858285060", "_HOSTNAME": "gpu7"}
-    kernel = json.dumps({**entry, "_TRANSPORT": "kernel", "MESSAGE": XID})
-    other = json.dumps({**entry, "_TRANSPORT": "syslog", "MESSAGE": OOM})
-    assert texts(f"{kernel}\n{other}\n") == [XID]
+LOST = (
+    "NVRM: The NVIDIA GPU 0000:b3:00.0",
+    "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+WHOLE = " ".join(LOST)
+
+
+def kept(text: str) -> set[str]:
+    """The lines that are kept, less the first ones of a message that was joined."""
+    return set(texts(text)) - set(LOST)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("indent", ["", "  ", "\t", "                           "])
+def test_lines_below_a_message_belong_to_it(form: str, indent: str) -> None:
+    first, second = FORMS[form]
+    below = "\n".join(f"{indent}{line}" for line in LOST[1:])
+    assert kept(f"{first.format(LOST[0])}\n{below}\n{second.format(FAR)}\n") == {WHOLE, FAR}
+    at_end = f"{second.format(FAR)}\n{second.format(LOST[0])}\n{below}\n"
+    assert WHOLE in kept(at_end)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_whose_lines_have_times_of_their_own(form: str) -> None:
+    first, second = FORMS[form]
+    parts = [first.format(LOST[0]), *[second.format(line) for line in LOST[1:]]]
+    assert kept("\n".join(parts)) == {WHOLE}
+    between = [second.format(FAR)] * 3
+    apart = [parts[0], *between, parts[1], *between, parts[2]]
+    assert kept("\n".join(apart)) == {WHOLE, FAR}
+
+
+@pytest.mark.parametrize("prefix", ["", "gpu7: ", "kern.log:", "> ", "2025-02-23T16:24:18.28Z "])
+def test_prefixes_before_an_indent(prefix: str) -> None:
+    lines = ["[ 1134.500000] " + LOST[0], *[f"               {line}" for line in LOST[1:]]]
+    assert kept("\n".join(prefix + line for line in lines)) == {WHOLE}
+
+
+def test_messages_on_two_gpus_at_once() -> None:
+    first, _ = FORMS["dmesg"]
+    other = LOST[0].replace("b3", "b4")
+    lines = [LOST[0], other, LOST[1], LOST[1], LOST[2], LOST[2]]
+    both = {WHOLE, WHOLE.replace("b3", "b4")}
+    assert kept("\n".join(map(first.format, lines))) - {other} == both
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(LOST),
+        f"{LOST[0]}\n{LOST[2]}",
+        f"{LOST[0]} {LOST[1].removeprefix('NVRM: ')}\n{LOST[2]}",
+        WHOLE,
+        f"Linux version 6.8.0\nCommand line: ro\nsome text\nbond0: is up\n{WHOLE}",
+        "Nov 27 03:14:50 gpu7 kernel: " + "#012".join(LOST),
+        r"3,1234,1134500000,-;"
+        + r"\x0a".join(LOST)
+        + "\n SUBSYSTEM=pci\n DEVICE=+pci:0000:b3:00.0",
+    ],
+)
+def test_the_lines_of_a_message_alone_are_a_log(text: str) -> None:
+    found = [line for line in kept(text) if "fallen off the bus" in line]
+    assert len(found) == 1 and "0000:b3:00.0" in found[0]
+
+
+ENTRY = {"__REALTIME_TIMESTAMP": "1740327858285060", "_HOSTNAME": "gpu7", "_TRANSPORT": "kernel"}
+
+
+@pytest.mark.parametrize("message", [XID, list(f"\x1b[31m{XID}\x1b[0m".encode()), [XID, XID]])
+def test_the_journal_as_json(message: object) -> None:
+    lines = [
+        json.dumps({**ENTRY, "MESSAGE": None}),
+        json.dumps({**ENTRY, "MESSAGE": message}),
+        json.dumps({**ENTRY, "_TRANSPORT": "syslog", "MESSAGE": OOM}),
+        json.dumps({**ENTRY, "MESSAGE": "\n".join(LOST)}),
+    ]
+    pretty = [json.dumps(json.loads(line), indent="\t") for line in lines]
+    for form in (lines, pretty, [f"\x1e{line}" for line in lines], [f"data: {x}" for x in lines]):
+        first, second = texts("\n".join(form))
+        assert first.startswith(XID) and second == WHOLE
+
+
+def test_the_journal_s_export() -> None:
+    fields = "".join(f"{name}={value}\n" for name, value in ENTRY.items()).encode()
+    lost = "\n".join(LOST).encode()
+    binary = b"MESSAGE\n" + len(lost).to_bytes(8, "little") + lost + b"\n"
+    data = b"MESSAGE=" + XID.encode() + b"\n" + fields + b"\n" + fields + binary + b"PRIORITY=3\n"
+    for text in (data, data.replace(b"MESSAGE=", b"__CURSOR=s\nMESSAGE=", 1), data[:-40]):
+        found = source(text, "journal.export")
+        assert found is not None and read_past(found).lines[0].text == XID
+    found = source(data, "journal.export")
+    assert found is not None and read_past(found).lines[1].text == WHOLE
+
+
+def test_the_json_of_dmesg() -> None:
+    records = [{"pri": 3, "time": 1134.5, "msg": "\n".join(LOST)}, {"time": 1224.5, "msg": FAR}]
+    log = log_of(json.dumps({"dmesg": records}, indent=3))
+    assert [line.text for line in log.lines] == [WHOLE, FAR]
+    assert log.age_s(log.lines[0]) == 90.0
+
+
+def test_the_log_in_a_report_of_nvidia_bug_report() -> None:
+    line = "_" * 44
+    first, second = FORMS["dmesg"]
+    journal = FORMS["journalctl -k"][0].format(WHOLE)
+    dmesg = "\n".join([first.format(LOST[0]), LOST[1], LOST[2], second.format(FAR)])
+    head = (
+        f"{line}\n\nStart of NVIDIA bug report log file.  Please include\n\n{line}\n\n" + "*\n" * 99
+    )
+    scan = (
+        f"Scanning kernel log files for NVIDIA kernel messages:\n\n  journalctl -b -0:\n{journal}\n"
+    )
+    for title in ("dmesg:", "/usr/bin/dmesg -T:"):
+        report = f"{head}{line}\n\n{scan}\n{line}\n\n{title}\n\n{dmesg}\n\n{line}\n\nxset -q:\n"
+        assert kept(report) == {WHOLE, FAR}
+    assert kept(f"{head}{line}\n\n{scan}\n{line}\n\ndmesg:\n\n{line}\n\nxset -q:\n") == {WHOLE}
 
 
 def test_of_earlier_boots_only_a_panic_is_kept() -> None:
@@ -140,6 +252,25 @@ def test_an_xid_without_a_time_has_that_of_the_line_before() -> None:
     assert texts(f"{XID}\n{OOM}\n") == [XID, OOM]
 
 
+HEALTHY = "bond0: (slave eth0): link status up"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_in_which_nothing_known_stands_is_one(form: str) -> None:
+    first, second = FORMS[form]
+    log = log_of(f"{first.format(HEALTHY)}\n{second.format(HEALTHY)}\n")
+    assert (log.lines, log.file_lines) == ((), 2)
+
+
+def test_it_passes_with_what_was_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "kern.log"
+    file.write_text("\n".join(line.format(HEALTHY) for line in FORMS["journalctl -k"]))
+    assert guarded(["check", "--from", str(file)]) == 0
+    printed = capfd.readouterr()
+    assert "2 lines of the kernel over 1.5 min" in " ".join(printed.out.split())
+    assert not printed.err
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -147,7 +278,11 @@ def test_an_xid_without_a_time_has_that_of_the_line_before() -> None:
         "h1:7:7 [0] NCCL INFO Bootstrap",
         "2025-02-23 16:24:18 INFO compiling kernel: gemm",
         "2025-02-23 16:24:18,123 compiling kernel: gemm",
-        "[   12.345678] some application",
+        "[    12.345] (II) NVIDIA(0): Setting mode",
+        "[Sun Feb 23 16:24:18 2025] [error] [client ::1] File does not exist",
+        "Feb 23 16:24:18 gpu7 slurmd[7]: launch task",
+        f"# Notes\n\nThe kernel said:\n\n    {XID}\n",
+        json.dumps({"findings": [XID]}),
         json.dumps({"schema": "busbw.host/1", "text": XID}),
     ],
 )
