@@ -12,12 +12,15 @@ from busbw.core.finding import CheckRow, Layer, Verdict
 KMSG = "/dev/kmsg"
 DAY_S = 86400.0  # an event that is over is shown for so long, so that somebody can read it
 BOOT_S = 60.0  # in which firmware and the kernel report what the previous boot left behind
+TIMES = "times"
 SUBJECT = "subject"  # the named group of a pattern: a PCI address, disk, process, server
 REPAIRED = "a reset or reboot helps if the fault was transient; if it comes back, replace the part"
+REPLACED = "a replaced part stays"
 _PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
 # Sources of rules.
 NVSENTINEL = "NVSentinel's syslog health monitor"
 GPUD = "gpud's kernel log matchers"
+NPD = "Kubernetes' node-problem-detector, kernel-monitor.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Sign:
     The sign holds for `holds_s` seconds, or until the next boot if that is None; `because` is the
     reason. `ends` is a later line that ends it: for the subject in its group `subject`, or for all
     subjects if it has no such group. A sign that may be `left_over` from the previous boot only
-    warns in the first BOOT_S seconds.
+    warns in the first BOOT_S seconds. One with `least` counts from so many events in `holds_s` on;
+    the group `times` of a pattern is the number of events that a line stands for.
     """
 
     pattern: re.Pattern[str]
@@ -37,6 +41,7 @@ class Sign:
     holds_s: float | None = None
     ends: re.Pattern[str] | None = None
     left_over: bool = False
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,19 @@
 """Rules of the kernel log on GPUs and the fabric manager."""
 
 from busbw.core.finding import Layer, Verdict
-from busbw.core.kernel_rule import GPUD, NVSENTINEL, REPAIRED, KernelRule, Sign, Texts, line, rule
+from busbw.core.kernel_rule import (
+    DAY_S,
+    GPUD,
+    NVSENTINEL,
+    REPAIRED,
+    KernelRule,
+    Sign,
+    Texts,
+    line,
+    rule,
+)
 
-FAIL = Verdict.FAIL
+FAIL, WARN = Verdict.FAIL, Verdict.WARN
 DRIVER = "open-gpu-kernel-modules"
 
 _GONE = "a GPU that left the bus does not come back by itself"
@@ -92,6 +102,20 @@ GPU_INIT = rule(
         ends=_UNLOADED,
     ),
     Sign(
+        line(r"nvidia: probe of <bdf> failed"),
+        FAIL,
+        "the driver could not start it",
+        _NOT_STARTED,
+        ends=_UNLOADED,
+    ),
+    Sign(
+        line(r"nvidia <bdf>: probe with driver nvidia failed"),
+        FAIL,
+        "the driver could not start it",
+        _NOT_STARTED,
+        ends=_UNLOADED,
+    ),
+    Sign(
         line(r"NVRM: None of the NVIDIA (?:devices|graphics adapters) were initialized"),
         FAIL,
         "the driver started no GPU",
@@ -131,4 +155,29 @@ FABRIC_MANAGER = rule(
     ),
 )
 
-GPU_RULES: tuple[KernelRule, ...] = (FELL_OFF, GPU_INIT, FABRIC_MANAGER)
+PEERMEM = rule(
+    Texts(
+        "BW268",
+        "peermem-errors",
+        Layer.GPU,
+        "errors of nvidia-peermem",
+        "The module that lets RDMA devices reach GPU memory met memory that was released already."
+        " It comes before failed registrations, and is fixed in drivers from 560 on.",
+        "update the NVIDIA driver to 560 or newer; or rmmod nvidia_peermem, where the open driver"
+        " and Linux 5.12 or newer export memory as dma-buf",
+        "a new driver stays",
+        ("Mellanox/nv_peer_memory issue 120", GPUD),
+    ),
+    Sign(
+        line(
+            r"nv(?:idia-peermem|_mem|_peer_mem)\S* nv_get_p2p_free_callback:\d+ .*(?P<what>invalid"
+            r" (?:context|page_table|dma_mapping))"
+        ),
+        WARN,
+        "memory was released twice ({what})",
+        "the module goes on",
+        DAY_S,
+    ),
+)
+
+GPU_RULES: tuple[KernelRule, ...] = (FELL_OFF, GPU_INIT, FABRIC_MANAGER, PEERMEM)

@@ -1,11 +1,9 @@
-"""Rules of the kernel log on memory, processors, processes, disks and file systems."""
+"""Rules of the kernel log on memory, processors and processes."""
 
 from busbw.core.finding import Layer, Verdict
-from busbw.core.kernel_rule import DAY_S, GPUD, KernelRule, Sign, Texts, line, rule
+from busbw.core.kernel_rule import DAY_S, GPUD, NPD, REPLACED, KernelRule, Sign, Texts, line, rule
 
 FAIL, WARN, PASS = Verdict.FAIL, Verdict.WARN, Verdict.PASS
-NPD = "Kubernetes' node-problem-detector, kernel-monitor.json"
-REPLACED = "a replaced part stays"
 
 _BAD_MEMORY = "memory that failed once fails again"
 _BAD_CPU = "a processor that failed once fails again"
@@ -14,9 +12,9 @@ MACHINE_CHECK = rule(
         "BW250",
         "hardware-errors-logged",
         Layer.CPU,
-        "uncorrected errors of memory and processors in the log",
+        "errors of memory and processors in the log",
         "Data in memory or a processor was lost. The kernel kills the process that uses it, or"
-        " stops.",
+        " stops. More than 10 corrected errors a day of one part announce that.",
         "drain the host first; ras-mc-ctl --errors (or ipmitool sel list) names the module;"
         " replace it",
         REPLACED,
@@ -63,6 +61,23 @@ MACHINE_CHECK = rule(
         "uncorrected hardware error",
         _BAD_CPU,
         left_over=True,
+    ),
+    # A few corrected errors a day are normal, as BW154 has it.
+    Sign(
+        line(r"EDAC (?P<subject>MC\d+): (?P<times>\d+) CE "),
+        WARN,
+        "corrected memory errors",
+        "many announce one that cannot be corrected",
+        DAY_S,
+        least=11,
+    ),
+    Sign(
+        line(r"\[Hardware Error\]: +(?:Corrected error|event severity: corrected)"),
+        WARN,
+        "corrected hardware errors",
+        "many announce one that cannot be corrected",
+        DAY_S,
+        least=11,
     ),
     Sign(
         line(r"\[Hardware Error\]: +Deferred error"),
@@ -210,187 +225,37 @@ OOPS = rule(
     ),
 )
 
-_NOT_DISKS = r"(?!fd\d|sr\d|loop\d|ram\d)"  # floppies, optical drives and files
-_DATA = (
-    r"(?:critical (?P<what>medium|target|space allocation|nexus)|I/O) error, dev "
-    + _NOT_DISKS
-    + r"<disk>"
-)
-_LOST = "the drive is gone until it is powered off"
-_BLOCKS = "a bad block stays bad, but a path or cable may have recovered"
-DISKS = rule(
+_TOO_HOT = "the driver repeats it every five minutes while it lasts"
+THERMAL = rule(
     Texts(
-        "BW255",
-        "disk-errors",
-        Layer.KERNEL,
-        "errors of disks in the log",
-        "A disk lost data or is gone. Checkpoints and data sets on it fail.",
-        "drain the host first; nvme smart-log /dev/{subject} or smartctl -a /dev/{subject}; replace"
-        " the disk",
-        REPLACED,
-        (
-            "Linux, block/blk-core.c and drivers/nvme/host",
-            "Meta GCM, check-syslogs io-errors",
-            GPUD,
-        ),
+        "BW267",
+        "cpu-thermal",
+        Layer.CPU,
+        "CPUs that were too hot",
+        "A CPU above its temperature limit runs at a lower clock: the proxy threads of NCCL and the"
+        " launch of kernels slow down.",
+        "ipmitool sdr type Temperature; ipmitool sdr type Fan; check the air flow, the fans and the"
+        " inlet temperature",
+        "permanent: cooling",
+        ("Linux, drivers/thermal/intel/therm_throt.c",),
     ),
     Sign(
         line(
-            r"nvme <disk>: (?:Disabling device after reset failure|Removing after probe"
-            r" failure|Device not ready; aborting)"
+            r"CPU\d+: (?P<part>Core|Package) temperature(?: is)? above threshold, (?:cpu|CPU) clock"
+            r"(?: is)? throttled"
         ),
-        FAIL,
-        "the drive does not answer and was switched off",
-        _LOST,
-    ),
-    Sign(
-        line(r"md/raid\S*: Disk failure on <disk>"),
-        FAIL,
-        "failed in its array",
-        "the array runs without it until it is replaced",
-    ),
-    Sign(line(r"<disk>: no available path - failing I/O"), FAIL, "no path to it is left", _LOST),
-    Sign(line(_DATA), FAIL, "a read or write failed", _BLOCKS, DAY_S),
-    Sign(
-        line(
-            r"(?:Buffer I/O error on dev(?:ice)? |rejecting I/O to offline device.* )"
-            + _NOT_DISKS
-            + r"<disk>,"
-        ),
-        FAIL,
-        "a read or write failed",
-        _BLOCKS,
+        WARN,
+        "clocks were reduced because of heat ({part})",
+        _TOO_HOT,
         DAY_S,
     ),
     Sign(
-        line(r"\[<disk>\].*rejecting I/O to offline device"), FAIL, "it is offline", _BLOCKS, DAY_S
-    ),
-    Sign(
-        line(
-            r"(?:nvme <disk>: (?:controller is down; will reset|I/O .*timeout, (?:reset"
-            r" controller|disable controller)))"
-        ),
-        WARN,
-        "the drive did not answer and was reset",
-        "the reset may have helped",
-        DAY_S,
-    ),
-    Sign(
-        line(r"attempt to access beyond end of device"),
-        WARN,
-        "a read or write beyond the end of a disk",
-        _BLOCKS,
+        line(r"(?P<subject>thermal_zone\d+): critical temperature reached"),
+        FAIL,
+        "its temperature was critical",
+        "the kernel shuts the host down",
         DAY_S,
     ),
 )
 
-_SHUT = "it stays so until it is repaired and mounted again"
-_WRITABLE = line(
-    r"(?:EXT4-fs|EXT3-fs) \((?P<subject>[^)]+)\): (?:re-mounted|mounted filesystem).*(?:r/w|with"
-    r" ordered)"
-)
-_MOUNTED = line(r"XFS \((?P<subject>[^)]+)\): (?:Mounting V\d|Ending (?:clean mount|recovery))")
-FILESYSTEMS = rule(
-    Texts(
-        "BW256",
-        "filesystem-errors",
-        Layer.KERNEL,
-        "damaged or read-only file systems in the log",
-        "The file system is damaged, or the kernel made it read-only. Writes of jobs fail, and"
-        " slurmd or kubelet may stop.",
-        "drain the host first; check its disk with smartctl -a or nvme smart-log; replace a bad"
-        " disk; if it is good, unmount the file system (for / boot a rescue system) and run fsck or"
-        " xfs_repair on {subject}",
-        "yes, once it is repaired; if the disk fails, it comes back",
-        ("Linux, fs/ext4, fs/xfs, fs/btrfs", NPD, GPUD),
-    ),
-    Sign(
-        line(
-            r"EXT[34]-fs \((?P<subject>[^)]+)\): (?:Remounting filesystem read-only|I/O error while"
-            r" writing superblock)"
-        ),
-        FAIL,
-        "the kernel made it read-only",
-        _SHUT,
-        ends=_WRITABLE,
-    ),
-    Sign(
-        line(r"(?P<kind>EXT[34])-fs error \(device (?P<subject>[^)]+)\)"),
-        FAIL,
-        "damaged ({kind})",
-        _SHUT,
-        ends=_WRITABLE,
-    ),
-    Sign(
-        line(
-            r"XFS \((?P<subject>[^)]+)\): (?:.*[Cc]orruption.*detected|.*Unmount and run"
-            r" xfs_repair|.*[Ss]hutting down filesystem"
-            r"|.*Filesystem has been shut down|log I/O error|metadata I/O error)"
-        ),
-        FAIL,
-        "damaged or shut down (XFS)",
-        _SHUT,
-        ends=_MOUNTED,
-    ),
-    Sign(
-        line(
-            r"BTRFS\b.*\(device (?P<subject>[^ :)]+).*(?:forced readonly|Transaction aborted|parent"
-            r" transid verify failed)"
-        ),
-        FAIL,
-        "damaged or read-only (Btrfs)",
-        _SHUT,
-    ),
-    Sign(
-        line(r"\b(?P<kind>[A-Z0-9]+)(?: \((?P<subject>[^)]+)\))?: Remounting filesystem read-only"),
-        FAIL,
-        "the kernel made it read-only ({kind})",
-        _SHUT,
-    ),
-)
-
-NFS = rule(
-    Texts(
-        "BW257",
-        "nfs-not-responding",
-        Layer.KERNEL,
-        "NFS servers that did not respond",
-        "Processes that use the mount hang, and df, ls or the start of a job with them.",
-        "ping {subject}; rpcinfo -t {subject} nfs; check the server and the network to it",
-        "it ends when the server responds",
-        ("Linux, net/sunrpc/clnt.c", GPUD),
-    ),
-    Sign(
-        line(r"nfs: server (?P<subject>\S+) not responding, still trying"),
-        FAIL,
-        "it does not respond",
-        "the kernel logs OK when the server responds again",
-        ends=line(r"nfs: server (?P<subject>\S+) OK"),
-    ),
-    Sign(
-        line(r"nfs: server (?P<subject>\S+) not responding, timed out"),
-        WARN,
-        "it did not respond in time",
-        "the kernel gives up on soft mounts and does not say when they work again",
-        DAY_S,
-        line(r"nfs: server (?P<subject>\S+) OK"),
-    ),
-    Sign(
-        line(r"nfs4_reclaim_open_state: Lock reclaim failed"),
-        WARN,
-        "a lock was lost",
-        "the program that held it goes on",
-        DAY_S,
-    ),
-)
-
-HOST_RULES: tuple[KernelRule, ...] = (
-    MACHINE_CHECK,
-    OOM,
-    LOCKUP,
-    HUNG,
-    OOPS,
-    DISKS,
-    FILESYSTEMS,
-    NFS,
-)
+HOST_RULES: tuple[KernelRule, ...] = (MACHINE_CHECK, OOM, LOCKUP, HUNG, OOPS, THERMAL)

@@ -282,6 +282,37 @@ RDMA_DRIVERS = rule(
     ),
 )
 
+NETWORK_TABLES = rule(
+    Texts(
+        "BW269",
+        "network-tables-full",
+        Layer.KERNEL,
+        "tables of neighbors and connections that were full",
+        "The kernel drops packets to hosts that have no place in its table of neighbors (ARP), or"
+        " whose connections have none: starts of large jobs hang or fail.",
+        "for neighbors: sysctl -w net.ipv4.neigh.default.gc_thresh3=16384"
+        " net.ipv4.neigh.default.gc_thresh2=8192 net.ipv6.neigh.default.gc_thresh3=16384; for"
+        " connections: sysctl -w net.netfilter.nf_conntrack_max=1048576, or exempt the ports of"
+        " jobs from tracking",
+        "after reboot: lost; write it to a file in /etc/sysctl.d",
+        ("Linux, net/core/neighbour.c and net/netfilter/nf_conntrack_core.c", GPUD),
+    ),
+    Sign(
+        line(r"(?:(?P<subject>arp|ndisc)_cache: neighbou?r|\b[Nn]eighbou?r) table overflow"),
+        WARN,
+        "the table of neighbors was full",
+        "entries become free again",
+        DAY_S,
+    ),
+    Sign(
+        line(r"\b(?:nf|ip)_conntrack: (?:nf_conntrack: )?table full"),
+        WARN,
+        "the table of connections was full, and packets were dropped",
+        "entries become free again",
+        DAY_S,
+    ),
+)
+
 NIC_RULES: tuple[KernelRule, ...] = (
     NIC_HEALTH,
     NIC_COMMANDS,
@@ -289,4 +320,5 @@ NIC_RULES: tuple[KernelRule, ...] = (
     MODULE_EVENTS,
     TX_TIMEOUT,
     RDMA_DRIVERS,
+    NETWORK_TABLES,
 )

@@ -53,6 +53,13 @@ AER_LOGGED = rule(
         ends=_RECOVERED,
     ),
     Sign(
+        line(r"<bdf>: AER: can't recover \(no error_detected callback\)"),
+        FAIL,
+        "its driver cannot recover it from a PCIe error",
+        "it stays off until it is reset",
+        ends=_RECOVERED,
+    ),
+    Sign(
         line(r"<bdf>: DPC: (?:containment event|unmasked uncorrectable error detected)"),
         FAIL,
         "a port cut off the device below it after an uncorrectable error",
@@ -78,4 +85,68 @@ AER_LOGGED = rule(
     ),
 )
 
-PCIE_RULES: tuple[KernelRule, ...] = (AER_LOGGED,)
+_REFUSED = "one transfer was refused"
+_STUCK = "the IOMMU waits for it again and again"
+IOMMU_FAULTS = rule(
+    Texts(
+        "BW259",
+        "iommu-faults",
+        Layer.PCIE,
+        "transfers that the IOMMU refused",
+        "A device read or wrote memory that it may not use: the transfer is lost, and RDMA or a"
+        " copy between GPUs ends with an error or wrong data.",
+        "update the driver and firmware of {subject}; where no virtual machine gets a device, add"
+        " iommu=pt to the command line of the kernel and reboot",
+        "iommu=pt stays in the boot loader's configuration",
+        (
+            "Linux, drivers/iommu/intel/dmar.c, drivers/iommu/amd/iommu.c and"
+            " drivers/iommu/arm/arm-smmu-v3",
+        ),
+    ),
+    Sign(
+        line(
+            r"DMAR: \[DMA (?P<kind>Read|Write)[^\]]*\] Request device"
+            r" \[(?P<subject>[0-9a-fx:.]+)\]"
+        ),
+        WARN,
+        "the IOMMU refused a DMA {kind}",
+        _REFUSED,
+        DAY_S,
+    ),
+    Sign(
+        line(r"<bdf>: AMD-Vi: Event logged \[IO_PAGE_FAULT"),
+        WARN,
+        "the IOMMU refused a transfer",
+        _REFUSED,
+        DAY_S,
+    ),
+    Sign(
+        line(r"AMD-Vi: Event logged \[IO_PAGE_FAULT (?:device=(?P<subject>[0-9a-f:.]+))?"),
+        WARN,
+        "the IOMMU refused a transfer",
+        _REFUSED,
+        DAY_S,
+    ),
+    Sign(
+        line(
+            r"arm-smmu\S* \S+: \s*(?:event: F_\w+ client: <bdf>|event 0x\w+ received"
+            r"|Unhandled context fault)"
+        ),
+        WARN,
+        "the IOMMU refused a transfer",
+        _REFUSED,
+        DAY_S,
+    ),
+    Sign(
+        line(
+            r"(?:DMAR: VT-d detected Invalidation|AMD-Vi: Completion-Wait loop timed out|DMAR: .*QI"
+            r" (?:HEAD|PRIOR)|arm-smmu\S* \S+: CMD_SYNC timeout)"
+        ),
+        WARN,
+        "a device did not answer the IOMMU in time",
+        _STUCK,
+        DAY_S,
+    ),
+)
+
+PCIE_RULES: tuple[KernelRule, ...] = (AER_LOGGED, IOMMU_FAULTS)

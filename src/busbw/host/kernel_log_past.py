@@ -169,8 +169,9 @@ def _kind(text: str) -> str:
     xids = logged_xids(text)
     if xids:
         return f"{xids[0].bus} {xids[0].number}"
-    if _RESET.search(text) or concerned().search(text):
-        return JUDGED_LINE
+    judged = concerned().search(text)
+    if judged or _RESET.search(text):
+        return f"{JUDGED_LINE} {judged.lastindex if judged else 0}"
     if _FOUND.search(text):
         return MATCHED_LINE
     return OTHER_LINE if _DEVICES.search(text) else ""

@@ -2,6 +2,7 @@
 
 from healthy_gpu import logged
 from kernel_prefixes import HW, MLX
+from more_kernel_log import MORE
 
 FAIL, WARN, PASS = "fail", "warn", "pass"
 
@@ -33,6 +34,8 @@ FIRES = {
         ("NVRM: RmInitAdapter failed! (0x26:0x56:1463)", FAIL, ""),
         ("NVRM: The NVIDIA probe routine failed for 1 device(s).", FAIL, ""),
         ("NVRM: None of the NVIDIA devices were initialized.", FAIL, ""),
+        ("nvidia: probe of 0000:43:00.0 failed with error -1", FAIL, "GPU 1"),
+        ("nvidia 0000:43:00.0: probe with driver nvidia failed with error -1", FAIL, "GPU 1"),
         ("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", FAIL, ""),
     ),
     "fabric-manager-failed": (
@@ -197,6 +200,7 @@ FIRES = {
             "mlx5_1",
         ),
         ("pcieport 0000:40:01.0: AER: device recovery failed", FAIL, "0000:40:01.0"),
+        ("nvidia 0000:43:00.0: AER: can't recover (no error_detected callback)", FAIL, "GPU 1"),
         (
             "pcieport 0000:40:01.0: DPC: containment event, status:0x1f01 source:0x0000",
             FAIL,
@@ -220,6 +224,7 @@ FIRES = {
         ("mce: Uncorrected hardware memory error in user-access at 1f9ad10c0", FAIL, ""),
         ("[Hardware Error]: Uncorrected, software restartable error.", FAIL, ""),
         ("[Hardware Error]: Deferred error, no action required.", WARN, ""),
+        ("EDAC MC1: 128 CE memory read error on CPU_SrcID#1_Ha#0_Chan#1_DIMM#1", WARN, "MC1"),
         ("{1}[Hardware Error]: event severity: fatal", FAIL, ""),
         ("{1}[Hardware Error]: event severity: recoverable", WARN, ""),
     ),
@@ -335,6 +340,7 @@ FIRES = {
         ("NFS: nfs4_reclaim_open_state: Lock reclaim failed!", WARN, ""),
     ),
 }
+FIRES |= MORE
 
 
 KERNEL_LOG = {name: logged(lines[0][0]) for name, lines in FIRES.items()}

@@ -1,6 +1,7 @@
 """Lines of the kernel log that no rule names, of the same families as those that one does."""
 
 from kernel_prefixes import HW, MLX
+from more_kernel_log import FINE_MORE
 
 FINE = {
     "gpu-fell-off-bus": (
@@ -78,3 +79,4 @@ FINE = {
     ),
     "nfs-not-responding": ("nfs: server 10.0.0.5 OK", "NFS: Registering the id_resolver key type"),
 }
+FINE |= FINE_MORE

@@ -54,15 +54,16 @@ def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
     )
     storm = "NVRM: Xid (PCI:0000:44:00): 31, pid=9, name=python, MMU Fault"
     disk = "nvme nvme4: Disabling device after reset failure: -19"
+    table = "neighbour: arp_cache: neighbor table overflow!"
     texts = [
         XID,
         disk,
-        *[flood, storm] * (2 * MAX_LINES),
+        *[flood, storm, table] * (2 * MAX_LINES),
         "EXT4-fs (sda1): Remounting filesystem read-only",
     ]
     log = parse([record(number, text) for number, text in enumerate(texts)], 1e6)
     assert [line.text for line in log.lines[:2]] == [XID, disk] and log.lines[-1].text == texts[-1]
-    assert len(log.lines) == 3 + 2 * MAX_LINES
+    assert len(log.lines) == 3 + 3 * MAX_LINES
     assert [line.at_s for line in log.lines] == sorted(line.at_s for line in log.lines)
 
 

@@ -9,7 +9,7 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import word
 from busbw.check.types import SEVERITY, Evidence, Finding
 from busbw.core.finding import Verdict
-from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, KernelRule, Sign
+from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, TIMES, KernelRule, Sign
 from busbw.core.kernel_rules import RULES
 from busbw.core.sizes import span
 from busbw.host.gpu import short_bus
@@ -84,13 +84,13 @@ def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
         _mark_ended(sightings, line)
         for place, sign in enumerate(rule.signs):
             match = sign.pattern.search(line.text)
-            if match is None:
+            if match is None or (sign.least > 1 and log.age_s(line) > (sign.holds_s or 0.0)):
                 continue
             words = {name: value or "" for name, value in match.groupdict().items()}
             subject = words.get(SUBJECT, NO_SUBJECT)
             if not (covered and (subject == NO_SUBJECT or short_bus(subject) in covered)):
                 before = sightings.get((place, subject))
-                times = before.times + 1 if before else 1
+                times = int(words.pop(TIMES, "1")) + (before.times if before else 0)
                 sightings[place, subject] = Sighting(sign, subject, words, line, times)
             break
     return list(sightings.values())
@@ -119,6 +119,8 @@ def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
 def _verdict(sighting: Sighting, log: PastLog) -> Verdict:
     sign = sighting.sign
     if sighting.ended or (sign.holds_s is not None and log.age_s(sighting.line) > sign.holds_s):
+        return Verdict.PASS
+    if sighting.times < sign.least:
         return Verdict.PASS
     if sign.left_over and sighting.line.at_s <= BOOT_S:
         return Verdict.WARN
@@ -172,6 +174,8 @@ def _device_namer(machine: Machine) -> Callable[[str], str]:
         ports.setdefault(port.bdf, []).append(port.name)
 
     def named(subject: str) -> str:
+        if re.fullmatch(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", subject):
+            subject = f"0000:{subject}"  # the IOMMU's drivers leave out the first domain
         if not re.fullmatch(r"[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", subject):
             return subject
         return gpus.get(short_bus(subject)) or " ".join(ports.get(subject, ())) or subject
