@@ -162,12 +162,17 @@ MORE_NCCL = {
         "a prefix": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_1")),
         "prefixes with ports": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_0:2,mlx5_1:2")),
         "ports of a device that is missing": environment(NCCL_IB_HCA="=mlx5_0:1,mlx5_77:1"),
-        "prefixes on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0:2,mlx5_1:2")),
-        "the first device on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0")),
+        "names with ports on an unknown machine": on(
+            NO_PORT, environment(NCCL_IB_HCA="mlx5_0:2,mlx5_1:2")
+        ),
         "a prefix without a number on an unknown machine": on(
-            NO_PORT, environment(NCCL_IB_HCA="mlx5,mlx5_1")
+            NO_PORT, environment(NCCL_IB_HCA="mlx5,mlx5_1,cxgb4,bnxt_re")
         ),
         "names on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="=mlx5_0")),
+        "whole names of several drivers on an unknown machine": on(
+            NO_PORT,
+            environment(NCCL_IB_HCA="bnxt_re0:1,rocep1s0f0,irdma0,ibp12s0,mlx5_bond_1,hfi1_0"),
+        ),
     },
     "nccl-ib-qps": {
         **set_to("NCCL_IB_QPS_PER_CONNECTION", "0", "1", "2", "128", "129"),

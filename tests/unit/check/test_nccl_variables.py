@@ -42,6 +42,39 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
             PASS,
             "selects eth1",
         ),
+        *(
+            ("nccl-tuning", marker | {"NCCL_BUFFSIZE": "8388608"}, PASS, f"a setting of {plugin}'s")
+            for plugin, marker in (
+                ("Google", {"NCCL_FASTRAK_CTRL_DEV": "eth0"}),
+                ("Google", {"NCCL_LIB_DIR": "/usr/local/tcpx/lib64"}),
+                ("AWS", {"LD_LIBRARY_PATH": "/opt/amazon/efa/lib:/opt/nccl/lib"}),
+            )
+        ),
+        (
+            "nccl-algo",
+            {"NCCL_GPUDIRECTTCPX_FORCE_ACK": "0", "NCCL_ALGO": "Ring"},
+            PASS,
+            "a setting of Google's",
+        ),
+        (
+            "nccl-algo",
+            {"NCCL_GPUDIRECTTCPX_FORCE_ACK": "0", "NCCL_ALGO": "Rong"},
+            FAIL,
+            "no algorithm RONG",
+        ),
+        (
+            "nccl-tuning",
+            {"NCCL_FASTRAK_CTRL_DEV": "eth0", "NCCL_NTHREADS": "256"},
+            WARN,
+            "changes performance",
+        ),
+        ("nccl-names", {"NCCL_DYNAMIC_CHUNK_SIZE": "1"}, WARN, "no version of NCCL"),
+        (
+            "nccl-names",
+            {"NCCL_FASTRAK_CTRL_DEV": "eth0", "NCCL_DYNAMIC_CHUNK_SIZE": "1"},
+            PASS,
+            "all known",
+        ),
         # of Google Cloud's plugin
         (
             "nccl-names",

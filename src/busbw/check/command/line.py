@@ -161,6 +161,12 @@ class Line:
         return tuple(_parse_host(text) for hosts in lists for text in hosts.split(",") if text)
 
     @property
+    def _hosts_in_one_word(self) -> bool:
+        """Whether one word holds all hosts, as in `-H $HOSTS:8`: their number is unknown."""
+        name = self.hosts[0].name if len(self.hosts) == 1 else ""
+        return needs_shell(name) or "[" in name[1:]
+
+    @property
     def per_node(self) -> int | None:
         """Number of ranks on each host; None if no option gives it."""
         if self.launcher == "mpirun":
@@ -177,6 +183,8 @@ class Line:
     def nodes(self) -> int | None:
         """Number of hosts; None if the line does not give it."""
         if self.launcher == "mpirun":
+            if self._hosts_in_one_word:
+                return None
             names = {host.name for host in self.hosts}
             # In host1:host2 the text after the colon is a host too.
             names |= {host.slots for host in self.hosts if host.wrong}
@@ -213,6 +221,8 @@ class Line:
     @property
     def slots(self) -> dict[str, int]:
         """Slots of each host in -H; empty if one of them is unknown."""
+        if self._hosts_in_one_word:
+            return {}
         by_host: dict[str, int] = {}
         for host in self.hosts:
             if host.count is None:

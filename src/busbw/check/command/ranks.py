@@ -203,17 +203,19 @@ def check_per_node(line: Line) -> Iterator[Finding]:
         several_torchruns = started.launcher == "torchrun" and started.per_node != 1
     if line.launcher not in ("mpirun", "srun") or not per_host:
         yield skipped("the line gives no number of ranks per host")
-    elif _mapped_twice(line):
+    elif mapped := _mapped_twice(line):
         by_map = line.value("map-by") or ""
-        evidence = Evidence("--map-by", by_map, f"ppr:{per_host}:node")
+        evidence = Evidence("ranks per host", f"{mapped} and --map-by {by_map}", "one of the two")
         message = (
             f"{per_host} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows"
             " --map-by"
         )
         # Open MPI 4 starts as many as meant if both give the same number.
-        differs = by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{per_host}:")
+        same = by_map.startswith(f"ppr:{per_host}:")
+        differs = by_map.startswith("ppr:") and not same
         report = failed if line.major >= 5 or differs else warned
-        yield report("", message, evidence, fix=f"--map-by ppr:{per_host}:node")
+        fix = f"leave out {mapped}" if same else f"--map-by ppr:{per_host}:node without {mapped}"
+        yield report("", message, evidence, fix=fix)
     elif several_torchruns:
         evidence = Evidence("--ntasks-per-node", str(per_host), "1")
         message = (
@@ -231,12 +233,16 @@ def check_per_node(line: Line) -> Iterator[Finding]:
         yield passed("", f"{ranks} ranks, at most {per_host} on each of {nodes} hosts")
 
 
-def _mapped_twice(line: Line) -> bool:
-    """Whether -npernode and a different mapping are both given."""
-    by_option = line.number("npernode", "N") or (1 if line.has("pernode") else None)
+def _mapped_twice(line: Line) -> str:
+    """-npernode, -N or -pernode as it is written, if a different mapping is given too; else ''."""
     by_map = line.value("map-by") or ""
-    if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
-        return False
-    if line.major >= 5 or not line.major:
-        return True
-    return by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:")
+    options = [option for option in line.options if option.name in ("npernode", "N", "pernode")]
+    if line.launcher != "mpirun" or not options or not by_map or by_map.startswith(":"):
+        return ""
+    last = options[-1]
+    number = last.values[0] if last.values else "1"
+    if 0 < line.major < 5 and (
+        not by_map.startswith("ppr:") or by_map.startswith(f"ppr:{number}:")
+    ):
+        return ""
+    return " ".join((last.spelled, *last.values))

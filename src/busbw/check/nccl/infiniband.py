@@ -41,8 +41,9 @@ GID_INDEX = CheckRow(
 HCA_VARIABLE = "NCCL_IB_HCA"
 SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for management or storage
 GBIT = 1e9 / 8
-DEVICE_NAME = re.compile(r"_[1-9]\d*$")  # a whole name that others begin with, like mlx5_1
-FIRST_DEVICE = re.compile(r"_0$")  # no name begins with it: there is no mlx5_00
+# Names of drivers that end with a number, as otherwise only the name of a device does.
+DRIVERS = re.compile(r"(mlx|cxgb|hfi)\d", re.ASCII)
+LIST_DEVICES = "ls /sys/class/infiniband on a compute node names the devices"
 DISABLE_VARIABLE = "NCCL_IB_DISABLE"
 EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
 CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
@@ -84,7 +85,7 @@ IB_HCA = CheckRow(
         " ports for storage and management. NCCL ignores a name that no port has. It uses sockets"
         " if no port is left."
     ),
-    fix=f"export {HCA_VARIABLE}==mlx5_0,mlx5_1",
+    fix=f"export {HCA_VARIABLE}==NAME,NAME",
     stays="set it in the job script or /etc/nccl.conf",
     reads=(*VARIABLE_SOURCES, "/sys/class/infiniband/*"),
     sources=("NCCL user guide, NCCL_IB_HCA",),
@@ -100,13 +101,15 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
         Evidence("/sys/class/infiniband", ", ".join(devices) or "no device"),
     ]
     if not devices:
-        prefixes = "" if selection.exact or selection.excluded else _prefixes(selection)
+        prefixes = () if selection.exact or selection.excluded else _prefixes(selection)
         if prefixes:
+            every = "selects" if len(prefixes) == 1 else "select"
             return warned(
                 "",
-                f"{setting.text}: {prefixes}",
+                f"{setting.text}: {', '.join(prefixes)} {every} all ports of the driver, including"
+                " storage and management",
                 setting.evidence("= before exact names"),
-                fix=_exact_names(setting, selection),
+                fix=f"{setting.to('=NAME,NAME')} with the ports near the GPUs; {LIST_DEVICES}",
             )
         return not_offered("", f"{setting.text}: no RDMA device is visible here", *evidence)
     return _judge_selection(machine, setting, selection, devices, evidence) or passed(
@@ -114,24 +117,13 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-def _prefixes(selection: Selection) -> str:
-    """What the prefixes would select on a machine that is not known; '' if what they say."""
-    texts = []
-    for token in selection.tokens:
-        if DEVICE_NAME.search(token):
-            texts.append(f"{token} also selects {token}0 to {token}9")
-        elif not FIRST_DEVICE.search(token):
-            texts.append(
-                f"{token} selects every port of the driver, including storage and management"
-            )
-    return "; ".join(texts)
-
-
-def _exact_names(setting: Setting, selection: Selection) -> str:
-    whole = (DEVICE_NAME, FIRST_DEVICE)
-    if all(any(name.search(token) for name in whole) for token in selection.tokens):
-        return setting.to(selection.spelled())
-    return f"{setting.to('=mlx5_0,mlx5_1')},... with the ports near the GPUs"
+def _prefixes(selection: Selection) -> tuple[str, ...]:
+    """The tokens that are the name of no device: those of a driver, or without a number."""
+    return tuple(
+        token
+        for token in selection.tokens
+        if not token[-1:].isdecimal() or DRIVERS.fullmatch(token)
+    )
 
 
 def _judge_selection(

@@ -8,10 +8,11 @@ from functools import wraps
 
 from busbw.check.base import ENVIRONMENT, Check, check, passed
 from busbw.check.machine import Machine
+from busbw.check.nccl.plugins import plugin_with
 from busbw.check.shell_words import assignment, filled, word
 from busbw.check.types import Evidence, Finding
 from busbw.core.env import shown
-from busbw.core.finding import CheckRow
+from busbw.core.finding import CheckRow, Verdict
 from busbw.host import nccl_libraries, nccl_packages
 from busbw.host.source import once
 
@@ -95,14 +96,24 @@ def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
 
 
 def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Finding]:
-    """A finding for each of these variables that is set; pass if none is."""
+    """A finding for each of these variables that is set; pass if none is.
+
+    A setting of a network plugin that is there passes, unless NCCL stops because of it.
+    """
     variables = settings(machine)
     present = [variables[name] for name in names if name in variables]
     if not present:
         none = f"{names[0]} is not set" if len(names) == 1 else "none of these variables is set"
         yield passed("", none)
+    environment = {setting.name: setting.value for setting in variables.values()}
+    environment |= machine.environment or {}
     for setting in present:
-        yield judge(machine, setting)
+        finding = judge(machine, setting)
+        plugin = plugin_with(setting.name, environment)
+        if plugin and finding.verdict is Verdict.WARN:
+            message = f"{setting.text} is a setting of {plugin} plugin"
+            finding = passed(finding.subject, message, setting.evidence())
+        yield finding
 
 
 def known(machine: Machine) -> bool:

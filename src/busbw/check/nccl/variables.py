@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
 from busbw.check.machine import Machine
+from busbw.check.nccl.plugins import plugin_with
 from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -288,7 +289,9 @@ def check_names(machine: Machine) -> Iterator[Finding]:
     strange = [
         setting
         for setting in named
-        if setting.name not in NAMES | OTHERS and setting.name not in RENAMED
+        if setting.name not in NAMES | OTHERS
+        and setting.name not in RENAMED
+        and not plugin_with(setting.name, machine.environment or {})
     ]
     for setting in strange:
         similar = _similar(setting.name)
