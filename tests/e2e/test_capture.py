@@ -140,6 +140,17 @@ def test_command_that_fails_before_it_communicates_is_to_be_run_alone(busbw: Bus
     assert "hint: run it without busbw first" in done.stderr
 
 
+@pytest.mark.parametrize(("then", "code"), [("", 3), ("; exit 7", 7)])
+def test_folder_that_is_removed_meanwhile_is_an_error(
+    busbw: Busbw, tmp_path: Path, then: str, code: int
+):
+    folder = tmp_path / "run"
+    done = busbw("capture", "-o", folder, "--", "sh", "-c", f"rm -r {folder}{then}")
+    assert done.returncode == code
+    assert f"error: {folder}: No such file or directory: it was removed" in done.stderr
+    assert "hint: record again" in done.stderr
+
+
 def test_the_recorder_leaves_other_programs_alone(busbw: Busbw, tmp_path: Path):
     """The user's sitecustomize runs too, and a program without PyTorch leaves no file."""
     (tmp_path / "sitecustomize.py").write_text(

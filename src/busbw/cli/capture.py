@@ -86,12 +86,13 @@ def _report(folder: Path, code: int) -> int:
     """
     if not code:
         return _print(folder)
-    if not any(folder.iterdir()):
-        message = f"the command ended with {code} before a rank of it was recorded"
-        talk(NoMeasurement(message, "run it without busbw first; its output is above").render())
-        return code
-    talk(f"note: the command ended with {code}; what it did until then is recorded")
     try:
+        if capture.is_empty(folder):
+            raise NoMeasurement(
+                f"the command ended with {code} before a rank of it was recorded",
+                "run it without busbw first; its output is above",
+            )
+        talk(f"note: the command ended with {code}; what it did until then is recorded")
         _print(folder)
     except BusbwError as error:
         talk(error.render())
@@ -101,7 +102,8 @@ def _report(folder: Path, code: int) -> int:
 def _print(folder: Path) -> int:
     pattern = capture.pattern(folder)
     answer(view.table(pattern, width()))
-    talk(f"note: recorded in {folder / capture.FILE}; busbw replay, predict and plan read it")
+    file = capture.keep(pattern, folder)
+    talk(f"note: recorded in {file}; busbw replay, predict and plan read it")
     header = pattern.header
     incomplete = header.dropped or header.skipped or len(header.ranks) < header.world
     return int(Exit.BAD if incomplete else Exit.OK)

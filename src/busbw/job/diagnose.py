@@ -1,13 +1,13 @@
 """Draws one conclusion from two NCCL RAS reports, dumps and host data: which rank, collective, host
 and port the job waits for. Pure.
 
-In order of certainty: a rank that failed or that NCCL does not reach, a rank that launched fewer
-collectives than others, a rank that the dumps show has not called a collective, and a collective in
-which all ranks wait.
+In order of certainty: a rank that failed or that NCCL does not reach, ranks that made different
+calls, a rank that launched fewer collectives than others, a rank that the dumps show has not called
+a collective, and a collective in which all ranks wait.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from busbw.core.finding import Verdict
@@ -16,84 +16,38 @@ from busbw.core.sizes import counted
 from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
 from busbw.job.ras_report import LEFT_PROBLEM
-from busbw.job.types import CommStatus, HostStatus, JobReport, RankStatus, RasReport
+from busbw.job.types import CommStatus, HostStatus, JobData, JobReport, RankStatus
 from busbw.pattern.pending_collective import Outstanding
 
 MAX_NAMED = 4  # ranks that a message names
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
 PROGRESS_MESSAGE = "the job makes progress"
-
-
-@dataclass(slots=True)
-class JobData:
-    """All that was read of a job.
-
-    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer,
-    with the reason.
-    """
-
-    seconds: float
-    before: RasReport
-    after: RasReport
-    outstanding: Sequence[Outstanding] = ()
-    hosts: dict[str, HostStatus] = field(default_factory=dict)
-    silent: dict[str, str] = field(default_factory=dict)
-    no_ras: str = ""  # why RAS has no report
-    unread: list[str] = field(default_factory=list)
-
-    def host(self, address: str) -> str:
-        """The name under which a host was queried, by NCCL's address; the address if unknown."""
-        for name, host in self.hosts.items():
-            if address == name or address in host.addresses:
-                return name
-        return address
-
-    def state(self, rank: RankStatus) -> str:
-        """The state letter of its process; 'R' if its host did not report it."""
-        host = self.hosts.get(self.host(rank.host))
-        return host.states.get(rank.pid, "R") if host else "R"
-
-    def gpus(self) -> list[GpuUse]:
-        """The GPUs of all hosts."""
-        return [gpu for host in self.hosts.values() for gpu in host.gpus]
-
-    def has_moved(self) -> bool | None:
-        """Whether any rank launched a collective between the reports; None if unknown."""
-        before, after = _counts_by_rank(self.before), _counts_by_rank(self.after)
-        if before != after:
-            return True if self.before.nccl and self.after.nccl else None
-        return False if after else None
-
-
-def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
-    """The counts of collectives, by communicator and rank."""
-    return {
-        (comm.name, rank.rank): rank.counts
-        for comm in report.comms
-        for rank in comm.ranks
-        if rank.counts
-    }
+SAME_CALLS_FIX = (
+    "make all ranks of the group call the same collectives in the same order and with the same"
+    " sizes; torchfrtrace DUMPS prints where each was called"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
     """Why the job stands still: the ranks that cause it, if known, and the addresses of the hosts
-    whose ports are suspect.
+    whose ports are suspect. `fix` is '' for that of the culprits or addresses.
     """
 
     culprits: Sequence[RankStatus]
     addresses: Sequence[str]
     message: str
+    fix: str = ""
 
 
 def conclude(job: JobData, report: JobReport) -> None:
     """Fill in verdict, message, evidence and fix."""
-    stall = _broken(job) or _behind(job) or _absent(job) or _all_wait(job)
+    stall = _broken(job) or _different(job) or _behind(job) or _absent(job) or _all_wait(job)
     if stall:
         report.verdict = Verdict.FAIL
         parts = [stall.message, _since(job)]
-        port = _port(job, stall.addresses)
+        port = "" if stall.fix else _port(job, stall.addresses)
         if port:
             parts.append(port)
         report.message = "; ".join(parts)
@@ -126,6 +80,41 @@ def _broken(job: JobData) -> Stall | None:
             message += f"; {others} launched {_counts(comm)} of communicator {comm.name}"
         return Stall(ranks, [rank.host for rank in ranks], message)
     return None
+
+
+def _different(job: JobData) -> Stall | None:
+    """Ranks that made different calls where all must make the same: no network is at fault."""
+    if job.has_moved():  # the dumps are older
+        return None
+    for call in job.outstanding:
+        if call.different:
+            place = f"number {call.seq} of group {call.group}"
+            message = f"ranks made different calls as {place}: {_by_call(call.different)}"
+            return Stall([], [], message, SAME_CALLS_FIX)
+    for comm in job.after.comms:
+        counts = {rank.rank: rank.counts for rank in comm.ranks if rank.counts}
+        totals = {sum(own.values()) for own in counts.values()}
+        if len(totals) == 1 and len(comm.behind()) > 1:
+            texts = {rank: _launched(own) for rank, own in counts.items()}
+            message = (
+                f"ranks of communicator {comm.name} launched {totals.pop()} collectives each, but"
+                f" different ones: {_by_call(texts)}"
+            )
+            return Stall([], [], message, SAME_CALLS_FIX)
+    return None
+
+
+def _by_call(calls: Mapping[int, str]) -> str:
+    """`rank 0 all_reduce of 4 Float; ranks 1, 2 broadcast of 4 Float`: the fewest ranks first."""
+    ranks: dict[str, list[int]] = {}
+    for rank, call in calls.items():
+        ranks.setdefault(call, []).append(rank)
+    texts = []
+    for call, numbers in sorted(ranks.items(), key=lambda item: len(item[1])):
+        more = f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
+        noun = "rank" if len(numbers) == 1 else "ranks"
+        texts.append(f"{noun} {_joined(numbers[:MAX_NAMED])}{more} {call}")
+    return "; ".join(texts)
 
 
 def _behind(job: JobData) -> Stall | None:
@@ -231,8 +220,11 @@ def _named(job: JobData, ranks: Sequence[RankStatus]) -> str:
 
 
 def _counts(comm: CommStatus) -> str:
-    counts = [f"{name} {count}" for name, count in comm.most.items() if count]
-    return ", ".join(counts) or "no collective"
+    return _launched(comm.most) or "no collective"
+
+
+def _launched(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
 def _since(job: JobData) -> str:
@@ -317,10 +309,13 @@ def _evidence(job: JobData) -> Iterable[str]:
     for call in job.outstanding:
         late = f"; not called by {_joined(call.absent)}" if call.absent else ""
         silent = f"; no dump of {_joined(call.silent)}" if call.silent else ""
-        yield (
-            f"Flight Recorder: {call.function} number {call.seq} of group {call.group}: called by"
-            f" {_joined(call.waiting)}{late}{silent}"
-        )
+        called = f"{call.function} number {call.seq} of group {call.group}: called by"
+        if call.different:
+            called = (
+                f"number {call.seq} of group {call.group}: {_by_call(call.different)}; waiting:"
+            )
+        waiting = _joined(call.waiting) or "none"
+        yield f"Flight Recorder: {called} {waiting}{late}{silent}"
     for name, host in job.hosts.items():
         yield from _evidence_of_host(job, name, host)
     for name, reason in job.silent.items():
@@ -348,6 +343,8 @@ def _evidence_of_host(job: JobData, name: str, host: HostStatus) -> Iterable[str
 
 
 def _fix(job: JobData, stall: Stall) -> str:
+    if stall.fix:
+        return stall.fix
     if not stall.culprits and not stall.addresses:
         return "on the host of that rank: py-spy dump --pid PID; dmesg | tail; nvidia-smi"
     if not stall.culprits:

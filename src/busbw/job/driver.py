@@ -7,9 +7,9 @@ import msgspec
 
 from busbw.core import program
 from busbw.job import host as host_data
-from busbw.job.diagnose import JobData, conclude
+from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import HostRequest, HostStatus, JobReport, RasReport
+from busbw.job.types import HostRequest, HostStatus, JobData, JobReport, RasReport
 from busbw.launch import remote
 from busbw.pattern.pending_collective import Outstanding
 

@@ -3,6 +3,9 @@
 The conclusion is a report, as JSON or as text: one line, then the evidence.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import msgspec
 
 from busbw.core.finding import Verdict
@@ -92,6 +95,57 @@ class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     gpus: list[GpuUse] = []
     watched: WatchInterval | None = None
     unread: list[str] = []
+
+
+@dataclass(slots=True)
+class JobData:
+    """All that was read of a job.
+
+    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer,
+    with the reason.
+    """
+
+    seconds: float
+    before: RasReport
+    after: RasReport
+    outstanding: Sequence[Outstanding] = ()
+    hosts: dict[str, HostStatus] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+    no_ras: str = ""  # why RAS has no report
+    unread: list[str] = field(default_factory=list)
+
+    def host(self, address: str) -> str:
+        """The name under which a host was queried, by NCCL's address; the address if unknown."""
+        for name, host in self.hosts.items():
+            if address == name or address in host.addresses:
+                return name
+        return address
+
+    def state(self, rank: RankStatus) -> str:
+        """The state letter of its process; 'R' if its host did not report it."""
+        host = self.hosts.get(self.host(rank.host))
+        return host.states.get(rank.pid, "R") if host else "R"
+
+    def gpus(self) -> list[GpuUse]:
+        """The GPUs of all hosts."""
+        return [gpu for host in self.hosts.values() for gpu in host.gpus]
+
+    def has_moved(self) -> bool | None:
+        """Whether any rank launched a collective between the reports; None if unknown."""
+        before, after = _counts_by_rank(self.before), _counts_by_rank(self.after)
+        if before != after:
+            return True if self.before.nccl and self.after.nccl else None
+        return False if after else None
+
+
+def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
+    """The counts of collectives, by communicator and rank."""
+    return {
+        (comm.name, rank.rank): rank.counts
+        for comm in report.comms
+        for rank in comm.ranks
+        if rank.counts
+    }
 
 
 class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):

@@ -1,8 +1,8 @@
 """Runs a command that records what its ranks send.
 
 busbw's profiler plugin records the calls of NCCL. A recorder inside each rank's Python
-(recorder/sitecustomize.py) saves the dump of PyTorch's Flight Recorder, which has the calls of Gloo
-too, and the steps of a training under DistributedDataParallel.
+(recorder/sitecustomize.py) saves, while it runs, the dump of PyTorch's Flight Recorder, which has
+the calls of Gloo too, and the steps of a training under DistributedDataParallel.
 """
 
 import os
@@ -31,6 +31,7 @@ NOTHING_HINT = (
     " PyTorch 2.7 or newer, whose ranks end by themselves and start without python -I or -S"
 )
 
+KEEP_HINT = "record again, into a folder that stays: --output FOLDER"
 NO_CALL_HINT = "run two ranks or more: a rank that is alone sends nothing"
 
 
@@ -98,16 +99,29 @@ def has_rank_0(folder: Path, values: Mapping[str, str]) -> bool:
         return True
 
 
-def pattern(folder: Path) -> Pattern:
-    """The pattern of the ranks, which is also saved to FILE in the folder.
+def is_empty(folder: Path) -> bool:
+    """Whether no rank has recorded anything. NoMeasurement if the folder cannot be read."""
+    try:
+        return not any(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    except OSError as error:
+        raise NoMeasurement(
+            f"{folder}: {error.strerror}: it was removed or changed while the command ran",
+            KEEP_HINT,
+        ) from error
 
-    NoMeasurement if no rank, or no call, was recorded.
-    """
-    if not any(folder.iterdir()):
+
+def pattern(folder: Path) -> Pattern:
+    """The pattern of the ranks; NoMeasurement if no rank, or no call, was recorded."""
+    if is_empty(folder):
         raise NoMeasurement(f"no rank of the command was recorded: {folder} is empty", NOTHING_HINT)
     try:
-        recorded = load([str(folder)])
+        return load([str(folder)])
     except NoCall as error:
         raise NoMeasurement(error.message, NO_CALL_HINT) from error
-    save(b"".join(lines(recorded)), folder / FILE)
-    return recorded
+
+
+def keep(recorded: Pattern, folder: Path) -> Path:
+    """Save a pattern to FILE in the folder; NoMeasurement if that cannot be written."""
+    file = folder / FILE
+    save(b"".join(lines(recorded)), file, f"free some space, then: busbw show {folder}")
+    return file

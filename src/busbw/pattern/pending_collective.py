@@ -1,5 +1,5 @@
-"""Which collectives have not ended, and who has not called them: Flight Recorder dumps of a job
-that hangs.
+"""Which collectives have not ended, who has not called them, and who called another one: Flight
+Recorder dumps of a job that hangs, or that has ended.
 """
 
 import re
@@ -8,21 +8,45 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.flight_recorder import group_of, members, read_dump
+from busbw.pattern.readers.execution_trace import elements
+from busbw.pattern.readers.flight_recorder import group_of, groups_of, members, read_dump
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
 _MAX_FIGURE = 1 << 63  # numbers and times in ns have 64 bits
+# The buffers whose elements all ranks of a call must agree about. Of other functions they may have
+# unequal parts, or only the root has one.
+_SENT, _RECEIVED = ("input_sizes", "input_dtypes"), ("output_sizes", "output_dtypes")
+_EQUAL = {
+    "all_reduce": _SENT,
+    "broadcast": _SENT,
+    "reduce": _SENT,
+    "reduce_scatter": _SENT,
+    "all_gather": _RECEIVED,
+}
 
 
 class _Started(NamedTuple):
-    """A collective that a rank has called."""
+    """A collective that a rank has called; `size` in words, '' where ranks may differ."""
 
     function: str
+    size: str
     since_ns: int
     has_ended: bool
+
+    def __str__(self) -> str:
+        """`all_reduce of 21 Float`."""
+        return f"{self.function} of {self.size}" if self.size else self.function
+
+    def differs(self, other: "_Started") -> bool:
+        """Whether the two cannot be one call of two ranks."""
+        functions = [merge.function(call.function) or call.function for call in (self, other)]
+        if functions[0] != functions[1]:
+            return True
+        return bool(self.size and other.size and self.size != other.size)
 
 
 Calls = dict[int, _Started]  # by number within their group
@@ -30,10 +54,10 @@ Calls = dict[int, _Started]  # by number within their group
 
 class Outstanding(msgspec.Struct, kw_only=True):
     """The first collective of a process group that some ranks have called and that has not ended,
-    from Flight Recorder dumps.
+    or in which ranks made different calls, from Flight Recorder dumps.
 
-    Ranks are those of the job. `absent` have not called it; `silent` gave no dump. `since_ns` is
-    Unix time of its first call.
+    Ranks are those of the job. `absent` have not called it; `silent` gave no dump. `different` is
+    what each rank called, if that differs. `since_ns` is Unix time of its first call.
     """
 
     group: str
@@ -43,11 +67,12 @@ class Outstanding(msgspec.Struct, kw_only=True):
     waiting: list[int] = []
     absent: dict[int, str] = {}  # with their last call: `all_reduce number 7`
     silent: list[int] = []
+    different: dict[int, str] = {}
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
-    """The first collective of each process group that has not ended on all ranks, the oldest
-    first, and notes on what could not be read.
+    """The first collective of each process group that ranks called differently or that has not
+    ended on all of them, the oldest first, and notes on what could not be read.
 
     The number of a rank is in the name of its file. UsageError if a file cannot be opened.
     """
@@ -58,8 +83,7 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
         with source.stream:
             dump = read_dump(source, collector) or {}
         rank = source.rank if source.rank is not None else source.number
-        if isinstance(dump.get("pg_config"), dict):
-            configured |= dump["pg_config"]
+        configured |= groups_of(dump)
         for at, entry in enumerate(dump.get("entries", [])):
             try:
                 _take(entry, rank, groups)
@@ -67,16 +91,11 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
                 collector.add_problem(f"{source.name}: entry {at}: {type(error).__name__}: {error}")
     pending = []
     for name, ranks in groups.items():
-        collective = _first(name, ranks, _members(configured, name))
+        collective = _first(name, ranks, set(members(configured, name)))
         if collective:
             pending.append(collective)
     pending.sort(key=lambda collective: collective.since_ns)
     return pending, collector.header.notes
-
-
-def _members(configured: dict[str, Any], group: str) -> set[int]:
-    """The ranks of a group. Gloo lists those of the default group under no name."""
-    return set(members(configured, group) or members(configured, ""))
 
 
 def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]]) -> None:
@@ -95,32 +114,64 @@ def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]])
     has_ended = entry.get("state") == "completed" or bool(entry.get("retired"))
     group, _ = group_of(entry)
     calls = groups.setdefault(group, {}).setdefault(rank, {})
-    calls[number] = _Started(function, since_ns, has_ended)
+    calls[number] = _Started(function, _size(function, entry), since_ns, has_ended)
+
+
+def _size(function: str, entry: dict[str, Any]) -> str:
+    sizes, types = _EQUAL.get(merge.function(function) or "", ("", ""))
+    if not entry.get(sizes):
+        return ""
+    listed = entry.get(types)
+    kind = listed[0] if isinstance(listed, list) and listed else ""
+    return f"{elements(entry[sizes])} {kind}".strip()
 
 
 def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstanding | None:
-    """The collective with the lowest number that has not ended, if there is one."""
-    open_calls = []
-    for calls in ranks.values():
-        open_calls += [(number, call) for number, call in calls.items() if not call.has_ended]
-    if not open_calls:
+    """The collective with the lowest number that ranks called differently, else the lowest that
+    has not ended; None if there is none.
+    """
+    first = _first_different(ranks)
+    different = {}
+    if first is not None:
+        different = {rank: str(calls[first]) for rank, calls in ranks.items() if first in calls}
+    else:
+        first = _first_open(ranks)
+    if first is None:
         return None
-    first = min(number for number, _ in open_calls)
-    firsts = [call for number, call in open_calls if number == first]
-    waiting = [
-        rank for rank, calls in ranks.items() if first in calls and not calls[first].has_ended
-    ]
+    firsts = [calls[first] for calls in ranks.values() if first in calls]
     absent = {}
     for rank, calls in sorted(ranks.items(), key=lambda item: item[0]):
         last = max(calls)
         if last < first:
             absent[rank] = f"{calls[last].function} number {last}"
+    waiting = [
+        rank for rank, calls in ranks.items() if first in calls and not calls[first].has_ended
+    ]
+    still_open = [call for call in firsts if not call.has_ended] or firsts
     return Outstanding(
         group=group,
         seq=first,
-        function=firsts[0].function,
-        since_ns=min(call.since_ns for call in firsts),
+        function=still_open[0].function,
+        since_ns=min(call.since_ns for call in still_open),
         waiting=sorted(waiting),
         absent=absent,
         silent=sorted(members - ranks.keys()),
+        different=dict(sorted(different.items())),
     )
+
+
+def _first_open(ranks: dict[int, Calls]) -> int | None:
+    numbers = []
+    for calls in ranks.values():
+        numbers += [number for number, call in calls.items() if not call.has_ended]
+    return min(numbers, default=None)
+
+
+def _first_different(ranks: dict[int, Calls]) -> int | None:
+    seen: Calls = {}
+    different = []
+    for calls in ranks.values():
+        for number, call in calls.items():
+            if call.differs(seen.setdefault(number, call)):
+                different.append(number)
+    return min(different, default=None)

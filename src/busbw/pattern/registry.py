@@ -263,7 +263,8 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
     """
     pattern = read(sources(files), source)
     if len(files) == 1 and Path(files[0]).is_dir():
-        pattern.header.training, notes = rank_files.read(Path(files[0]))
+        pattern.header.training, world, notes = rank_files.read(Path(files[0]))
+        pattern.header.world = max(pattern.header.world, world)
         pattern.header.notes += notes
     return pattern
 

@@ -1,14 +1,19 @@
-"""The conclusion where all ranks launched the same: GPUs that wait show it, old dumps do not."""
+"""The conclusion where all ranks launched the same: GPUs that wait show it, old dumps do not. Where
+they made different calls, it is these, and not the network.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
 from busbw.host.gpu import GpuUse
-from busbw.job.diagnose import JobData, conclude
+from busbw.job.diagnose import conclude
 from busbw.job.ras_report import parse
-from busbw.job.types import HostStatus, JobReport
-from busbw.pattern.pending_collective import Outstanding
+from busbw.job.types import CommStatus, HostStatus, JobData, JobReport, RankStatus, RasReport
+from busbw.pattern.pending_collective import Outstanding, outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
 MORE = parse(as_json(comm(0xD, [rank(0, 9), rank(1, 9)])))
@@ -77,7 +82,7 @@ def test_a_rank_without_a_dump_is_not_one_that_called_something_else():
         group="dp", seq=3, function="all_reduce", since_ns=1, waiting=[0], silent=[1]
     )
     assert concluded(outstanding=[silent]).message.startswith(
-        "rank 1 (pid 4001, 127.0.0.1, GPU 1) gave no dump, the others wait in all_reduce number 3 of group dp"
+        "rank 1 (pid 4001, 127.0.0.1, GPU 1) gave no dump, the others wait in all_reduce number 3"
     )
     both = Outstanding(
         group="dp",
@@ -90,3 +95,84 @@ def test_a_rank_without_a_dump_is_not_one_that_called_something_else():
     )
     message = concluded(outstanding=[both]).message
     assert "has not called all_reduce number 3 of group dp (last: all_reduce number 2)" in message
+
+
+def dumped(folder: Path, *ranks: tuple[str, list[list[int]], bool]) -> list[Outstanding]:
+    """What dumps tell whose ranks made 20 calls alike, and then one each: its name, sizes, and
+    whether it has ended.
+    """
+    for number, last in enumerate(ranks):
+        calls = [*(("all_reduce", [[4]], True),) * 20, last]
+        entries = [
+            {
+                "profiling_name": f"nccl:{name}",
+                "collective_seq_id": seq,
+                "process_group": ["0", "default_pg"],
+                "input_sizes": sizes,
+                "output_sizes": sizes,
+                "input_dtypes": ["Float"],
+                "output_dtypes": ["Float"],
+                "time_created_ns": 1_700_000_000_000_000_000,
+                "state": "completed" if ended else "started",
+            }
+            for seq, (name, sizes, ended) in enumerate(calls, 1)
+        ]
+        dump = {"version": "2.10", "entries": entries}
+        (folder / f"rank_{number}.json").write_text(json.dumps(dump))
+    return outstanding([str(folder)])[0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        (
+            [("all_reduce", [[4]], False), ("broadcast", [[4]], False)],
+            "rank 0 all_reduce of 4 Float; rank 1 broadcast of 4 Float",
+        ),
+        (
+            [("all_reduce", sizes, True) for sizes in ([[2, 4]], [[4]], [[8]])],  # it has ended
+            "rank 1 all_reduce of 4 Float; ranks 0, 2 all_reduce of 8 Float",
+        ),
+    ],
+)
+def test_different_calls_are_the_cause_and_not_the_network(tmp_path, ranks, said):
+    report = concluded(outstanding=dumped(tmp_path, *ranks))
+    assert report.verdict is Verdict.FAIL
+    assert report.message.startswith(f"ranks made different calls as number 21 of group 0: {said};")
+    assert "same collectives in the same order" in report.fix and "busbw link" not in report.fix
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [("all_reduce", [[8]], False), ("all_reduce", [[2, 4]], False)],  # reshaped
+        [("_allgather_base", [[8]], False), ("all_gather", [[4], [4]], False)],
+        [("alltoall_base", [[8]], False), ("alltoall_base", [[6]], False)],  # unequal parts
+        [("gather", [[8]], False), ("gather", [], False)],  # no output on this rank
+    ],
+)
+def test_calls_that_may_differ_between_ranks_are_one_call(tmp_path, ranks):
+    (call,) = dumped(tmp_path, *ranks)
+    assert (call.seq, call.waiting, call.different) == (21, [0, 1], {})
+
+
+def test_ranks_that_launched_as_many_but_other_functions_made_different_calls():
+    """Each looks late in the function of the other."""
+    ranks = [
+        {"rank": 0, "AllReduce": 21, "Broadcast": 0},
+        {"rank": 1, "AllReduce": 20, "Broadcast": 1},
+    ]
+    comms = [
+        CommStatus(
+            name="0xd",
+            size=2,
+            most={"AllReduce": 21, "Broadcast": 1},
+            ranks=[RankStatus(rank=own.pop("rank"), counts=own) for own in ranks],
+        )
+    ]
+    same = RasReport(nccl="2.28.7", complete=True, comms=comms)
+    report = concluded(before=same, after=same)
+    assert report.message.startswith(
+        "ranks of communicator 0xd launched 21 collectives each, but different ones:"
+        " rank 0 AllReduce 21; rank 1 AllReduce 20, Broadcast 1;"
+    )

@@ -98,6 +98,15 @@ def test_published_entry_of_version_2_5(sample):
     )
 
 
+@pytest.mark.parametrize(("groups", "world"), [(["0"], 2), (["0", "1"], 1)])
+def test_gloo_lists_the_group_that_it_made_last_under_no_name(groups, world):
+    """Of a job with several groups it is unknown which that is."""
+    config = {"": {"name": "", "desc": "", "ranks": "[0, 1]"}}
+    status = {group: {"last_enqueued_collective": 1} for group in groups}
+    pattern = dumps(dump(entry(0, "gloo:all_reduce"), pg_config=config, pg_status=status))
+    assert (pattern.header.ranks, pattern.header.world) == ([0], world)
+
+
 @pytest.mark.parametrize("backend", ["nccl", "ncclx", "nccl2", "nccl-lazy", "xccl"])
 def test_durations_are_those_of_the_backends_device(backend):
     pattern = dumps(

@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 RECORDER = Path(__file__).parents[3] / "src" / "busbw" / "pattern" / "recorder"
 LIMIT_S = 120
 TRAINING = """
-import copy, gc, io, json, sys, weakref
+import copy, gc, io, json, pathlib, sys, time, weakref
 gc.disable()  # while it imports PyTorch
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -73,13 +73,17 @@ torch._dynamo.reset()
 del model, compiled
 gc.collect()
 report["gone"] = gone() is None
+while not pathlib.Path("rank_0.ddp").exists():  # a signal may end the rank now
+    time.sleep(0.01)
 print(json.dumps(report))
 gc.freeze()
 """
 
 
 def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:
-    """PyTorch has no dump of its calls here. Some steps have several forwards."""
+    """PyTorch has no dump of its calls here. Some steps have several forwards. What was recorded is
+    in the folder before the rank ends.
+    """
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import no_such_module")

@@ -65,6 +65,10 @@ def command(
         )
     names = [host.name for host in given_hosts(hosts, hostfile)]
     calls, unread = outstanding([dumps]) if dumps else ([], [])
+    if dumps and not calls:
+        unread.append(
+            f"{dumps}: every collective in the dumps has ended, alike on all of the ranks"
+        )
     report = examine(names, ras, seconds, calls, unread)
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")

@@ -125,7 +125,9 @@ class Request:
         if not capture.has_rank_0(folder, values):
             talk(f"note: {capture.OTHER_HOST}")
             return None
-        return capture.pattern(folder)
+        pattern = capture.pattern(folder)
+        capture.keep(pattern, folder)
+        return pattern
 
 
 def take_request(model_name: str | None, fields: dict[str, Any]) -> Request | None:

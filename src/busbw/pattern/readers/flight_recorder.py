@@ -74,9 +74,28 @@ def group_of(entry: dict[str, Any]) -> tuple[str, str]:
     return str(group), ""
 
 
-def members(configured: Any, group: str) -> list[int]:
-    """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
-    config = configured.get(group) if isinstance(configured, dict) else None
+def groups_of(dump: dict[str, Any]) -> dict[str, Any]:
+    """The configurations of process groups by the names that a dump's entries have.
+
+    Gloo lists the group that it made last under no name. It is known which that is only if the job
+    has one group, that of all ranks.
+    """
+    configured = dump.get("pg_config")
+    if not isinstance(configured, dict):
+        return {}
+    status = dump.get("pg_status")
+    names = {group_of(entry) for entry in dump.get("entries", []) if isinstance(entry, dict)}
+    if "" in configured and len(names) == 1 and isinstance(status, dict) and len(status) == 1:
+        name, description = names.pop()
+        ranks = members(configured, "")
+        if description == _ANY_DEFAULT and len(ranks) > 1 and ranks == list(range(len(ranks))):
+            return {**configured, name: configured[""]}
+    return configured
+
+
+def members(configured: dict[str, Any], group: str) -> list[int]:
+    """The ranks of a process group in `groups_of` a dump; [] if it is not listed."""
+    config = configured.get(group)
     if not isinstance(config, dict):
         return []
     return [int(rank) for rank in re.findall(r"\b\d{1,9}\b", str(config.get("ranks", "")))]
@@ -92,7 +111,7 @@ class _Reader:
     ) -> None:
         self._source, self._collector, self._rank = source, collector, rank
         self._entries = dump.get("entries", [])
-        self._configured = dump.get("pg_config") or {}
+        self._configured = groups_of(dump)
         self._calls: list[tuple[Hashable, Observed]] = []
         self._running = 0
         collector.header.nccl = collector.header.nccl or str(

@@ -4,7 +4,8 @@ Python imports this file when it starts, because `busbw capture` puts its folder
 PYTHONPATH. It uses the standard library alone, since the rank's Python may lack busbw, and passes
 on to the sitecustomize of the user, if there is one.
 
-Into the folder BUSBW_CAPTURE each rank writes two files when it exits:
+Into the folder BUSBW_CAPTURE each rank writes two files, about once a second and when it exits, so
+that they are there if a scheduler or another rank's death ends it:
 
 * `rank_N.fr`: the dump of PyTorch's Flight Recorder, which has the calls of Gloo too
 * `rank_N.ddp`: JSON with the steps of its first model under DistributedDataParallel
@@ -24,9 +25,9 @@ import importlib
 import importlib.util
 import json
 import os
-import pickle
 import platform
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -35,7 +36,9 @@ from typing import Any
 
 FOLDER, STEPS = "BUSBW_CAPTURE", "BUSBW_CAPTURE_STEPS"
 LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
-DDP_MODULE = "torch.nn.parallel.distributed"
+GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
+WRITE_EVERY_S = 1.0  # at least
+WRITING_SHARE = 0.01  # of a rank's time, at most: a dump of 20000 calls takes some 0.1 s
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
 BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
@@ -131,7 +134,7 @@ class DdpSteps:
 
     def record(self) -> dict[str, Any]:
         """What the file has."""
-        wait_steps = sorted(step for step in self._waits if step >= 0)
+        wait_steps = sorted(step for step in list(self._waits) if step >= 0)
         return {
             "version": 1,
             "rank": self.rank,
@@ -168,38 +171,67 @@ def _chosen(shapes: list[list[int]], indices: list[str]) -> list[list[int]]:
 
 
 class Recorder:
-    """Watches the import of DDP, and writes the files at exit."""
+    """Watches the import of DDP and of process groups, and writes the files."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self._folder, self._limit = folder, limit
         self._steps: DdpSteps | None = None
+        self._writer: threading.Thread | None = None
+        self._writing = threading.Lock()
+        self._watched = {GROUPS_MODULE: self._watch_groups, DDP_MODULE: self._watch_models}
+        self._failed: set[str] = set()  # files that could not be written, which was said
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """Part of the import system: DDP's module, whose class is then watched."""
-        if name != DDP_MODULE:
+        """Part of the import system: the modules that are then watched."""
+        watch = self._watched.pop(name, None)
+        if watch is None:
             return None
-        sys.meta_path.remove(self)
         spec: Any = importlib.util.find_spec(name)
         run = spec.loader.exec_module
 
         def exec_module(module: Any) -> None:
             run(module)
-            self._watch(module.DistributedDataParallel)
+            watch(module)
 
         spec.loader.exec_module = exec_module
+        if not self._watched:
+            sys.meta_path.remove(self)
         return spec
 
-    def _watch(self, ddp: Any) -> None:
-        original: Callable[..., None] = ddp.__init__
+    def _watch_groups(self, module: Any) -> None:
+        self._after(module, "init_process_group", lambda *_: self._start_writer())
+
+    def _watch_models(self, module: Any) -> None:
+        ddp = module.DistributedDataParallel
+        self._after(ddp, "__init__", lambda model, *_: self._record(model, ddp))
+
+    def _after(self, owner: Any, name: str, then: Callable[..., None]) -> None:
+        """Call `then` after each call of a function, with its arguments."""
+        original: Callable[..., Any] = getattr(owner, name)
 
         @functools.wraps(original)
-        def init(model: Any, *args: Any, **options: Any) -> None:
-            original(model, *args, **options)
+        def call(*args: Any, **options: Any) -> Any:
+            result = original(*args, **options)
             # A training is never disturbed by what cannot be recorded.
             with contextlib.suppress(Exception):
-                self._record(model, ddp)
+                then(*args)
+            return result
 
-        ddp.__init__ = init
+        setattr(owner, name, call)
+
+    def _start_writer(self) -> None:
+        """Write from now on. The rank has threads of its own by now, those of its group."""
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._keep_writing, daemon=True)
+            self._writer.start()
+
+    def _keep_writing(self) -> None:
+        pause_s = WRITE_EVERY_S
+        while True:
+            time.sleep(pause_s)
+            start = time.monotonic()
+            self.write()
+            pause_s = max(WRITE_EVERY_S, (time.monotonic() - start) / WRITING_SHARE)
 
     def _record(self, model: Any, ddp: Any) -> None:
         """Record the steps of the first model; of another one, if that went without a step."""
@@ -238,6 +270,10 @@ class Recorder:
         rank = self._rank()
         if rank is None or "torch.distributed" not in sys.modules:
             return
+        with self._writing:
+            self._write(rank)
+
+    def _write(self, rank: int) -> None:
         with contextlib.suppress(Exception):
             dump = self._dump()
             if dump:
@@ -256,7 +292,7 @@ class Recorder:
         for name in DUMPS:
             make = getattr(torch._C._distributed_c10d, name, None)
             dump: bytes = make(True, False, False) if make else b""  # without stack traces
-            if dump and pickle.loads(dump).get("entries"):
+            if b"profiling_name" in dump:
                 return dump
         return b""
 
@@ -269,9 +305,16 @@ class Recorder:
 
     def _save(self, name: str, data: bytes) -> None:
         path = Path(self._folder, name)
-        part = path.with_name(f"{name}.part")
-        part.write_bytes(data)
-        part.replace(path)
+        part = path.with_name(f".{name}.part")
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            if name not in self._failed:
+                self._failed.add(name)
+                sys.stderr.write(f"busbw: {path} cannot be written: {error.strerror}\n")
 
 
 def pass_on() -> None:

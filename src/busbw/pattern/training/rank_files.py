@@ -22,8 +22,10 @@ class RankSteps(TrainingSteps, frozen=True, kw_only=True):
     host: str
 
 
-def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
-    """The steps of all ranks, None if no rank recorded any; and notes on what is missing."""
+def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
+    """The steps of all ranks, None if no rank recorded any; how many ranks the training has, 0 if
+    that is unknown; and notes on what is missing.
+    """
     ranks, notes = [], []
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -36,7 +38,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
         else:
             notes.append(f"{path.name}: version {steps.version}; this busbw reads {VERSION}")
     if not ranks:
-        return None, notes
+        return None, 0, notes
     ranks.sort(key=lambda steps: steps.rank)
     if len(ranks) < ranks[0].world:
         notes.append(
@@ -51,7 +53,7 @@ def read(folder: Path) -> tuple[TrainingSteps | None, list[str]]:
             f"DDP timed {timed} of {counted(len(joined.steps_us), 'step')}: step and wait are the"
             " medians over these" + (f" without the first {first}" if first else "")
         )
-    return joined, notes
+    return joined, ranks[0].world, notes
 
 
 def _joined(ranks: list[RankSteps]) -> TrainingSteps:
