@@ -20,7 +20,7 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import nccl_version_text, percent, text_or_unknown, time_text
 
 METHODS = {
-    "samples": "rank test of the samples",
+    "samples": "samples of one run a side",
     "runs": "permutation of whole runs",
     "spread": "the spread of whole runs (Student's t)",
     "means": (

@@ -73,7 +73,8 @@ def compare(
     if single:
         notes += [*_overloaded_hosts(sides[0], a), *_overloaded_hosts(sides[1], b)]
         notes += _spread_note(len(earlier), spread.known)
-        notes += _too_few_samples(cells, limits) or _ambiguous_cells(cells)
+        few = _too_few_samples(cells, limits) if spread.is_none() else []
+        notes += few or _ambiguous_cells(cells)
     else:
         notes += _too_few_runs(len(a_runs), len(b_runs), limits)
     return Comparison(

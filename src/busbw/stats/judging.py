@@ -160,27 +160,23 @@ class RunSpread:
     known: Mapping[CellKey, float] = field(default_factory=dict)
     freedom: int = RUNS_FREEDOM
 
-    def of_ratio(self, key: CellKey, a: Cell, b: Cell, scatter: float) -> float:
-        """The standard deviation of the log ratio of a cell of equal runs.
+    def is_none(self) -> bool:
+        """Whether equal runs do not differ, as simulated ones."""
+        return not (self.usual or self.known)
 
-        Where it is not known from stored runs, they differ by what is usual, and as much as the
-        visits of one run do or as the ratios of neighbouring sizes `scatter`. It is infinite for
-        too few visits, and 0 if nothing is known or usual.
-        """
+    def p(self, key: CellKey, a: Cell, b: Cell, scatter: float, ratio: float) -> float:
+        """The two-sided p-value (Student's t) of this ratio of a cell of equal runs."""
         known = self.known.get(msgspec.structs.replace(key, cycle=0))
-        if known is not None:
-            return math.sqrt(2) * known
-        if not self.usual and not (a.visits and b.visits):
-            return 0.0
-        a_logs, b_logs = _logs(a), _logs(b)
-        if min(len(a_logs), len(b_logs)) < FEWEST_SAMPLES:
-            return math.inf
-        of_visits = statistics.variance(a_logs) + statistics.variance(b_logs)
-        return math.sqrt(max(of_visits, scatter**2) + 2 * self.usual**2)
+        deviation = math.sqrt(2) * known if known else self._of_ratio(a, b, scatter)
+        return 2 * t_tail(abs(math.log(ratio)) / deviation, self.freedom)
 
-    def p(self, ratio: float, deviation: float) -> float:
-        """The two-sided p-value of this ratio of equal runs; 0 without a deviation."""
-        return 2 * t_tail(abs(math.log(ratio)) / deviation, self.freedom) if deviation else 0.0
+    def _of_ratio(self, a: Cell, b: Cell, scatter: float) -> float:
+        """The standard deviation of the log ratio of equal runs that are not known: they differ by
+        what is usual, and as much as the visits of one run do or as the ratios of neighbouring
+        sizes `scatter`.
+        """
+        of_visits = sum(statistics.variance(_logs(cell)) for cell in (a, b))
+        return math.sqrt(max(of_visits, scatter**2) + 2 * self.usual**2)
 
 
 def by_cells(
@@ -202,11 +198,14 @@ def by_cells(
             compared[key] = by_means(key, a[key].time_s, b[key].time_s, limits)
     shifts = {key: shift(*samples, limits.confidence) for key, samples in sampled.items()}
     scatter = _scatter({key: math.log(shifted.ratio) for key, shifted in shifts.items()})
-    adjusted = holm([shifted.p for shifted in shifts.values()])
-    for (key, shifted), p_of_samples in zip(shifts.items(), adjusted, strict=True):
-        deviation = spread.of_ratio(key, a[key].cell, b[key].cell, scatter)
-        p_of_runs = spread.p(shifted.ratio, deviation)
-        p = max(p_of_samples, min(1.0, len(sampled) * p_of_runs))
+    if spread.is_none():
+        ps = holm([shifted.p for shifted in shifts.values()])
+    else:
+        ps = [
+            min(1.0, len(shifts) * spread.p(key, a[key].cell, b[key].cell, scatter, shifted.ratio))
+            for key, shifted in shifts.items()
+        ]
+    for (key, shifted), p in zip(shifts.items(), ps, strict=True):
         a_samples, b_samples = sampled[key]
         compared[key] = _compared_cell(
             key,
@@ -220,7 +219,7 @@ def by_cells(
             a_effective=len(a_samples),
             b_effective=len(b_samples),
         )
-    if spread.known or not spread.usual:
+    if spread.known or spread.is_none():
         return compared
     neighbours = _neighbours(keys)
     return {key: _supported(cell, neighbours[key], compared) for key, cell in compared.items()}

@@ -216,17 +216,18 @@ def test_stored_runs_give_the_variation_between_runs() -> None:
     assert only(two).verdict is Verdict.AMBIGUOUS, "two runs say nothing"
 
 
-def test_more_cells_ask_for_more_evidence_of_each() -> None:
+def test_more_simulated_cells_ask_for_more_evidence_of_each() -> None:
     quick, slow = draws(1, 6, 1e-3, 0.001), draws(2, 6, 1.2e-3, 0.001)
-    assert (
-        only(compare(one_result(sampled(quick)), one_result(sampled(slow)))).verdict
-        is Verdict.SLOWER
-    )
-    sizes = [8 << i for i in range(30)]
-    comparison = compare(
-        one_result(*(sampled(quick, size) for size in sizes)),
-        one_result(*(sampled(slow, size) for size in sizes)),
-    )
+
+    def compared(sizes: Sequence[int]) -> Comparison:
+        sides = [
+            result(*(sampled(samples, size) for size in sizes), library=Library("sim"))
+            for samples in (quick, slow)
+        ]
+        return compare([("a", sides[0])], [("b", sides[1])])
+
+    assert only(compared([MIB])).verdict is Verdict.SLOWER
+    comparison = compared([8 << i for i in range(30)])
     assert comparison.of(Verdict.AMBIGUOUS) == comparison.cells
     assert comparison.notes == [
         "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over"
