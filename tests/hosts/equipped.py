@@ -151,6 +151,9 @@ LOSSES = {
     "all models": Loss(all_changed(name="NVIDIA H200"), "BW290", "GPU 0", "model is NVIDIA H200"),
     "GPU memory": Loss(changed(3, memory_bytes=40 << 30), "BW290", "GPU 3", "memory is 40.0 GiB"),
     "VBIOS": Loss(changed(4, vbios="1"), "BW290", "GPU 4", "VBIOS is 1"),
+    "another GPU": Loss(
+        changed(4, serial="1653723059999"), "BW290", "GPU 4", "number is 1653723059999, not 16537"
+    ),
     "persistence": Loss(changed(5, persistence=False), "BW290", "GPU 5", "persistence mode is off"),
     "ECC": Loss(changed(6, ecc=False), "BW290", "GPU 6", "ECC is off, not on"),
     "MIG": Loss(changed(0, mig=True), "BW290", "GPU 0", "MIG is on, not off"),
@@ -158,6 +161,15 @@ LOSSES = {
         changed(3, memory_bytes=None), "BW290", "GPU 3", "memory cannot be read", "unknown"
     ),
     "GPU elsewhere": Loss(_moved, "BW290", gpu_bdf(1), "no GPU at", "warn"),
+    "firmware": Loss(
+        lambda tree: [
+            tree.file(f"/sys/class/infiniband/mlx5_{port}/fw_ver", "28.39.1002")
+            for port in range(8)
+        ],
+        "BW293",
+        "mlx5_0",
+        "firmware is 28.39.1002, older than 28.41.1000",
+    ),
     "driver": Loss(
         lambda tree: tree.update("nvml_health", driver="535.104.05"),
         "BW291",

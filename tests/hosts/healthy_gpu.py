@@ -48,6 +48,7 @@ def health(index: int) -> dict[str, object]:
         "name": "NVIDIA H100 80GB HBM3",
         "bus_id": gpu_bdf(index),
         "vbios": "96.00.A5.00.01",
+        "serial": f"165372305273{index}",
         "sm": 90,
         "memory_bytes": 85520809984,
         "used_bytes": 4194304,

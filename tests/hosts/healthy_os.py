@@ -30,6 +30,7 @@ MemAvailable:   2050000000 kB
 HugePages_Total:    5128
 HugePages_Free:     5128"""
 GROUP = "/sys/fs/cgroup/system.slice/sshd.service"
+ROOT = "24 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw,errors=remount-ro"
 
 
 def add(tree: Tree) -> None:
@@ -46,6 +47,7 @@ def add(tree: Tree) -> None:
     tree.file("/proc/modules", "\n".join(f"{name} 1 0 - Live 0x0" for name in MODULES))
     tree.files("/sys/class/dmi/id", sys_vendor="Supermicro", product_name="SYS-821GE-TNHR")
     tree.file("/proc/meminfo", MEMORY)
+    tree.file("/proc/self/mountinfo", ROOT)
     tree.call("environment", json.dumps({})).call("euid", "0")
     _settings(tree)
     _control_group(tree)

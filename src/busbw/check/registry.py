@@ -47,7 +47,7 @@ from busbw.check.nic import (
     state,
 )
 from busbw.check.nic import errors as nic_errors
-from busbw.check.nvlink import fabric
+from busbw.check.nvlink import fabric, switches
 from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
 from busbw.check.rates import BOOT_ID_FILE, TIME_CALL, UPTIME_FILE, interval_s, time_now
@@ -66,7 +66,7 @@ from busbw.host.source import Source
 # The import of these modules registers the checks. Reports have the folders in this order.
 MODULES: tuple[ModuleType, ...] = (
     gpu_presence, driver, xid, ecc, clocks, power, sharing, peers,
-    nvlinks, fabric,
+    nvlinks, fabric, switches,
     links, topology, isolation, packets, errors, under_load, nvme,
     presence, state, infiniband, cards, interfaces, bonds, mtu, gid, nic_errors, optics, loss, efa,
     qos, rdma_cm, traffic_class, pauses, consistency,

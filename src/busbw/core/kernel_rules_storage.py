@@ -190,8 +190,7 @@ CLUSTER_FS = rule(
         "Lustre and GPFS (Storage Scale) that lost their servers or were unmounted",
         "Processes that use the file system hang, or their reads and writes fail: data loading and"
         " checkpoints of the whole job wait.",
-        "lfs check servers or mmgetstate -a; ping the servers; check {subject} and the network to"
-        " it",
+        "lfs check servers or mmgetstate -a; check the server of {subject} and the network to it",
         "it ends when the server answers and the file system is mounted",
         ("Lustre, ptlrpc/import.c", "IBM Storage Scale, problem determination guide", GPUD),
     ),

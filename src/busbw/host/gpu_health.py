@@ -65,6 +65,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unsupported: tuple[str, ...] = ()
     failed: dict[str, str] = {}
     vbios: str | None = None
+    serial: str | None = None  # of the board; GeForce cards have none
     sm: int | None = None  # compute capability: 90 is 9.0
     memory_bytes: int | None = None
     used_bytes: int | None = None  # without what the driver reserves

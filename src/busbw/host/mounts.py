@@ -53,7 +53,11 @@ PATHS = ("/", "/tmp", "/var", "/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One mounted file system. `root` is the part of it that is mounted, '/' if it is all of it."""
+    """One mounted file system. `root` is the part of it that is mounted, '/' if it is all of it.
+
+    It is `writable` if both this mount and the file system are. After an error the kernel makes the
+    file system read-only, while its mounts stay as they were: then it was `remounted`.
+    """
 
     path: str
     kind: str
@@ -61,6 +65,7 @@ class Mounted:
     device: str  # major:minor
     root: str
     writable: bool
+    remounted: bool
 
     @property
     def on_disk(self) -> bool:
@@ -114,8 +119,16 @@ def _mounted(text: str) -> Mounted | None:
         return None
     device, root, path, options = mount[2:6]
     kind, source, super_options = file_system[:3]
-    writable = "rw" in options.split(",") and "rw" in super_options.split(",")
-    return Mounted(_unescape(path), kind, _unescape(source), device, _unescape(root), writable)
+    mount_writable, writable = ("rw" in text.split(",") for text in (options, super_options))
+    return Mounted(
+        path=_unescape(path),
+        kind=kind,
+        source=_unescape(source),
+        device=device,
+        root=_unescape(root),
+        writable=mount_writable and writable,
+        remounted=mount_writable and not writable,
+    )
 
 
 def _unescape(text: str) -> str:

@@ -119,6 +119,7 @@ class _Reader:
         mig = get("mig", "MigMode")
         values: dict[str, Any] = {
             "vbios": get("vbios", "VbiosVersion"),
+            "serial": get("serial", "Serial"),
             "sm": capability and capability[0] * 10 + capability[1],
             "memory_bytes": memory and int(memory.total),
             "used_bytes": memory and int(memory.used),

@@ -65,6 +65,7 @@ GPU = {
     "nvlink-links": changed(links=links(active=False)),
     "nvlink-speed": changed(links=links(speed_mbps=13281)),
     "nvlink-errors": changed(links=links(errors={"recovery": 505})),
+    "nvswitch-missing": lambda tree: tree.drop("/sys/bus/pci/devices/0000:06:00.0"),
     "nvlink-fabric": changed(fabric={"state": 2, "status": 0}),
     "nvlink-fabric-manager-version": lambda tree: tree.call(
         "fabricmanager_version", "Fabric Manager version is : 570.133.20"

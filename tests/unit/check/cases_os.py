@@ -3,7 +3,7 @@
 import json
 
 from healthy import healthy
-from healthy_os import GROUP, LIMITS, MEMORY, MODULES
+from healthy_os import GROUP, LIMITS, MEMORY, MODULES, ROOT
 from healthy_pcie import DEVICES
 
 from busbw.host.limited import GIVEN_UP
@@ -77,6 +77,11 @@ def full(path, **values):
     )
 
 
+def mounted(*mounts):
+    """Other mounts."""
+    return lambda tree: tree.file("/proc/self/mountinfo", "\n".join(mounts))
+
+
 KERNEL = {
     "reads-answer": lambda tree: tree.call(GIVEN_UP, SILENT),
     "gpudirect-path": proprietary,
@@ -112,6 +117,7 @@ LIMIT = {
     "process-count": limit("Max processes", "1024"),
     "shm-size": lambda tree: tree.call("space /dev/shm", '{"total": 67108864, "free": 67108864}'),
     "disk-space": full("/tmp", free=0),
+    "read-only-disk": mounted(ROOT.replace(" rw,errors", " ro,errors")),
     "cgroup-memory": lambda tree: tree.file(f"{GROUP}/memory.events", "oom 2\noom_kill 2"),
     "allowed-cpus": lambda tree: tree.call("allowed cpus", "[0, 1, 2, 3]"),
     "cpu-quota": lambda tree: tree.files(

@@ -4,6 +4,7 @@ from changes_links import combine, containers
 from healthy import healthy
 from healthy_gpu import all_changed, health, links
 from healthy_gpu import changed as gpu_changed
+from healthy_pcie import gpu_bdf
 from rack import IMEX, rack
 from tree import Change, Tree
 
@@ -62,7 +63,35 @@ MIXED = [link | {"remote": None} if link["number"] == 3 else link for link in PE
 UNSEEN = "NVML: Insufficient Permissions"
 
 
+SWITCH = "/sys/bus/pci/devices/0000:0{}:00.0"
+
+
+def of_a100(tree: Tree) -> None:
+    """Six NVSwitches, one of which is missing, and no NVML."""
+    for number in (5, 6, 7, 8, 9):
+        tree.files(SWITCH.format(number), vendor="0x10de", **{"class": "0x068000"}, device="0x1af1")
+    tree.failing("nvml_health", "x")
+
+
+def without_switches(*numbers: int) -> Change:
+    """NVSwitches that are missing."""
+    return lambda tree: [tree.drop(SWITCH.format(number)) for number in numbers]
+
+
 MORE_NVLINK = {
+    "nvswitch-missing": {
+        "one of six": of_a100,
+        "none on PCI": without_switches(5, 6, 7, 8),
+        "a model that is not known": combine(without_switches(5), all_changed(name="NVIDIA B200")),
+        "part of a board in a virtual machine": combine(
+            without_switches(5, 6, 7),
+            lambda tree: tree.file("/sys/class/dmi/id/sys_vendor", "QEMU"),
+            lambda tree: [tree.drop(f"/sys/bus/pci/devices/{gpu_bdf(gpu)}") for gpu in range(4)],
+        ),
+        "all GPUs in a virtual machine": combine(
+            without_switches(5), lambda tree: tree.file("/sys/class/dmi/id/sys_vendor", "QEMU")
+        ),
+    },
     "nvlink-errors": {
         "three links": gpu_changed(links=recovered(2, 4, {"recovery": 1})),
         "five links": gpu_changed(links=recovered(2, 6, {"recovery": 2, "replay": 3})),

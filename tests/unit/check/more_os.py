@@ -2,9 +2,9 @@
 
 import json
 
-from cases_os import GROUP, SILENT, full, limit, no_rdma_devices, without
+from cases_os import GROUP, SILENT, full, limit, mounted, no_rdma_devices, without
 from healthy import healthy
-from healthy_os import MEMORY
+from healthy_os import MEMORY, ROOT
 from healthy_pcie import DEVICES
 from tree import Change, Tree
 
@@ -213,6 +213,8 @@ MORE_CPU = {
 MORE_LIMITS = {
     "cgroup-memory": {
         "a limit": group(memory_max=str(64 * GIB), memory_current=str(GIB)),
+        "enough for each GPU": group(memory_max=str(128 * GIB), memory_current=str(GIB)),
+        "of a monitor": group(memory_max=str(GIB // 2), memory_current=str(MIB)),
         "two limits": combine(group(memory_max=str(64 * GIB)), above(memory_max=str(3 * MIB + 1),
             memory_current="1")),
         "nearly full": group(memory_max=str(100 * MIB), memory_current=str(90 * MIB + 1)),
@@ -235,6 +237,30 @@ MORE_LIMITS = {
             lambda tree: tree.drop(f"{GROUP}/pids.current")),
         "too few above": combine(group(pids_max="50000"), above(pids_max="100", pids_current="7")),
         "no such cgroup": lambda tree: tree.file("/proc/self/cgroup", "0::/elsewhere"),
+    },
+    "read-only-disk": {
+        "root that boot left read-only": mounted(ROOT.replace("rw", "ro")),
+        "read-only on purpose": combine(
+            mounted(ROOT.replace("rw", "ro")),
+            lambda tree: tree.file("/etc/fstab", "# x\nUUID=7 / ext4 defaults,ro 0 1"),
+        ),
+        "writable in fstab": combine(
+            mounted(ROOT, "27 24 259:9 / /raid ro - xfs /dev/md0 ro"),
+            lambda tree: tree.file("/etc/fstab", "/dev/md0 /raid xfs defaults,noatime 0 0"),
+        ),
+        "verified image": combine(
+            mounted("24 1 253:0 / / ro - ext4 /dev/dm-0 ro"),
+            lambda tree: tree.file("/sys/dev/block/253:0/dm/uuid", "CRYPT-VERITY-7-vroot"),
+        ),
+        "images and bind mounts": mounted(
+            ROOT,
+            "26 24 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro",
+            "27 24 259:2 /etc /data ro - ext4 /dev/nvme0n1p2 rw",
+            "28 24 0:60 / /boot/x ro - ext4 /dev/sda3 ro",
+        ),
+        "one device twice": mounted(
+            "27 24 259:9 / /raid rw - xfs /dev/md0 ro", "28 24 259:9 /a /raid/a rw - xfs /dev/md0 ro"
+        ),
     },
     "disk-space": {
         "exactly the share": full("/var", total=100 * GIB, free=5 * GIB),

@@ -19,6 +19,17 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 )
 
 
+class TestReservedHugePages:
+    @pytest.mark.parametrize(
+        ("asked", "pages", "verdict"),
+        [("", "0", SKIP), (" hugepages=64", "0", WARN), (" hugepages=64", "64", PASS)],
+    )
+    def test_pages_that_the_command_line_asks_for(self, asked, pages, verdict):
+        tree = healthy().file("/proc/cmdline", f"root=/dev/sda1{asked}")
+        tree.file("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", pages)
+        assert only("mem-hugepages", tree).verdict is verdict
+
+
 class TestGovernor:
     @pytest.mark.parametrize(
         "preference, verdict", [("performance", PASS), ("balance_performance", WARN)]

@@ -43,6 +43,7 @@ ONE = {
     "gpus.model": ("model", ["GPU 2"]),
     "gpus.memory_bytes": ("GPU memory", ["GPU 3"]),
     "gpus.vbios": ("VBIOS", ["GPU 4"]),
+    "gpus.serials": ("another GPU", ["GPU 4"]),
     "gpus.persistence": ("persistence", ["GPU 5"]),
     "gpus.ecc": ("ECC", ["GPU 6"]),
     "gpus.mig": ("MIG", ["GPU 0"]),
@@ -56,6 +57,7 @@ ONE = {
     "ports.link_layer": ("link layer", ["mlx5_4"]),
     "ports.state": ("port state", ["mlx5_4"]),
     "ports.rate_gbit_s": ("rate of a port", ["mlx5_5"]),
+    "ports.firmware_min": ("firmware", [f"mlx5_{port}" for port in range(8)]),
     "ports.pcie_gt_s": ("PCIe speed of all", [f"mlx5_{port}" for port in range(8)]),
     "ports.pcie_width": ("PCIe width of a port", ["mlx5_2"]),
     "interfaces.count": ("interface", [""]),
@@ -135,6 +137,24 @@ def test_there_is_a_row_here_for_every_learned_key():
             lambda t: t.file("/proc/sys/kernel/osrelease", "x"),
             [("BW291", "", "unknown")],
             id="a kernel without a number",
+        ),
+        pytest.param(
+            "[gpus]\nserials = ['gpu-2 1', 'gpu-3 2']", lambda t: t, [], id="serials of other hosts"
+        ),
+        pytest.param(
+            f"[gpus]\ncount = 8\naddresses = {[gpu_bdf(gpu) for gpu in range(8)]}",
+            lambda t: [changed(1, bus_id=gpu_bdf(2))(t), changed(2, bus_id=gpu_bdf(1))(t)],
+            [("BW290", "", "warn")],
+            id="GPUs in another order",
+        ),
+        pytest.param(
+            f"[gpus]\nserials = {[f'165372305273{gpu}' for gpu in (0, 2, 1, 3, 4, 5, 6, 7)]}",
+            lambda t: t,
+            [("BW290", "GPU 1", "fail"), ("BW290", "GPU 2", "fail")],
+            id="two GPUs that changed places",
+        ),
+        pytest.param(
+            "[gpus]\nserials = ['1']", lambda t: t, [], id="serials of another number of GPUs"
         ),
         pytest.param("[gpus]\ncount = 7", lambda t: t, [("BW290", "", "warn")], id="more GPUs"),
         pytest.param(

@@ -28,6 +28,7 @@ def test_a_file_of_everything_that_can_be_learned():
         "model": "NVIDIA H100 80GB HBM3",
         "memory_bytes": 85520809984,
         "vbios": "96.00.A5.00.01",
+        "serials": [f"gpu-1 165372305273{gpu}" for gpu in range(8)],
         "persistence": True,
         "ecc": True,
         "mig": False,
@@ -42,6 +43,7 @@ def test_a_file_of_everything_that_can_be_learned():
         "link_layer": "InfiniBand",
         "state": "ACTIVE",
         "rate_gbit_s": 400,
+        "firmware_min": "28.41.1000",
         "pcie_gt_s": 32,
         "pcie_width": 16,
     }

@@ -29,7 +29,7 @@ ZERO = (
     " DeviceGetTemperatureThreshold DeviceGetEnforcedPowerLimit"
     " DeviceGetPowerManagementDefaultLimit DeviceGetComputeRunningProcesses_v3"
     " DeviceGetNvLinkRemoteDeviceType DeviceGetNvLinkVersion DeviceValidateInforom"
-    " DeviceGetVbiosVersion SystemGetDriverVersion SystemGetCudaDriverVersion_v2"
+    " DeviceGetVbiosVersion DeviceGetSerial SystemGetDriverVersion SystemGetCudaDriverVersion_v2"
 )
 # Offsets are those of the structures in nvml.h.
 DRIVER = """
@@ -124,6 +124,7 @@ def fake_nvml(**changes: Any) -> Any:
         ),
         "P2PStatus": lambda _one, _other, index: 0 if index == READS else fail(3),
         "VbiosVersion": lambda _: "96.00",
+        "Serial": lambda _: "1653723052734",
         "CudaComputeCapability": lambda _: (9, 0),
         "MemoryInfo": lambda _, version: SimpleNamespace(total=80 << 30, used=version),
         "PersistenceMode": lambda _: 1,

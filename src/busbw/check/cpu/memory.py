@@ -40,6 +40,7 @@ NUMA_NODES = CheckRow(
 STATUS = "/proc/self/status"
 SYS_NICE = 23  # linux/capability.h
 MEMINFO = "/proc/meminfo"
+HUGEPAGE_SIZES = "/sys/kernel/mm/hugepages"
 SPARE_HUGEPAGES = 5120  # of 2 MiB: 10 GiB
 MIN_FREE_SHARE = 0.1
 CONTROLLERS = "/sys/devices/system/edac/mc"
@@ -152,27 +153,27 @@ HUGEPAGES = CheckRow(
     id="BW152",
     name="mem-hugepages",
     layer=Layer.CPU,
-    title="huge pages on hosts with EFA",
-    right="some are reserved and free",
+    title="huge pages on hosts with EFA, or whose kernel command line reserves them",
+    right="some are reserved, and with EFA some are free",
     why=(
         "libfabric's EFA provider allocates its buffers from huge pages. EFA can register a "
         "limited number of pages, so larger pages cover more memory."
     ),
     fix="sysctl -w vm.nr_hugepages={pages}",
     stays="after reboot: lost; write it to a file in /etc/sysctl.d",
-    reads=(MEMINFO, "/sys/bus/pci/devices/*/vendor"),
+    reads=(MEMINFO, "/sys/bus/pci/devices/*/vendor", "/proc/cmdline"),
     sources=("libfabric issue 9739", "Linux, Documentation/admin-guide/mm/hugetlbpage.rst"),
 )
 
 
 @check(HUGEPAGES)
 def check_hugepages(machine: Machine) -> Iterator[Finding]:
-    """The number of free huge pages, if an RDMA device is Amazon's."""
+    """The huge pages that are free with EFA, or else those that were asked for."""
     devices = read_devices(machine)
     if not any(
         port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports
     ):
-        yield skipped("no EFA device")
+        yield _judge_reserved(machine)
         return
     reading = machine.read(MEMINFO)
     counts = named_counts((reading.text or "").replace(":", ""))
@@ -190,6 +191,26 @@ def check_hugepages(machine: Machine) -> Iterator[Finding]:
             Evidence(MEMINFO, f"HugePages_Free {free}, HugePages_Total {total}", "more than 0"),
         ),
         fix=filled(HUGEPAGES.fix, pages=total + SPARE_HUGEPAGES),
+    )
+
+
+def _judge_reserved(machine: Machine) -> Finding:
+    """Without EFA: whether the kernel reserved pages that its command line asks for."""
+    asked = [word for word in machine.cmdline if re.fullmatch(r"hugepages=[1-9]\d*", word)]
+    sizes = machine.names(HUGEPAGE_SIZES)
+    counts = [number(machine.text(f"{HUGEPAGE_SIZES}/{size}/nr_hugepages")) for size in sizes]
+    if not asked:
+        return skipped("no EFA device, and the kernel command line asks for no huge pages")
+    if not sizes or None in counts:
+        return unread("", machine.read(HUGEPAGE_SIZES), "the number of huge pages")
+    evidence = Evidence(HUGEPAGE_SIZES, f"{sum(filter(None, counts))} pages", " ".join(asked))
+    return judged(
+        right=any(counts),
+        subject="",
+        good="huge pages are reserved",
+        bad=f"no huge page is reserved, though /proc/cmdline has {' '.join(asked)}",
+        evidence=(evidence,),
+        fix="free -g; drain the host and reboot it, as free memory is in too small pieces",
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.expect import inventory
-from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
+from busbw.check.expect.base import HOSTNAME, Comparison, Target, expectation, gib, hidden
 from busbw.check.gpu.per_gpu import confined
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
@@ -41,13 +41,13 @@ GPUS = CheckRow(
     name="expect-gpus",
     layer=Layer.EXPECTED,
     title=(
-        "GPUs: number, addresses, model, memory, VBIOS, persistence, ECC and MIG mode, as an"
-        " expectations file has them"
+        "GPUs: number, addresses, model, memory, VBIOS, serial number, persistence, ECC and MIG"
+        " mode, as an expectations file has them"
     ),
     right=(
         "what [gpus] has: count and addresses, model, memory_bytes less memory_tolerance, "
-        "vbios, persistence, ecc and mig. More GPUs, or the right number at other addresses, is a "
-        "warning"
+        "vbios, serials, persistence, ecc and mig. More GPUs, or the right number at other "
+        "addresses or in another order, is a warning"
     ),
     why=(
         "A machine with 6 of 8 GPUs, or with the wrong ones, looks healthy to checks that know only"
@@ -72,8 +72,17 @@ def expect_gpus(target: Target) -> Iterator[Finding]:
         return
     gpus = inventory.gpus(target.machine)
     yield from _judge_number(target, gpus)
-    for gpu in gpus:
-        yield from _judge_gpu(target, gpu)
+    serials = _expected_serials(target)
+    for place, gpu in enumerate(gpus):
+        own = serials[place] if len(serials) == len(gpus) else None
+        yield from _judge_gpu(target, gpu, own, serials)
+
+
+def _expected_serials(target: Target) -> list[str]:
+    """The serial numbers of this host's GPUs; [] if the file has none of it."""
+    host = target.machine.text(HOSTNAME)
+    entries = [entry.rpartition(" ") for entry in target.node.gpus.serials]
+    return [serial for name, _, serial in entries if name in ("", host)]
 
 
 def _values_expected(target: Target) -> list[bool]:
@@ -82,6 +91,7 @@ def _values_expected(target: Target) -> list[bool]:
         expected.model,
         expected.memory_bytes,
         expected.vbios,
+        expected.serials or None,
         expected.persistence,
         expected.ecc,
         expected.mig,
@@ -123,12 +133,23 @@ def _judge_number(target: Target, gpus: list[inventory.Gpu]) -> Iterator[Finding
     if number.present > number.expected and target.node.gpus.count is not None:
         fix = "correct count in the file, or take the GPU out"
         yield warned("", number.text, number.evidence, fix=fix)
+    elif _in_another_order(target, gpus):
+        shown = ", ".join(gpu.address for gpu in gpus)
+        evidence = Evidence(LISTED, shown, target.expected("that order", "gpus", "addresses"))
+        fix = "export CUDA_DEVICE_ORDER=PCI_BUS_ID in jobs; if the order is meant, learn anew"
+        yield warned("", "the GPUs are numbered in another order", evidence, fix=fix)
     elif not number.absent:
         yield passed("", counted(number.present, "GPU"), number.evidence)
     for address in number.absent:
         message = f"no GPU at {address}, though all {number.expected} are there"
         fix = "if nodes have GPUs at other addresses, delete `addresses` from the file"
         yield warned(address, message, number.evidence, fix=fix)
+
+
+def _in_another_order(target: Target, gpus: list[inventory.Gpu]) -> bool:
+    """Whether all GPUs are at expected addresses, which have other numbers."""
+    addresses, expected = [gpu.address for gpu in gpus], target.node.gpus.addresses
+    return addresses != expected and sorted(addresses) == sorted(expected)
 
 
 def _judge_too_few(target: Target, number: _Number) -> Iterator[Finding]:
@@ -168,7 +189,9 @@ def _judge_unlisted(
         yield failed(bdf, message, evidence, fix=GPUS.fix.format(bdf=bdf))
 
 
-def _judge_gpu(target: Target, gpu: inventory.Gpu) -> Iterator[Finding]:
+def _judge_gpu(
+    target: Target, gpu: inventory.Gpu, serial: str | None, serials: list[str]
+) -> Iterator[Finding]:
     if gpu.error:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error, target.expected("readable", "gpus"))
         yield failed(
@@ -178,7 +201,11 @@ def _judge_gpu(target: Target, gpu: inventory.Gpu) -> Iterator[Finding]:
             fix=GPUS.fix.format(bdf=gpu.address or gpu.label.removeprefix("GPU ")),
         )
         return
-    expected, compared = target.node.gpus, Comparison(target, gpu.label, _fix_of_gpu(target, gpu))
+    expected, fix = target.node.gpus, _fix_of_gpu(target, gpu)
+    if _differs(gpu.serial, serial):
+        what = "the order is meant" if gpu.serial in serials else "the GPU was replaced"
+        fix = f"nvidia-smi --query-gpu=index,serial,pci.bus_id --format=csv; if {what}, learn anew"
+    compared = Comparison(target, gpu.label, fix)
 
     def place(function: str) -> str:
         return f"nvmlDeviceGet{function}, {gpu.label}"
@@ -194,6 +221,7 @@ def _judge_gpu(target: Target, gpu: inventory.Gpu) -> Iterator[Finding]:
         tolerance=expected.memory_tolerance,
     )
     compared.same("VBIOS", gpu.vbios, expected.vbios, ("gpus", "vbios"), place("VbiosVersion"))
+    compared.same("serial number", gpu.serial, serial, ("gpus", "serials"), place("Serial"))
     compared.same(
         "persistence mode",
         gpu.persistence,

@@ -12,6 +12,7 @@ from busbw.host.cpu import count_list, meminfo
 from busbw.host.gpu import load
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.interfaces import Interface
+from busbw.host.nic import RDMA
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import Link, read_devices, read_link
 from busbw.host.settings import cpu_set, named_counts
@@ -35,6 +36,7 @@ class Gpu:
     model: str | None = None
     memory_bytes: int | None = None
     vbios: str | None = None
+    serial: str | None = None
     persistence: bool | None = None
     ecc: bool | None = None
     mig: bool | None = None
@@ -65,6 +67,7 @@ def _of_health(machine: Machine, gpu: GpuHealth) -> Gpu:
         model=gpu.name,
         memory_bytes=gpu.memory_bytes,
         vbios=gpu.vbios,
+        serial=gpu.serial,
         persistence=gpu.persistence,
         ecc=gpu.ecc,
         mig=gpu.mig,
@@ -126,6 +129,11 @@ def port_state(machine: Machine, port: Port) -> str | None:
     """`ACTIVE`, `INIT` or `DOWN`; None if it cannot be read."""
     text = machine.text(f"{port.path}/state")
     return text.rpartition(" ")[2] if text else None
+
+
+def firmware(machine: Machine, port: Port) -> str | None:
+    """The version of the firmware of the port's device; None if it cannot be read."""
+    return machine.text(f"{RDMA}/{port.device}/fw_ver") or None
 
 
 def port_link(machine: Machine, port: Port) -> Link:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from busbw.check.expect import inventory
+from busbw.check.expect.base import HOSTNAME
 from busbw.check.expect.spec import (
     Cpus,
     Expectations,
@@ -123,6 +124,7 @@ def _gpus(machine: Machine) -> Gpus:
         model=_common_value(gpu.model for gpu in gpus) or None,
         memory_bytes=_smallest([gpu.memory_bytes for gpu in gpus]),
         vbios=_common_value(gpu.vbios for gpu in gpus) or None,
+        serials=_serials(machine, gpus),
         # A file should not expect that it is off.
         persistence=_common_value(gpu.persistence for gpu in gpus) or None,
         ecc=_common_value(gpu.ecc for gpu in gpus) or None,
@@ -133,6 +135,15 @@ def _gpus(machine: Machine) -> Gpus:
         pcie_gt_s=_common_value(gpu.pcie_gt_s for gpu in gpus),
         pcie_width=_common_value(gpu.pcie_width for gpu in gpus),
     )
+
+
+def _serials(machine: Machine, gpus: Sequence[inventory.Gpu]) -> list[str]:
+    """The serial number of each GPU after the name of the host; [] if one has none."""
+    serials = [gpu.serial for gpu in gpus if gpu.serial]
+    host = machine.text(HOSTNAME)
+    if not host or len(serials) < len(gpus):
+        return []
+    return [f"{host} {serial}" for serial in serials]
 
 
 def _group_by(parts: Sequence[Part], key: Callable[[Part], object]) -> list[list[Part]]:
@@ -161,9 +172,19 @@ def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
         link_layer=ports[0].layer or None,
         state=inventory.port_state(machine, ports[0]) if active else None,
         rate_gbit_s=inventory.port_rate(machine, ports[0]),
+        firmware_min=_oldest([inventory.firmware(machine, port) or "" for port in ports]),
         pcie_gt_s=_common_value(link.speed for link in links) if active else None,
         pcie_width=_common_value(link.width for link in links) if active else None,
     )
+
+
+def _oldest(versions: list[str]) -> str | None:
+    """The oldest firmware of one model, whose first number is that of all; None for others."""
+    numbers = {version: inventory.version(version) for version in versions}
+    models = {number[:1] for number in numbers.values()}
+    if len(models) > 1 or () in models:
+        return None
+    return min(versions, key=lambda version: numbers[version])
 
 
 def _interfaces(machine: Machine) -> list[Interfaces]:

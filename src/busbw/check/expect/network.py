@@ -161,10 +161,13 @@ PORTS = CheckRow(
     id="BW293",
     name="expect-ports",
     layer=Layer.EXPECTED,
-    title="RDMA ports: number, names, link layer, state and rate, as an expectations file has them",
+    title=(
+        "RDMA ports: number, names, link layer, state, rate and firmware, as an expectations file"
+        " has them"
+    ),
     right=(
         "what [[ports]] has: in each group count and names, link_layer, state, and at least "
-        "rate_gbit_s. With the right number under other names it warns"
+        "rate_gbit_s and firmware_min. With the right number under other names it warns"
     ),
     why=(
         "Checks that compare the ports of a host with each other see nothing if all are gone, or "
@@ -175,7 +178,10 @@ PORTS = CheckRow(
         " mlxlink -d {device} -m"
     ),
     stays="a cable, card or switch setting is permanent; ip link set up is not",
-    reads=("/sys/class/infiniband/*/ports/*/{link_layer,state,rate}",),
+    reads=(
+        "/sys/class/infiniband/*/ports/*/{link_layer,state,rate}",
+        "/sys/class/infiniband/*/fw_ver",
+    ),
     sources=("the file given with --expect",),
 )
 
@@ -223,6 +229,7 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
         f"{port.path}/link_layer",
     )
     compared.same("state", state, group.state, key("state"), f"{port.path}/state")
+    _compare_firmware(compared, port, number)
     if port.active:
         rate = inventory.port_rate(machine, port)
         compared.least(
@@ -237,6 +244,26 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
             f"{port.path}/state",
         )
     return compared
+
+
+def _compare_firmware(compared: Comparison, port: Port, number: int) -> None:
+    target, key = compared.target, ("ports", number, "firmware_min")
+    oldest, where = target.node.ports[number].firmware_min, f"{RDMA}/{port.device}/fw_ver"
+    if oldest is None:
+        return
+    firmware = inventory.firmware(target.machine, port)
+    if firmware is None:
+        compared.missing("firmware", f"{where} does not show it")
+        return
+    right = inventory.version(firmware) >= inventory.version(oldest)
+    if right:
+        compared.good.append(f"firmware {firmware}")
+    else:
+        compared.wrong.append(f"firmware is {firmware}, older than {oldest}")
+        compared.fix = f"mstflint -d {word(port.bdf)} q; update the firmware of {word(port.device)}"
+    compared.note(
+        Evidence(where, firmware, target.expected(f"{oldest} or newer", *key)), right=right
+    )
 
 
 def gbit(rate: float) -> str:

@@ -34,6 +34,7 @@ class Gpus(_Table, frozen=True):
     memory_bytes: Count | None = None
     memory_tolerance: Share = TOLERANCE
     vbios: Text | None = None
+    serials: list[Text] = []  # "gpu-7 1653723052734": of a host, in the order of its GPUs
     persistence: bool | None = None
     ecc: bool | None = None
     mig: bool | None = None
@@ -52,6 +53,7 @@ class Ports(_Table, frozen=True):
     link_layer: Text | None = None
     state: Text | None = None
     rate_gbit_s: Rate | None = None
+    firmware_min: Text | None = None
     pcie_gt_s: Rate | None = None
     pcie_width: Count | None = None
 

@@ -9,9 +9,15 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
+from busbw.host.cgroup import MOUNT, OWN, Limit, directories, killed, limits, quotas
+from busbw.host.cpu import meminfo
+from busbw.host.nvml_health import read_health
 
 FULL_SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
+# What a rank needs on the host: its program, pinned buffers and loaders of data. A limit below
+# MONITOR_BYTES is that of a monitor, which runs no rank.
+RANK_BYTES, MONITOR_BYTES = 16 << 30, 4 << 30
+SMALL_SHARE = 0.5  # of the RAM: above it the host itself is small
 
 
 def _finding_without_cgroup(machine: Machine, controller: str) -> Finding:
@@ -29,7 +35,10 @@ CGROUP_MEMORY = CheckRow(
     name="cgroup-memory",
     layer=Layer.LIMITS,
     title="cgroup memory limit",
-    right=f"less than {FULL_SHARE:.0%} used, and no process was killed for memory",
+    right=(
+        f"less than {FULL_SHARE:.0%} used, no process was killed for memory, and"
+        f" {RANK_BYTES >> 30} GiB for each GPU, or half of the RAM"
+    ),
     why=(
         "At the limit the kernel kills a process of the cgroup, and the other ranks wait for it."
         " Files in /dev/shm count too."
@@ -75,14 +84,21 @@ def check_cgroup_memory(machine: Machine) -> Iterator[Finding]:
     if full or (kills and kills[1]):
         return
     if memory_limits:
-        least = min(memory_limits, key=lambda limit: limit.limit)
-        yield passed(
-            "",
-            f"memory is limited to {least.limit >> 20} MiB",
-            Evidence(least.path, str(least.limit)),
-        )
+        yield _judge_limit(machine, min(memory_limits, key=lambda limit: limit.limit))
     else:
         yield passed("", "memory is not limited", Evidence(OWN, machine.text(OWN) or ""))
+
+
+def _judge_limit(machine: Machine, least: Limit) -> Finding:
+    """The finding on the least limit, which has room for what is in use."""
+    gpus, ram = len(read_health(machine).gpus), meminfo(machine, "MemTotal") or 0
+    needed = min(gpus * RANK_BYTES, int(SMALL_SHARE * ram))
+    text = f"memory is limited to {least.limit >> 20} MiB"
+    if not MONITOR_BYTES <= least.limit < needed:
+        return passed("", text, Evidence(least.path, str(least.limit)))
+    message = f"{text}; ranks on {counted(gpus, 'GPU')} may need {needed >> 20}"
+    evidence = Evidence(least.path, str(least.limit), f"{needed} or more")
+    return warned("", message, evidence, fix=filled(CGROUP_MEMORY.fix, path=least.path))
 
 
 CPU_QUOTA = CheckRow(

@@ -8,7 +8,15 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.host.mounts import NO_ANSWER, read_file_systems, read_space
+from busbw.core.sizes import counted
+from busbw.host.mounts import (
+    MOUNTINFO,
+    NO_ANSWER,
+    Mounted,
+    read_file_systems,
+    read_mounts,
+    read_space,
+)
 
 SHM = "/dev/shm"
 MIN_SHM_BYTES, DOCKER_SHM_BYTES = 1 << 30, 64 << 20  # the second is Docker's default
@@ -150,3 +158,63 @@ def _scarcity(free: int, total: int, many: int, few: int) -> int:
         return 0
     full = free < few and free < max(FULL_SHARE * total, 1)
     return 2 if full or not free else 1
+
+
+# File systems of a disk that are made to be written to. Images, such as squashfs, are not.
+WRITTEN_KINDS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "bcachefs"))
+FSTAB, VERITY = "/etc/fstab", "CRYPT-VERITY-"
+READ_ONLY = CheckRow(
+    id="BW270",
+    name="read-only-disk",
+    layer=Layer.LIMITS,
+    title="local file systems that became read-only",
+    right="each is writable, or mounted read-only on purpose",
+    why=(
+        "After an error of the disk the kernel makes the file system read-only. Jobs, slurmd and"
+        " kubelet then fail to write, and the logs stop."
+    ),
+    fix=(
+        "drain the host first; dmesg | grep -i -E 'error|remount'; smartctl -a {source}; replace a"
+        " bad disk, or run fsck on {source} and reboot"
+    ),
+    stays="a repaired file system stays writable; if the disk fails, it comes back",
+    reads=(MOUNTINFO, FSTAB, "/sys/dev/block/*/dm/uuid"),
+    sources=("proc_pid_mountinfo(5)", "mount(8), errors=remount-ro"),
+)
+
+
+@check(READ_ONLY)
+def check_read_only(machine: Machine) -> Iterator[Finding]:
+    """Each device that cannot be written to, once."""
+    mounts = read_mounts(machine)
+    if isinstance(mounts, str):
+        yield not_offered("", f"the mounts cannot be read: {mounts}")
+        return
+    local = [mount for mount in mounts.values() if mount.on_disk and mount.kind in WRITTEN_KINDS]
+    locked = {mount.device: mount for mount in reversed(local) if _is_locked(machine, mount)}
+    for mount in locked.values():
+        evidence = Evidence(MOUNTINFO, f"{mount.kind} {mount.source} read-only", "read and write")
+        fix = filled(READ_ONLY.fix, source=mount.source)
+        yield failed(mount.path, f"{mount.path} is read-only", evidence, fix=fix)
+    if not locked:
+        yield passed(
+            "", f"{counted(len(local), 'local file system')}, none of which became read-only"
+        )
+
+
+def _is_locked(machine: Machine, mount: Mounted) -> bool:
+    """Whether nobody can want that it is read-only: the kernel made it so, or it is mounted so
+    although /etc/fstab has it writable, or it is the root, but no image that is verified.
+    """
+    if mount.writable or mount.remounted:
+        return mount.remounted
+    options = _fstab_options(machine).get(mount.path)
+    if options is not None:
+        return "ro" not in options.split(",")
+    uuid = machine.text(f"/sys/dev/block/{mount.device}/dm/uuid") or ""
+    return mount.path == "/" and not uuid.startswith(VERITY)
+
+
+def _fstab_options(machine: Machine) -> dict[str, str]:
+    lines = (line.split() for line in (machine.text(FSTAB) or "").splitlines())
+    return {words[1]: words[3] for words in lines if len(words) > 3 and words[0][0] != "#"}

@@ -64,13 +64,14 @@ MAKE_CHANNEL = (
 NAMED_NODES = 3  # nodes in a message
 
 
-def _words(gpu: GpuHealth) -> set[str]:
+def gpu_words(gpu: GpuHealth) -> set[str]:
+    """The words of a GPU's name, in capitals."""
     return set(gpu.name.upper().replace("-", " ").split())
 
 
 def bridged(gpu: GpuHealth) -> bool:
     """Whether it is a card whose NVLinks need a bridge."""
-    return bool(_words(gpu) & BRIDGED_MODELS)
+    return bool(gpu_words(gpu) & BRIDGED_MODELS)
 
 
 def expected_links(gpu: GpuHealth) -> Generation | None:
@@ -80,7 +81,7 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
     """
     if bridged(gpu):
         return None
-    return next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
+    return next((row for row in GENERATIONS if gpu_words(gpu).intersection(row.names)), None)
 
 
 def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
