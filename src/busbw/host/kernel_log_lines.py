@@ -17,26 +17,29 @@ _CONTAINER = (  # what kubectl logs and containerd keep before a line
     r"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:(?:stdout|stderr) [FP] )?)?"
 )
 # Quotes and indents, a container, the name of a host or file.
-_BEFORE = re.compile(rf"[>\s]*{_CONTAINER}(?:([\w.-]{{1,64}}):\s+|[\w./-]{{1,250}}:)?")
+_BEFORE = re.compile(rf"[>|\s]*{_CONTAINER}(?:([\w.-]{{1,64}}):\s+|[\w./-]{{1,250}}:)?")
 # A line without a time goes on with the message before it if it is indented or NVIDIA's. Lines like
 # " SUBSYSTEM=pci" are fields below a record of /dev/kmsg.
 _CONTINUED = re.compile(
-    rf"(?! [A-Z_]+=)(?:>\s?)*{_CONTAINER}(?:[\w./-]{{1,250}}:(?=\s\s|\s*NVRM: ))?"
+    rf"(?! [A-Z_]+=)(?:[>|]\s?)*{_CONTAINER}(?:[\w./-]{{1,250}}:(?=\s\s|\s*NVRM: ))?"
     r"(?:\s+|(?=NVRM: ))(\S.*)"
 )
 _LEVEL = r"(?:<\d{1,3}>(?:\d )?|[a-z]+ *:[a-z]+ *: )?"
 _CALLER = r"(?: *<[ +\d.]*>)?\](?: ?\[ *[TC]\d+\])? ?"
-_UPTIME = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{6,9}}){_CALLER}(.*)", re.ASCII)
+_OTHERS = r"(?! ?\[(?:error|warn|notice|info|client|DEBUG|INFO|WARN|ERROR)\b)"  # of other programs
+_UPTIME = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{6,9}}){_CALLER}{_OTHERS}(.*)", re.ASCII)
 _SINCE_LINE_BEFORE = re.compile(rf"{_LEVEL}\[ *\+(\d{{1,6}}\.\d{{3,9}}){_CALLER}(.*)", re.ASCII)
 _RECORD = re.compile(r"\d{1,3},\d{1,12},(\d{1,18}),[^;]*;(.*)", re.ASCII)
 _MONTH = "(" + "|".join(_MONTHS) + ")"
 _CTIME = re.compile(
     rf"{_LEVEL}\[(?:\w{{3}} )?{_MONTH} ?(\d| \d|\d\d) (\d\d):(\d\d)"
-    rf"(?::(\d\d) (\d{{4}}))?{_CALLER}(?! ?\[(?:error|warn|notice|info|client)\b)(.*)",
+    rf"(?::(\d\d) (\d{{4}}))?{_CALLER}{_OTHERS}(.*)",
     re.ASCII,
 )
 _SYSLOG = re.compile(
-    rf"{_LEVEL}{_MONTH} ( \d|\d\d|\d) (?:\d{{4}} )?(\d\d):(\d\d):(\d\d)(?:[.,]\d+)? (.*)", re.ASCII
+    rf"{_LEVEL}(?:\w{{3}} )?{_MONTH} ( \d|\d\d|\d) (?:\d{{4}} )?(\d\d):(\d\d):(\d\d)(?:[.,]\d+)?"
+    r"(?: \d{4}(?= kern))? +(.*)",
+    re.ASCII,
 )
 _ISO = re.compile(
     rf"{_LEVEL}(?:\w{{3}} )?(\d{{4}}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:([.,])(\d{{1,9}}))?"
@@ -44,10 +47,12 @@ _ISO = re.compile(
     re.ASCII,
 )
 _UNIX = re.compile(r"(\d{10}\.\d{1,9}) (.*)", re.ASCII)
-# "gpu7 kernel: text", "gpu7 kern.err kernel: text", "gpu7 kernel - - - text", "gpu7 sshd[7]: text"
+# "gpu7 kernel: text", "gpu7 kern.err kernel: text", "gpu7 INFO kernel: text", "kernel: text",
+# "gpu7 kernel - - - text", "gpu7 sshd[7]: text"
+_PRIORITY = r"(?:(?:kern\.\w+|EMERG|ALERT|CRIT|ERR|WARNING|NOTICE|INFO|DEBUG) )?"
 _OF_PROGRAM = re.compile(
-    r"(?:kern\.\w+ )?([\w.:-]{1,255}) (?:kern\.\w+ )?"
-    r"(?:kernel(?:(?:\[0\])?:| \S+ \S+ -) (.*)|[\w./()@-]{1,64}(?:\[\d+\])?: )",
+    rf"(?:kern\.\w+ )?(?:(?!kernel: )([\w.:-]{{1,255}}) {_PRIORITY})?"
+    r"(?:kernel(?:(?:\[0\])?:| \S+ \S+ -) (.*)|(?<=\s)[\w./()@#-]{1,64}(?:\[\d+\])?: )",
     re.ASCII,
 )
 
@@ -159,10 +164,11 @@ def _of_program(at_s: float, rest: str) -> Row | None:
     program = _OF_PROGRAM.match(rest)
     if program is None:
         return None
+    host = program[1] or ""
     if program[2] is None:
-        return Row(at_s, True, program[1], None)
+        return Row(at_s, True, host, None)
     uptime = _UPTIME.match(program[2])
-    return Row(at_s, True, program[1], uptime[2] if uptime else program[2])
+    return Row(at_s, True, host, uptime[2] if uptime else program[2])
 
 
 def _own_text(text: str) -> tuple[str, str | None]:
@@ -171,7 +177,7 @@ def _own_text(text: str) -> tuple[str, str | None]:
     """
     program = _OF_PROGRAM.match(text)
     if program and program[2] is not None:
-        return program[1], program[2]
+        return program[1] or "", program[2]
     return "", text
 
 

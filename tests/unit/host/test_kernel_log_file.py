@@ -56,6 +56,15 @@ FORMS = {
         "Feb 29 23:59:00 gpu7 kernel: {}",
         "Mar  1 00:00:30 gpu7 kernel: {}",
     ),
+    "SONiC": (
+        "Dec 31 23:59:00.103350 gpu7 INFO kernel: [10601.214044] {}",
+        "Jan 01 00:00:30.103350 gpu7 NOTICE kernel: [10691.214044] {}",
+    ),
+    "without a host": ("Feb 23 16:24:18 kernel: {}", "Feb 23 16:25:48  kernel: {}"),
+    "logread": (
+        "> Wed Feb 24 00:35:21 2021 kern.info kernel: [16300.998425] {}",
+        "> Wed Feb 24 00:36:51 2021 kern.warn kernel: [16390.998425] {}",
+    ),
     "RFC 5424": (
         "<3>1 2025-02-23T16:24:18.285060Z gpu7 kernel - - - {}",
         "<6>1 2025-02-23T16:25:48.285060Z gpu7 kernel - - - {}",
@@ -280,6 +289,7 @@ def test_it_passes_with_what_was_read(tmp_path: Path, capfd: pytest.CaptureFixtu
         "2025-02-23 16:24:18,123 compiling kernel: gemm",
         "[    12.345] (II) NVIDIA(0): Setting mode",
         "[Sun Feb 23 16:24:18 2025] [error] [client ::1] File does not exist",
+        "[91169.504389] [DEBUG]Reading file: /etc/bumblebee/bumblebee.conf",
         "Feb 23 16:24:18 gpu7 slurmd[7]: launch task",
         f"# Notes\n\nThe kernel said:\n\n    {XID}\n",
         json.dumps({"findings": [XID]}),
