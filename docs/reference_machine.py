@@ -58,8 +58,8 @@ def _xids() -> str:
         " those of [NVIDIA's catalog](https://docs.nvidia.com/deploy/xid-errors/). `needs` is what"
         " `busbw check` makes of them: `reboot`, `GPU reset` and `repair` fail until it is done;"
         " `restart the application` warns for a day; `watch` warns; `application` and `none` pass."
-        " `by severity` is a GPU reset if the line says Fatal; `by action` is the action in the"
-        " line. An Xid that is not here warns.\n\n"
+        " `by severity` is a GPU reset if the line says Fatal, and otherwise warns for a day, as"
+        " the link works; `by action` is the action in the line. An Xid that is not here warns.\n\n"
         + table(("number", "meaning", "needs", "immediate action", "investigatory action"), rows)
     )
 

@@ -68,6 +68,8 @@ def brief_cluster(
     if verdict is of_nodes:
         groups = group(cluster.nodes, _decisive(verdict, fail_on))
         texts += _first([_on_nodes(fault, len(cluster.nodes)) for fault in groups])
+    if fail_on is Verdict.WARN:
+        texts += _first([f"{difference.fact} differs" for difference in cluster.differences])
     if cluster.unreadable:
         texts.append(f"cannot be read: {fold(cluster.unreadable)}")
     texts += [f"{count[grade]} {grade.value}" for grade in _OF_NODES if count[grade]]

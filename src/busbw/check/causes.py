@@ -18,6 +18,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "BW023": ("BW001",),
     "BW034": ("BW033",),  # the fabric manager, without which the fabric does not start
     "BW042": ("BW040", "BW041"),  # lanes and generation of PCIe decide its rate
+    "BW043": ("BW060", "BW086"),  # the RDMA device near a GPU, which is missing
+    "BW044": ("BW060", "BW086"),
     "BW053": ("BW040", "BW041", "BW054"),
     "BW054": ("BW040", "BW041"),
     "BW061": ("BW062", "BW063"),  # a port without link or subnet manager is not active
@@ -43,6 +45,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "BW297": ("BW040", "BW041"),
     "BW298": ("BW264",),
 }
+OF_ANY_PART = ("BW043", "BW044")  # nothing says of which GPU a missing card was
 LOST_GPU = "BW001"
 OF_GPUS = (Layer.GPU.value, Layer.NVLINK.value)
 BAD = ("fail", "unknown", "warn")
@@ -103,7 +106,8 @@ def _same_cause(finding: Checked, graver: Checked) -> bool:
         or finding.id in CAUSES.get(graver.id, ())
         or _not_judged(finding, graver)
     )
-    return related and _same_part(finding, graver)
+    of_any_part = finding.id in OF_ANY_PART or graver.id in OF_ANY_PART
+    return related and (of_any_part or _same_part(finding, graver))
 
 
 def _not_judged(finding: Checked, graver: Checked) -> bool:

@@ -63,6 +63,13 @@ LAYERS = [layer.value for layer in Layer]
     help=f"only this layer: {', '.join(LAYERS)}",
 )
 @click.option(
+    "--skip",
+    multiple=True,
+    metavar="CHECK",
+    callback=known,
+    help="not this check, by name or id; may be repeated",
+)
+@click.option(
     "--from",
     "files",
     multiple=True,
@@ -146,6 +153,7 @@ def command(
     context: click.Context,
     only: tuple[str, ...],
     layer: tuple[str, ...],
+    skip: tuple[str, ...],
     files: tuple[str, ...],
     hosts: str,
     hostfile: str,
@@ -182,13 +190,13 @@ def command(
     if learn or (force and not save):
         return expectations.learn(matching_files(files), limit_s, asked=learn, force=force)
     if listed:
-        answer(view.listing(check_rows(only, layer), width()))
+        answer(view.listing(check_rows(only, layer, skip), width()))
         return int(Exit.OK)
     checks: tuple[Check, ...] = ()
     expected: Expect | None = None
     if not differences:
-        checks = chosen_checks(only, layer)
-        expected = expectations.load_expected(expect, check_rows(only, layer), node=node)
+        checks = chosen_checks(only, layer, skip)
+        expected = expectations.load_expected(expect, check_rows(only, layer, skip), node=node)
     if node:
         return _answer_node(checks, expected, watch_s, limit_s)
     if save:
@@ -208,7 +216,7 @@ def command(
         chosen=bool(only or layer) and not differences,
     )
     if names:
-        options = _options(only, layer, watch_s, expected, differences=differences)
+        options = _options(only, layer, skip, watch_s, expected, differences=differences)
         stdin = expectations.stdin_of_nodes(expected)
         return printed.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
@@ -281,6 +289,7 @@ def _check_here(
 def _options(
     only: Sequence[str],
     layers: Sequence[str],
+    skip: Sequence[str],
     watch_s: float | None,
     expected: Expect | None,
     *,
@@ -294,6 +303,8 @@ def _options(
         words += ["--only", name]
     for layer in layers:
         words += ["--layer", layer]
+    for name in skip:
+        words += ["--skip", name]
     if watch_s:
         words += ["--watch-for", f"{watch_s:g}"]
     return words + expectations.options_of_nodes(expected)

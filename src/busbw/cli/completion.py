@@ -214,6 +214,7 @@ BY_PARAMETER: dict[str, Words] = {
     "transports": Words(_keys("busbw.train.plan_rounds", "BY_NAME"), separated=True),
     "source": Words(_with(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
     "only": Words(_checks),
+    "skip": Words(_checks),
     "ifname": LINKS,
     "ports": LINKS,
     "rails": Words(_with(_links, "all")),

@@ -39,7 +39,7 @@ class Effect(Enum):
     REBOOT = "reboot"  # fails until the host is restarted
     RESET = "GPU reset"  # fails until the GPU is reset or the host restarted
     REPAIR = "repair"  # fails: somebody has to look at the machine
-    LINK = "by severity"  # Fatal: GPU reset; Nonfatal: watch
+    LINK = "by severity"  # of NVLink 5 (core/nvlink5_xids.py); without more in the line, none
     RECOVERY = "by action"  # the line names the action
     RESTART = "restart the application"  # warns for a day: it may have been the GPU
     WATCH = "watch"  # warns
@@ -70,9 +70,12 @@ class XidRow:
             return Effect.APPLICATION
         return EFFECTS.get(self.action, Effect.WATCH)
 
-    def fix(self, gpu: str) -> str:
-        """The remedy; `gpu` is the GPU's PCI address."""
-        return FIX_OF.get(self.number, FIXES[self.effect]).format(gpu=gpu)
+    def fix(self, gpu: str, effect: Effect | None = None) -> str:
+        """The remedy; `gpu` is the GPU's PCI address, `effect` that of the line if it says more."""
+        texts = FIXES_OF_LINKS if self.effect is Effect.LINK else FIXES
+        if effect in (None, self.effect) and self.number in FIX_OF:
+            return FIX_OF[self.number].format(gpu=gpu)
+        return texts[effect or self.effect].format(gpu=gpu)
 
 
 EFFECTS: dict[str, Effect] = {
@@ -112,10 +115,20 @@ FIXES: dict[Effect, str] = {
     ),
     Effect.RESET: _RESET,
     Effect.REPAIR: "drain the host first; dcgmi diag -r 3 -i {gpu}; report it to the vendor",
-    Effect.LINK: _LINKS + "; if it comes back, check the link's cable and the peer",
     Effect.RECOVERY: "drain the host first; do what the line says",
     Effect.RESTART: "restart the application; if it recurs on this GPU, dcgmi diag -r 3 -i {gpu}",
     Effect.WATCH: "look it up in NVIDIA's Xid catalog; if it recurs, dcgmi diag -r 3 -i {gpu}",
     Effect.APPLICATION: _APPLICATION,
     Effect.NOTE: "none; if it recurs, report it to the vendor",
+}
+FIXES_OF_LINKS: dict[Effect, str] = {
+    Effect.RESET: _LINKS + "; if it comes back, check the link's cable and the peer",
+    Effect.RESTART: (
+        "restart the application, and do what Xid 154 asks for if the driver logs it; if it recurs"
+        " on this link, nvidia-smi nvlink -e -i {gpu}"
+    ),
+    Effect.LINK: (
+        "nvidia-smi nvlink -e -i {gpu} shows the errors of the link, which works; if they grow,"
+        " check its cable and the peer"
+    ),
 }

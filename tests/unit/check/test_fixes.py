@@ -4,10 +4,12 @@ hold.
 
 import copy
 import json
+import re
 import shlex
 from functools import cache
 from itertools import pairwise
 
+import click
 import pytest
 from cases import CASES
 from cases_nic import changed, finding_of
@@ -18,8 +20,9 @@ from tree import Tree, environment
 
 from busbw.check.command.lint import lint
 from busbw.check.machine import Machine
-from busbw.check.registry import CHECKS, find
+from busbw.check.registry import CHECKS, ROWS, find
 from busbw.check.shell_words import word
+from busbw.cli.main import cli
 from busbw.core.finding import Verdict
 
 MARK = "HARM"
@@ -257,6 +260,15 @@ def test_fixes_that_disturb_a_job_begin_with_draining_the_host(name):
     change(tree)
     bad = [finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD]
     assert bad and all("drain the host" in finding.fix for finding in bad)
+
+
+def test_fixes_name_commands_that_exist():
+    fixes = [fix for row in ROWS for fix in (row.fix, row.stays)]
+    named = [words for fix in fixes for words in re.findall(r"\bbusbw (\w+) ([\w-]+)", fix)]
+    known = cli.list_commands(click.Context(cli))
+    assert len(named) > 10 and {command for command, _ in named} <= set(known)
+    checks = {row.name for row in ROWS}
+    assert not [words for words in named if words[1] in checks]  # but busbw check explain NAME
 
 
 class TestLoopbackName:

@@ -162,6 +162,14 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
     assert told == [True, False, False, True]
     guarded([*words, "--brief"])
     assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
+    (tmp_path / "gpu-2.jsonl").unlink()
+    other = healthy().file("/proc/sys/kernel/hostname", "gpu-2").file("/proc/sys/kernel/osrelease", "9.1")
+    (tmp_path / "gpu-2.jsonl").write_text(snapshot(other.source()))
+    assert guarded([*words, "--brief"]) == guarded(words) == 0
+    capfd.readouterr()
+    strict = [*words, "--fail-on", "warn"]
+    assert (guarded([*strict, "--brief"]), guarded([*strict, "--only", "nic-mtu"])) == (2, 0)
+    assert "CRITICAL - 2 nodes: kernel differs; 2 pass; 1 diff" in capfd.readouterr().out
 
 
 def test_all_checks_of_a_large_server_take_under_half_a_second():

@@ -150,13 +150,18 @@ def test_ports_of_one_card_share_its_link():
 
 class TestPath:
     def test_fix_names_the_card_and_the_gpu(self):
-        tree = healthy().link(GPU, f"../../../devices/pci0000:70/0000:70:01.0/{gpu_bdf(2)}")
-        finding = only(bad("pcie-path", tree))
+        tree = healthy(gpus=1, ports=1)
+        tree.link(f"{DEVICES}/{gpu_bdf(0)}", f"../../../devices/pci0000:70/70:01.0/{gpu_bdf(0)}")
         assert (
-            finding.fix
+            only(bad("pcie-path", tree)).fix
             == f"drain the host and power it off; then move mlx5_0 ({port_bdf(0)}) to a slot under"
-            f" the switch of the GPU at {gpu_bdf(2)}"
+            f" the switch of the GPU at {gpu_bdf(0)}"
         )
+
+    def test_no_card_that_another_gpu_uses_is_moved(self):
+        finding = only(bad("pcie-path", healthy(ports=7)))
+        assert "no RDMA device is under its PCIe switch" in finding.message
+        assert "move" not in finding.fix and "nic-missing" in finding.fix
 
     def test_place_that_is_not_known(self):
         tree = healthy()

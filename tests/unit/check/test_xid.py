@@ -88,6 +88,11 @@ def at(ago_s: float, *texts: str):
         (f"149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 ({HEX})", 9999, FAIL),
         # a process may be called "a, b"
         (f"150, pid=9, name=a, b, MSE_WATCHDOG Fatal XC0 i0 Link 00 ({HEX})", 9999, FAIL),
+        # the subunits of XID 144-150 Decode
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 00 (0x00000001 0x00000001)", 60, WARN),
+        ("145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a4c2 0x00000004)", 9999, FAIL),
+        ("145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000004)", 60, WARN),
+        ("149, NETIR_LINK_EVT Fatal XC0 i0 Link 01 (0x02600011 0x00000000)", 60, WARN),
         ("9999, something new", 9999, WARN),
         (
             "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
@@ -203,6 +208,21 @@ def test_one_finding_for_each_gpu_the_worst_first():
         " /dev/kmsg"
     )
     assert [evidence.seen for evidence in findings[0].evidence] == [lines[-1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 12 (0x040988e2 0x00000008)", "restart the appl"),
+        ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03 (0x00086226 0x00000001)", "nvidia-smi nvli"),
+        ("146, TLW_CTRL Nonfatal XC0 i0 Link 03 (0x00000009, 0x00000002)", "nvidia-smi nvlink -e"),
+        ("150, of an unknown form", "nvidia-smi nvlink -e"),
+    ],
+)
+def test_a_link_that_works_is_not_reset(text, fix):
+    (finding,) = found("gpu-xid", at(60, GPU_1 + text))
+    assert finding.verdict is WARN and finding.fix.startswith(fix)
+    assert "reset" not in finding.fix and "drain" not in finding.fix
 
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():

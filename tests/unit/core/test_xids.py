@@ -85,7 +85,7 @@ def test_every_action_of_the_catalog_has_an_effect() -> None:
 
 
 def test_fixes_that_end_a_job_begin_with_draining() -> None:
-    for effect in (Effect.REBOOT, Effect.RESET, Effect.REPAIR, Effect.LINK, Effect.RECOVERY):
+    for effect in (Effect.REBOOT, Effect.RESET, Effect.REPAIR, Effect.RECOVERY):
         texts = [FIXES[effect], *(FIX_OF[number] for number in DESCRIBED[effect] & FIX_OF.keys())]
         assert all(text.startswith("drain the host first") for text in texts), effect
     assert all(

@@ -43,6 +43,7 @@ def test_commands_of_the_units_parse():
     assert (program, name, options["format_name"]) == (SERVICE.program, "check", "prometheus")
     assert options["output"] == f"{SERVICE.directory}/busbw.prom"
     assert "CPU and memory" in options["layer"] and "limits" not in options["layer"]
+    assert options["skip"] == ("gpu-memory-in-use",)  # jobs run meanwhile
     assert setting(units["busbw-check.timer"], "OnUnitActiveSec") == "300"
 
 

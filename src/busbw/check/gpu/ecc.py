@@ -67,6 +67,8 @@ ECC_UNCORRECTED = CheckRow(
     reads=("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetSramEccErrorStatus"),
     sources=("NVIDIA GPU memory error management",),
 )
+REPLACE_GPU = "drain the host and replace the GPU (RMA)"
+WATCH_SRAM = "once the GPU is idle: dcgmi diag -r 3 -i {gpu}; replace the GPU if errors come back"
 
 
 @per_gpu(ECC_UNCORRECTED)
@@ -86,9 +88,9 @@ def check_ecc_uncorrected(gpu: GpuHealth) -> Finding:
     if gpu.sram_exceeded:
         return failed(
             gpu.label,
-            "the driver's threshold of SRAM errors is exceeded: replace the GPU",
+            "the driver's threshold of SRAM errors is exceeded",
             *evidence,
-            fix=fix,
+            fix=REPLACE_GPU,
         )
     if now:
         return failed(
@@ -103,7 +105,7 @@ def check_ecc_uncorrected(gpu: GpuHealth) -> Finding:
             gpu.label,
             f"uncorrected SRAM errors over the life of the GPU: {ever['sram']}",
             *evidence,
-            fix=fix,
+            fix=filled(WATCH_SRAM, gpu=gpu.index),
             weight=ever["sram"],
         )
     return passed(gpu.label, "no uncorrected memory error since the driver was loaded", *evidence)
@@ -162,7 +164,7 @@ REMAP_FAILED = CheckRow(
         "A bank without spare rows keeps its bad memory, so uncorrected errors come back (Xid "
         "64). Azure's node health checks fail a GPU with more than 512 such rows."
     ),
-    fix="drain the host and replace the GPU (RMA)",
+    fix=REPLACE_GPU,
     stays="permanent: a hardware replacement",
     reads=("nvmlDeviceGetRemappedRows",),
     sources=("NVIDIA GPU memory error management", "Azure node health checks, azure_gpu_ecc"),

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from busbw.check.kernel_log.judge import line_evidence, repeated
 from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
+from busbw.core.nvlink5_xids import link_effect
 from busbw.core.sxids import WORDS
+from busbw.core.xids import Effect
+from busbw.core.xids import xid as xid_row
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import LoggedXid, logged_xids
 from busbw.host.kernel_log_past import Line, PastLog
@@ -19,11 +22,6 @@ _REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNO
 _HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
 _SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
 CATALOG = "NVIDIA's Xid catalog"
-# After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal
-# XC0 i0 Link 08".
-_LINK_WORD = re.compile(
-    r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII
-)
 _RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
 _PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
 _RELOADED = re.compile(
@@ -59,7 +57,7 @@ def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
 class Event:
     """All errors of one number, severity and device; `line` is the latest.
 
-    `word` is its severity, '' if the line has none.
+    `word` is what the line says of its severity or effect, '' if it says nothing.
     """
 
     bus: str
@@ -129,8 +127,7 @@ def _switch_word(sxid: LoggedXid) -> str:
 def _link_word(xid: LoggedXid) -> str:
     if xid.number == NVLINK_XID:
         return nvlink_severity(xid.text)
-    match = _LINK_WORD.match(xid.text)
-    return match[1].replace("-f", "f") if match else ""
+    return link_effect(xid.text).value if xid_row(xid.number).effect is Effect.LINK else ""
 
 
 def recovery(text: str) -> str:

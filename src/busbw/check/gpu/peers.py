@@ -120,8 +120,8 @@ P2P = CheckRow(
         "usual cause is an IOMMU, ACS, a virtual machine or a driver setting."
     ),
     fix=(
-        "nvidia-smi topo -p2p r; on bare metal, drain the host, boot with iommu=pt and turn ACS off"
-        " (busbw explain pcie-acs)"
+        "nvidia-smi topo -p2p r; busbw check explain pcie-acs; on bare metal, drain the host, boot"
+        " with iommu=pt and turn ACS off"
     ),
     stays=(
         "iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again"

@@ -106,7 +106,7 @@ def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
     effect = _effect_of_line(event, row.effect, hopper=hopper)
     verdict, remark = _xid_verdict(event, effect, log_resets)
-    fix = row.fix(f"{event.bus}.0")
+    fix = row.fix(f"{event.bus}.0", effect)
     action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
     if action:
         remark = f": {action}{remark}"
@@ -117,7 +117,7 @@ def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
 def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
     """The effect that the line names, else that of the table."""
     if effect is Effect.LINK:
-        return Effect.RESET if event.word == "Fatal" else Effect.RESTART
+        return Effect(event.word)
     if event.number == NVLINK_XID and hopper:
         return {HARMLESS: Effect.NOTE, SECONDARY: Effect.WATCH}.get(event.word, effect)
     return effect

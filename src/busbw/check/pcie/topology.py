@@ -34,6 +34,11 @@ MOVE_NIC = (
     "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add"
     " one there"
 )
+FIND_NIC = (
+    "busbw check --only nic-missing --only nic-present; lspci -t; if the GPU at {gpu_bdf} never had"
+    " an RDMA device of its own, add one near it"
+)
+SAME_SWITCH = "update the BIOS: it gives parts under one PCIe switch different NUMA nodes"
 
 
 @check(PATH)
@@ -47,10 +52,10 @@ def check_path(machine: Machine) -> Iterator[Finding]:
         )
     else:
         for gpu in cards:
-            yield _judge_path(machine, gpu, ports)
+            yield _judge_path(machine, gpu, ports, cards)
 
 
-def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Finding:
+def _judge_path(machine: Machine, gpu: Part, ports: list[Part], cards: list[Part]) -> Finding:
     model = with_cpu(machine, gpu)
     if model:
         return skipped(f"{model} is connected to its CPU by NVLink-C2C", gpu.name)
@@ -70,8 +75,21 @@ def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Finding:
                 "under the same switch",
             ),
         ),
-        fix=filled(PATH.fix, nic=nic.name, nic_bdf=nic.device.bdf, gpu_bdf=gpu.device.bdf),
+        fix=filled(
+            FIND_NIC if _others_have_one(gpu, cards, ports) else PATH.fix,
+            nic=nic.name,
+            nic_bdf=nic.device.bdf,
+            gpu_bdf=gpu.device.bdf,
+        ),
     )
+
+
+def _others_have_one(gpu: Part, cards: list[Part], ports: list[Part]) -> bool:
+    """Whether other GPUs have an RDMA device under their switch: then the one of this GPU may be
+    missing, and those that are there must stay where they are.
+    """
+    others = [card for card in cards if card is not gpu]
+    return any(shared(card.device, port.device) for card in others for port in ports)
 
 
 NUMA = CheckRow(
@@ -117,7 +135,10 @@ def check_numa(machine: Machine) -> Iterator[Finding]:
             nic = None if gpu in without_node else nearest(gpu, ports, machine)
             if nic is None or nic in without_node:
                 continue
-            finding = _judge_far(machine, gpu, nic)
+            remedy = FIND_NIC if _others_have_one(gpu, cards, ports) else MOVE_NIC
+            if shared(gpu.device, nic.device):
+                remedy = SAME_SWITCH
+            finding = _judge_far(machine, gpu, nic, remedy)
             if finding:
                 far = True
                 yield finding
@@ -143,7 +164,7 @@ def _judge_unknown_node(machine: Machine, part: Part) -> Finding:
     )
 
 
-def _judge_far(machine: Machine, gpu: Part, nic: Part) -> Finding | None:
+def _judge_far(machine: Machine, gpu: Part, nic: Part, remedy: str) -> Finding | None:
     gpu_node, nic_node = (machine.text(f"{part.path}/numa_node") or "" for part in (gpu, nic))
     if gpu_node == nic_node:
         return None
@@ -151,7 +172,7 @@ def _judge_far(machine: Machine, gpu: Part, nic: Part) -> Finding | None:
         Evidence(f"{gpu.path}/numa_node", gpu_node, nic_node),
         Evidence(f"{nic.path}/numa_node", nic_node, gpu_node),
     )
-    fix = filled(MOVE_NIC, nic=nic.name, bdf=nic.device.bdf, node=gpu_node)
+    fix = filled(remedy, nic=nic.name, bdf=nic.device.bdf, node=gpu_node, gpu_bdf=gpu.device.bdf)
     return warned(
         gpu.name,
         f"it is on NUMA node {gpu_node}, its nearest RDMA device {nic.name} on node {nic_node}",

@@ -17,33 +17,44 @@ from busbw.core.sizes import counted
 def known(
     _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The callback of --only: names or ids of checks; UsageError for any other."""
+    """The callback of --only and --skip: names or ids of checks; UsageError for any other."""
     for name in names:
         find_row(name)
     return names
 
 
-def check_rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
-    """The rows of the checks that --only and --layer select; UsageError if there are none."""
+def check_rows(
+    only: Sequence[str], layers: Sequence[str], skip: Sequence[str] = ()
+) -> list[CheckRow]:
+    """The rows of the checks that --only, --layer and --skip select; UsageError if there are
+    none.
+    """
     ids = {find_row(name).id for name in only}
+    skipped = {find_row(name).id for name in skip}
     rows = [
         row
         for row in ROWS
-        if (not ids or row.id in ids) and (not layers or row.layer.value in layers)
+        if (not ids or row.id in ids)
+        and (not layers or row.layer.value in layers)
+        and row.id not in skipped
     ]
     if not rows:
+        of_layer = f" is of layer {', '.join(layers)}" if layers else " is left"
+        without = f" without {', '.join(skip)}" if skip else ""
         raise UsageError(
-            f"no check of {', '.join(only)} is of layer {', '.join(layers)}",
+            f"no check of {', '.join(only) or 'all'}{of_layer}{without}",
             "busbw check --list names all",
         )
     return rows
 
 
-def chosen_checks(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
-    """The checks of a machine that --only and --layer select."""
+def chosen_checks(
+    only: Sequence[str], layers: Sequence[str], skip: Sequence[str] = ()
+) -> tuple[Check, ...]:
+    """The checks of a machine that --only, --layer and --skip select."""
     for name in only:
         find_of_machine(name)
-    ids = {row.id for row in check_rows(only, layers)}
+    ids = {row.id for row in check_rows(only, layers, skip)}
     return tuple(check for check in CHECKS if check.row.id in ids)
 
 

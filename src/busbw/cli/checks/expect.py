@@ -32,6 +32,7 @@ EXCLUDED = (
     *HOSTS,
     "only",
     "layer",
+    "skip",
     "load_s",
     "watch_s",
     "since",

@@ -75,11 +75,11 @@ class Output:
         for report in cluster.nodes:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
-            code, line = brief_cluster(cluster, _verdict(cluster), self.fail_on)
+            code, line = brief_cluster(cluster, self._verdict(cluster), self.fail_on)
             self._print(line)
             return code
         self._print(self._text_of_several(cluster))
-        return int(exit_code(_verdict(cluster)))
+        return int(exit_code(self._verdict(cluster)))
 
     def _text_of_several(self, cluster: ClusterReport) -> str:
         if self.format_name == QOS:
@@ -96,6 +96,22 @@ class Output:
         compared = not self.chosen
         return cluster_text(cluster, width(), lines, everything=self.everything, compared=compared)
 
+    def _verdict(self, cluster: ClusterReport) -> Verdict:
+        """The verdict of the worst machine. A host that did not answer is bad; so are differences,
+        if nothing else was asked, or if a warning is.
+        """
+        verdicts = [report.verdict for report in cluster.nodes]
+        differ = bool(cluster.differences) and not self.chosen
+        if not any(report.findings for report in cluster.nodes):
+            verdicts = [Verdict.FAIL if cluster.differences else Verdict.PASS]
+        elif differ and self.fail_on is Verdict.WARN:
+            verdicts.append(Verdict.FAIL)
+        if cluster.silent:
+            verdicts.append(Verdict.FAIL)
+        if cluster.unreadable:
+            verdicts.append(Verdict.UNKNOWN)
+        return worst(verdicts)
+
     def _print(self, printed: str) -> None:
         """Print the text, or replace the file with it at once; others can read the file."""
         if self.file:
@@ -106,18 +122,3 @@ class Output:
 
 def _json(report: CheckReport | ClusterReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
-
-
-def _verdict(cluster: ClusterReport) -> Verdict:
-    """The verdict of the worst machine. A host that did not answer is bad; so are differences, if
-    nothing else was asked.
-    """
-    if any(report.findings for report in cluster.nodes):
-        verdicts = [report.verdict for report in cluster.nodes]
-    else:
-        verdicts = [Verdict.FAIL if cluster.differences else Verdict.PASS]
-    if cluster.silent:
-        verdicts.append(Verdict.FAIL)
-    if cluster.unreadable:
-        verdicts.append(Verdict.UNKNOWN)
-    return worst(verdicts)

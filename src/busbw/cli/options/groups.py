@@ -117,7 +117,7 @@ TUNE: Groups = (
     ("Limits", ("limit_s", "launch_limit_s")),
 )
 CHECK: Groups = (
-    ("Most used", ("hosts", "only", "layer", "files", "expect", "everything")),
+    ("Most used", ("hosts", "only", "skip", "layer", "files", "expect", "everything")),
     ("Machines", ("hostfile", "differences", "save")),
     ("Readings", ("load_s", "watch_s", "since")),
     ("What a node should have", ("learn", "force")),

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from busbw.core.errors import UsageError
 from busbw.core.finding import Layer
 from busbw.launch.manifest.filler import ShellSyntax, fill_unit
-from busbw.launch.manifest.kubernetes import LAYERS
+from busbw.launch.manifest.kubernetes import BESIDE_JOBS, LAYERS
 
 # Layers that look the same from a service as from a job: limits and variables are its own.
-CHECK = tuple(
-    word for layer in (*LAYERS, Layer.KERNEL, Layer.CPU) for word in ("--layer", layer.value)
-)
+_LAYERS = (*LAYERS, Layer.KERNEL, Layer.CPU)
+CHECK = (*(word for layer in _LAYERS for word in ("--layer", layer.value)), *BESIDE_JOBS)
 TOKEN = ShellSyntax("${CREDENTIALS_DIRECTORY}/token")
 METRICS_FILE = "busbw.prom"  # the textfile collector reads files of this ending
 _PATH = re.compile(r"/[^\s:%\"'\\$]*")
