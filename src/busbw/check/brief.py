@@ -21,6 +21,7 @@ from busbw.core.errors import NagiosExit
 from busbw.core.finding import Verdict
 from busbw.core.host_ranges import fold
 from busbw.core.sizes import counted
+from busbw.core.unseen import escape_line
 
 NAGIOS = {
     Verdict.FAIL: NagiosExit.CRITICAL,
@@ -84,13 +85,14 @@ def brief_cluster(
 
 def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
     """The line of a machine that could not be read."""
-    return _line(verdict, name or "this machine", " ".join(reason.split()).replace("|", "/"))
+    return _line(verdict, name or "this machine", " ".join(reason.split()))
 
 
 def _line(verdict: Verdict, name: str, text: str, figures: str = "") -> tuple[int, str]:
     code = NAGIOS[verdict]
     figures = f" | {figures}" if figures else ""
-    return int(code), f"BUSBW {code.name} - {name}: {text}{figures}\n"
+    told = escape_line(f"{name}: {text}").replace("|", "/")
+    return int(code), f"BUSBW {code.name} - {told}{figures}\n"
 
 
 def _decisive(verdict: Verdict, fail_on: Verdict) -> tuple[str, ...]:

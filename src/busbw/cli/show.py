@@ -18,6 +18,7 @@ from busbw.cli.terminal import is_terminal, width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
+from busbw.core.written_file import target_of
 from busbw.measure.record import save
 from busbw.pattern.registry import BY_NAME, RECORD
 from busbw.pattern.registry import load as load_pattern
@@ -162,6 +163,7 @@ def _write(text: str | bytes, output: Path | None) -> None:
     data = text.encode() if isinstance(text, str) else text
     try:
         if output.exists() and not output.is_file():  # a pipe or a device
+            target_of(output)  # no link of a stranger leads to it
             output.write_bytes(data)
         else:
             save(data, output, "name a file that can be written")

@@ -19,17 +19,18 @@ from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import is_terminal, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import WatchInterval
-from busbw.core.sizes import duration
+from busbw.core.sizes import counted, duration
 from busbw.ui.metric_text import CONTENT_TYPE
 from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address
+from busbw.watch.exporter import DEFAULT_ADDRESS, Exporter, address, is_loopback
 from busbw.watch.reader import LinkSelection, Reader
 from busbw.watch.totals import Page
 from busbw.watch.watcher import Watcher, ticks
 
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
 MAX_TOKEN = 1 << 16
+MIN_TOKEN = 8  # characters, beyond loopback
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[WatchInterval], None]
 
@@ -123,6 +124,8 @@ def command(
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)
     where = address(listen, token) if listen else None
+    if where and token_file and not is_loopback(where[0]):
+        _refuse_guessable(token_file, token)
     with ExitStack() as undo:
         reader = Reader(LinkSelection(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
@@ -176,6 +179,22 @@ def _refuse_untrusted(file: Path, status: os.stat_result) -> None:
         raise UsageError(
             f"--token-file {file}: mode {mode:04o}, {owner}",
             f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}",
+        )
+
+
+def _refuse_guessable(file: Path, token: str) -> None:
+    """UsageError if users of this host could have read the token, or others could guess it."""
+    mode = stat.S_IMODE(file.stat().st_mode)
+    quoted = word(str(file))
+    if mode & stat.S_IROTH:
+        raise UsageError(
+            f"--token-file {file}: mode {mode:04o}, all users can read the token",
+            f"chmod 600 {quoted}",
+        )
+    if len(token) < MIN_TOKEN:
+        raise UsageError(
+            f"--token-file {file}: a token of {counted(len(token), 'character')} can be guessed",
+            f"(umask 077; openssl rand -hex 32 > {quoted})",
         )
 
 

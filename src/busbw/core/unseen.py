@@ -25,6 +25,11 @@ def escape_invisible(text: str) -> str:
     return text if isinstance(text, StyledText) else _UNSEEN.sub(_escaped, text)
 
 
+def escape_line(text: str) -> str:
+    """As `escape_invisible`, and without ends of lines and tabs: text for a line of its own."""
+    return re.sub(r"[\r\n\t]", _escaped, escape_invisible(text))
+
+
 def _escaped(match: re.Match[str]) -> str:
     units = match.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -16,6 +16,7 @@ from busbw.core import json_codec
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.masking import masked
 from busbw.core.result import Outcome
+from busbw.core.written_file import target_of
 from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
 from busbw.model.rule import Known
@@ -179,7 +180,7 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
     """
     draft = None
     try:
-        target = Path(os.path.realpath(file))  # keeps a symbolic link
+        target = target_of(file)  # keeps a symbolic link
         with tempfile.NamedTemporaryFile(
             dir=target.parent, prefix=f".{target.name}.", delete=False
         ) as draft:
@@ -216,7 +217,7 @@ def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> Non
         hint = "name another file, or replace it with --force"
         raise UsageError(f"{what}: the file exists", hint, options)
     try:
-        target = Path(os.path.realpath(file))
+        target = target_of(file)
         if file.is_dir():
             raise IsADirectoryError(21, "is a directory")
         if file.exists() and not file.is_file():  # writing would replace it

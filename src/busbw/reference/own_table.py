@@ -16,6 +16,7 @@ import msgspec
 from busbw.core.errors import NoMeasurement, TimedOut, UsageError
 from busbw.core.folder_lock import locked
 from busbw.core.given_file import read_whole
+from busbw.core.written_file import target_of
 from busbw.model.reference.curves import Curve, Source, Table
 from busbw.reference.checked import check_curves
 
@@ -116,7 +117,7 @@ def change(path: Path, make: Callable[[Table], Table]) -> Table:
     UsageError, with the table unchanged, for curves that `check_curves` refuses; NoMeasurement if
     it cannot be written, TimedOut if another program keeps it locked.
     """
-    target = Path(os.path.realpath(path))  # keeps a symbolic link
+    target = target_of(path)  # keeps a symbolic link
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.parent, path):

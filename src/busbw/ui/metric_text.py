@@ -3,7 +3,7 @@
 An exporter serves them, and node_exporter's textfile collector reads them from files.
 """
 
-from busbw.core.unseen import escape_invisible
+from busbw.core.unseen import escape_line
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER, GAUGE = "counter", "gauge"
@@ -33,5 +33,6 @@ class MetricText:
 
 
 def _escape(text: str, *, quote: bool = True) -> str:
-    text = escape_invisible(text).replace("\\", "\\\\").replace("\n", "\\n")
+    lines = map(escape_line, text.split("\n"))  # the format has an escape of its own for \n alone
+    text = "\\n".join(line.replace("\\", "\\\\") for line in lines)
     return text.replace('"', '\\"') if quote else text

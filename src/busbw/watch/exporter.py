@@ -43,7 +43,7 @@ def address(text: str, token: str) -> tuple[str, int]:
             f"--listen {text}: '{port}' is not a port",
             f"give HOST:PORT, like --listen {DEFAULT_ADDRESS}",
         )
-    if not token and not _is_loopback(host):
+    if not token and not is_loopback(host):
         raise UsageError(
             f"--listen {text}: other hosts could read the counters",
             "add --token-file FILE: scrapers must send its content as a bearer token",
@@ -51,7 +51,8 @@ def address(text: str, token: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -163,7 +163,11 @@ def test_some_checks_come_without_a_comparison(tmp_path, capfd):
     guarded([*words, "--brief"])
     assert "; 1 pass; 1 different fact | nodes=2 " in capfd.readouterr().out
     (tmp_path / "gpu-2.jsonl").unlink()
-    other = healthy().file("/proc/sys/kernel/hostname", "gpu-2").file("/proc/sys/kernel/osrelease", "9.1")
+    other = (
+        healthy()
+        .file("/proc/sys/kernel/hostname", "gpu-2")
+        .file("/proc/sys/kernel/osrelease", "9.1")
+    )
     (tmp_path / "gpu-2.jsonl").write_text(snapshot(other.source()))
     assert guarded([*words, "--brief"]) == guarded(words) == 0
     capfd.readouterr()

@@ -96,6 +96,21 @@ def test_exit_codes_of_snapshots(
     assert status_line.startswith("BUSBW ") and status_line.count("|") <= 1
 
 
+def test_a_host_name_with_control_characters_is_one_line(tmp_path: Path, capsys: Output) -> None:
+    name = "gpu\r\n1\t|\x1b[2J\nBUSBW OK"
+    tree = healthy().file("/proc/sys/kernel/hostname", name)
+    file = tmp_path / "a.jsonl"
+    file.write_text(snapshot(tree.source()))
+    for more in ([], ["--from", str(file)]):
+        guarded(["check", "--from", str(file), *more, "--brief"])
+        out = capsys.readouterr().out
+        assert out.count("\n") == 1 and "\r" not in out and out.count("|") == 1
+    guarded(["check", "--from", str(file), "--format", "prometheus"])
+    page = capsys.readouterr().out
+    assert "\r" not in page and "\x1b" not in page
+    assert all(line.startswith(("#", "busbw_check_")) for line in page.splitlines())
+
+
 @pytest.mark.parametrize(
     "words",
     [["--only", "nosuch"], ["--layer", "nosuch"], ["--nosuch"], ["--load", "1", "--from", "x"]],

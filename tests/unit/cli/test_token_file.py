@@ -43,3 +43,20 @@ def test_a_private_token_file_is_accepted(tmp_path, mode):
     file.write_text(" s3cret\n")
     file.chmod(mode)
     assert _token(file) == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("token", "mode", "message"),
+    [
+        ("s3cret-of-16-char", 0o644, "mode 0644, all users can read the token"),
+        ("s3cret-of-16-char", 0o604, "mode 0604, all users can read the token"),
+        ("x", 0o600, "a token of 1 character can be guessed"),
+    ],
+)
+def test_beyond_loopback_a_token_is_secret_and_long(tmp_path, token, mode, message, capsys):
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(mode)
+    assert guarded(["watch", "--listen", "0.0.0.0:28729", "--token-file", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert message in err and "hint: " in err

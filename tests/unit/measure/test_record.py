@@ -20,7 +20,7 @@ from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started
-from busbw.measure.record import Record, encoded, save
+from busbw.measure.record import Record, check_writable, encoded, save
 
 SPEC = SweepSpec(collective="all_reduce")
 SOURCE = Path(__file__).parents[3] / "src"
@@ -210,6 +210,31 @@ def test_an_unwritable_path_is_refused_before_the_run(
         Record(tmp_path / name)
     assert caught.value.message == f"--json {tmp_path / name}: {reason}"
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["link", "folder/report.html"])
+def test_a_link_of_another_user_in_a_folder_for_all_is_not_followed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "link").symlink_to("own/report.html")
+    (tmp_path / "folder").symlink_to("own")
+    real = Path.lstat
+
+    def of_a_stranger(path: Path) -> os.stat_result:
+        status = list(real(path))
+        status[4] = 12345
+        return os.stat_result(status)
+
+    monkeypatch.setattr(Path, "lstat", of_a_stranger)
+    tmp_path.chmod(0o1777)
+    with pytest.raises(UsageError, match="a symbolic link of another user, number 12345"):
+        check_writable(tmp_path / name, what="-o")
+    with pytest.raises(NoMeasurement, match="a symbolic link of another user"):
+        save(b"x", tmp_path / name)
+    tmp_path.chmod(0o777)  # as in the kernel, the folder's own users answer for it
+    save(b"x", tmp_path / name)
+    assert (tmp_path / "own" / "report.html").read_bytes() == b"x"
 
 
 def test_a_symlink_is_kept_and_its_target_is_written(tmp_path: Path) -> None:

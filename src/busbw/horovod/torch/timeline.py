@@ -15,6 +15,8 @@ import threading
 import time
 from typing import Any, BinaryIO
 
+from busbw.core.written_file import target_of
+
 NEGOTIATE, CYCLE = "NEGOTIATE_{}", "CYCLE_START"
 
 
@@ -41,6 +43,7 @@ class Timeline:
         self.stop()
         with self._lock:
             # Path.open has no opener.
+            target_of(path)  # no link of a stranger leads to it
             self._file = open(path, "wb", buffering=0, opener=_owner_only)  # noqa: SIM115
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
             now_us = time.time_ns() // 1000

@@ -3,6 +3,7 @@
 from busbw.core.cells import all_figures, headline, unchecked_sizes
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
+from busbw.core.unseen import escape_line
 from busbw.measure.formats.ideal_text import share_of_ideal
 from busbw.ui.number_formats import busbw_text, no_headline, problems
 
@@ -22,7 +23,7 @@ def footer(result: Result) -> str:
     end = "; ".join(problems(result)) or _checked(result)
     ranks = result.world.ranks  # 0: unknown, in a log
     where = f" on {counted(ranks, 'rank')}" if ranks else ""
-    return f"{result.spec.collective}{where}: {text}; {end}\n"
+    return escape_line(f"{result.spec.collective}{where}: {text}; {end}") + "\n"
 
 
 def _checked(result: Result) -> str:

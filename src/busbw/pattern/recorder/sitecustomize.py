@@ -307,7 +307,12 @@ class Recorder:
         path = Path(self._folder, name)
         part = path.with_name(f".{name}.part")
         try:
-            part.write_bytes(data)
+            with contextlib.suppress(FileNotFoundError):
+                part.unlink()
+            # only for its owner: names of tensors and paths say more than others should know
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
             part.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):
