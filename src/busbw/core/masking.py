@@ -50,10 +50,14 @@ _PROGRAMS: dict[str, tuple[str, ...]] = {
     "redis-cli": ("-a",),
     "smbclient": ("-U",),
 }
+# Programs whose `login` takes the secret as a word of its own.
+_LOGIN_PROGRAMS = ("wandb", "vault")
+_PROSE = re.compile(r"[a-z]{1,8}[.,;]?")  # of "run wandb login to go on"
+_BETWEEN_COMMANDS = ("&&", "||", "|", ";", "&")
 # Those of these options that may hold their value in the same word: -pVALUE.
 _ATTACHED = ("-p", "-P", "-u", "-w", "-U", "-a")
 # Words that a name and a value follow.
-_BEFORE_NAME = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv")
+_BEFORE_NAME = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv|configure set")
 _OPTION = re.compile(r"--[a-z]|-[A-Za-z]$")
 _ASSIGNED_WORD = re.compile(r"(--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
@@ -78,52 +82,20 @@ _SCHEMES = ("bearer", "basic", "token", "apikey", "negotiate", "digest")
 _ABOUT_BEARER = re.compile(r"tokens?\b|auth|<", re.IGNORECASE)
 _CLOSING, _OPENING = "\"'])},;", "\"'([{$`"
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|\S+')
+_WORD = re.compile(r"\S+")  # also of a command within quotes
+_BEFORE_PROGRAM = re.compile(r"[=\"'`(\\;|&]")  # ProxyCommand="sshpass
 # Text without any of these holds no secret that the rules could find. One search for each is faster
 # than a pattern of all.
+_TRIGGER_WORDS = """
+token secret pass cred private jwt cookie psk auth key pwd bearer basic sig= code= :// -----begin
+eyj login $1 $2 $5 $6 $7 $y $gy akia asia hf_ nvapi- ghp_ gho_ ghu_ ghs_ ghr_ github_ dckr_ glpat-
+sk- xox aiza npm_ pypi- hvs. glsa_ age- glptt- gldt- glrt- glft- glsoat- glcbt- glagent- glimt-
+gloas- _live_ _test_ whsec_ sg. _v1_ dapi gsk_ r8_ lin_api_ :aa q~ xapp- ya29. gocspx- ltai $apr1
+$argon2 $pbkdf2 hooks. webhook /hook ifttt pagerduty iscsi: _pw -pw .pw
+"""
 _TRIGGERS = (
-    "token",
-    "secret",
-    "pass",
-    "cred",
-    "private",
-    "jwt",
-    "cookie",
-    "psk",
-    "auth",
-    "key",
-    "pwd",
-    "bearer",
-    "basic",
-    "sig=",
-    "code=",
-    "://",
-    "-----begin",
-    "eyj",
-    "login",
-    "$1",
-    "$2",
-    "$5",
-    "$6",
-    "$y",
-    "akia",
-    "asia",
-    "hf_",
-    "nvapi-",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_",
-    "dckr_",
-    "glpat-",
-    "sk-",
-    "xox",
-    "aiza",
-    "npm_",
-    "pypi-",
-    "hvs.",
-    "glsa_",
+    *_TRIGGER_WORDS.split(),
+    *(f"sk{digit}" for digit in "0123456789abcdef"),
     *(name for name, options in _PROGRAMS.items() if options and "pass" not in name),
 )
 
@@ -233,8 +205,12 @@ def _kept_lengths(words: Sequence[str]) -> dict[int, int]:
     for index, word in enumerate(words):
         if index in kept:
             continue
-        options = _PROGRAMS.get(word.lstrip(_OPENING).rpartition("/")[2], options)
-        if _starts_secret_header(word, words[index - 1] if index else ""):
+        program = _program(word)
+        options = _PROGRAMS.get(program, options)
+        if program in _LOGIN_PROGRAMS and words[index + 1 : index + 2] == ["login"]:
+            kept |= _login_words(words, index + 2)
+        masked_before = words[index + 1 : index + 2] == [MASK]
+        if _starts_secret_header(word, words[index - 1] if index else "") and not masked_before:
             return kept | dict.fromkeys(range(index + 1, len(words)), 0)
         if word[:2] in options and word[:2] in _ATTACHED and len(word) > 2:
             kept[index] = 2
@@ -243,6 +219,22 @@ def _kept_lengths(words: Sequence[str]) -> dict[int, int]:
         if name is not None and following and not _is_no_secret(name, following):
             kept[index + 1] = 0
     return kept
+
+
+def _program(word: str) -> str:
+    """The program that a word starts, without its directory and what stands before it."""
+    return _BEFORE_PROGRAM.split(word.lstrip(_OPENING))[-1].rpartition("/")[2]
+
+
+def _login_words(words: Sequence[str], start: int) -> dict[int, int]:
+    """The arguments of `wandb login`, of which one is the secret, up to the next command."""
+    found: dict[int, int] = {}
+    for index, word in enumerate(words[start:], start):
+        if _PROSE.fullmatch(word) or word in _BETWEEN_COMMANDS or _program(word) in _PROGRAMS:
+            break
+        if not word.startswith("-") and "://" not in word:
+            found[index] = 0
+    return found
 
 
 def _starts_secret_header(word: str, before: str) -> bool:
@@ -267,6 +259,8 @@ def _name_of_next(words: Sequence[str], index: int, options: tuple[str, ...]) ->
         return scheme
     if word == "=":
         return before if secret_name(before) else None
+    if before == "set" and index > 1:
+        before = f"{words[index - 2]} {before}"
     if not (word.startswith("-") or word.endswith(":") or _BEFORE_NAME.fullmatch(before)):
         return None
     name = word.removesuffix(":")
@@ -304,7 +298,8 @@ def _masked_line(line: str) -> str:
         return document
     line = _TO_THE_END.sub(_masked_header, line)
     line = _QUERY.sub(rf"\g<1>{MASK}", line)
-    return _mask_options(_mask_assignments(line))
+    line = _mask_options(_mask_assignments(line), _TOKEN)
+    return _mask_options(line, _WORD) if "'" in line or '"' in line else line
 
 
 def _masked_header(match: re.Match[str]) -> str:
@@ -352,9 +347,9 @@ def _end_of_plain(line: str, begin: int, end: int, *, quoted: bool) -> int:
     return begin + len(line[begin:end].rstrip(_CLOSING)) or end
 
 
-def _mask_options(line: str) -> str:
+def _mask_options(line: str, token_form: re.Pattern[str]) -> str:
     """The line with the values of options masked, as in the words of a command line."""
-    tokens = list(_TOKEN.finditer(line))
+    tokens = list(token_form.finditer(line))
     words = [token.group().strip(_CLOSING) for token in tokens]
     parts, at = [], 0
     for index, kept in sorted(_kept_lengths(words).items()):

@@ -17,7 +17,7 @@ _STRONG = re.compile(
 # A name whose last word is one of these is of a secret too; `_KEY` only outside of settings of
 # communication, which have harmless ones.
 _LAST_WORD = re.compile(
-    r"[_.-](?i:KEY|PASS|PASSIN|PASSOUT|PWD|CREDS?)$|^KEY$|[a-z](?:Key|Pass|Pwd)$"
+    r"[_.-](?i:KEY|PASS|PASSIN|PASSOUT|PWD|PW|CREDS?)$|^KEY$|[a-z](?:Key|Pass|Pwd)$"
 )
 _HARMLESS_KEY = re.compile(
     r"^-*(?:R?NCCL|UC[XC]|FI|OMPI|PMIX|PRTE|GLOO|I_MPI|MPICH|CUDA|SLURM|BUSBW)_|(?:^"
@@ -36,7 +36,7 @@ _SETTINGS = re.compile(
     re.IGNORECASE,
 )
 # such a value is secret even if it is a number
-_ALWAYS = re.compile(r"PASS|PWD|SECRET", re.IGNORECASE)
+_ALWAYS = re.compile(r"PASS|PWD|PW$|SECRET", re.IGNORECASE)
 _OF_A_FILE = re.compile(r"(?:FILES?|PATH|DIR|FOLDER|LOCATION|SOCK|SOCKET)$", re.IGNORECASE)
 
 _WORDS = frozenset(
@@ -72,15 +72,33 @@ _ANY_PATH = re.compile(r"[~.$\w]*/[\w./@+~:-]*")
 # Values that show by their form that they are secrets.
 _FORMS = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:AKIA|ASIA)[0-9A-Z]{12,}"  # access keys of AWS
+    r"(?:AKIA|ASIA)[0-9A-Z]{12,}|LTAI[0-9A-Za-z]{12,}"  # access keys of AWS, Alibaba Cloud
     r"|hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{16,}"  # Hugging Face, NVIDIA
-    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}"  # GitHub, GitLab
-    r"|sk-(?=[\w-]{0,200}[0-9A-Z])[\w-]{16,}|xox[a-z]-[\w-]{8,}|AIza[\w-]{20,}"
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
+    r"|gl(?:pat|ptt|dt|rt|ft|soat|cbt|agent|imt|oas)-[\w-]{10,}"  # GitLab
+    r"|sk-(?=[\w-]{0,200}[0-9A-Z])[\w-]{16,}|xox[a-z]-[\w-]{8,}|xapp-[\w-]{16,}|AIza[\w-]{20,}"
+    r"|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}"  # Google
     r"|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,}"
-    r"|hvs\.[\w-]{16,}|glsa_\w{16,}|dckr_pat_[\w-]{10,}"
+    r"|hvs\.[\w-]{16,}|glsa_\w{16,}|dckr_[po]at_[\w-]{10,}"
+    r"|[srp]k_(?:live|test)_\w{10,}|whsec_[\w+/=]{16,}"  # Stripe
+    r"|SG\.[\w-]{16,}\.[\w-]{16,}|key-[0-9A-Za-z]{32}|SK[0-9a-f]{32}"  # SendGrid, Mailgun, Twilio
+    r"|do[opr]_v1_\w{20,}|dapi[0-9a-f]{32}|tskey-[\w-]{16,}"  # DigitalOcean, Databricks, Tailscale
+    r"|AGE-SECRET-KEY-1\w{16,}|gsk_\w{20,}|r8_\w{30,}|lin_api_\w{16,}"  # Groq, Replicate, Linear
+    r"|(?:bot)?\d{8,10}:AA[\w-]{30,}"  # bots of Telegram
+    r"|[\w.~-]{3}\dQ~[\w.~-]{31,34}"  # Azure
     r"|eyJ[\w-]{4,}\.[\w-]+(?:\.[\w-]*)*"  # JSON web tokens
-    r")|\$(?:1|2[abxy]|5|6|y|7|gy)\$[./A-Za-z0-9$=]{12,}"  # hashes of passwords
+    r")|\$(?:1|2[abxy]|5|6|y|7|gy|apr1|argon2\w{1,2}|pbkdf2[\w-]*)\$[./A-Za-z0-9$=,+]{12,}"
 )
+# Addresses that are a secret themselves, by what stands before it.
+_WEBHOOK = re.compile(
+    r"((?:hooks\.slack(?:-gov)?\.com/\w+|discord(?:app)?\.com/api(?:/v\d+)?/webhooks"
+    r"|webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook"
+    r"|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook|hooks\.zapier\.com/hooks"
+    r"|maker\.ifttt\.com/trigger|events\.pagerduty\.com/integration)/)[^\s\"'<>]+",
+    re.IGNORECASE,
+)
+# netroot=iscsi:user:password@server, as the kernel's command line has it
+_ISCSI = re.compile(r"(\biscsi:)(?!//)[^\s\"'<>@]{1,500}@")
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?:"
     r" BLOCK)?-----|\Z)",
@@ -123,6 +141,7 @@ def masked_forms(text: str, mask: str) -> str:
     """
     text = _PEM.sub(mask, text)
     text = _LOGIN.sub(f"://{mask}@", text)
+    text = _ISCSI.sub(rf"\g<1>{mask}@", _WEBHOOK.sub(rf"\g<1>{mask}", text))
     text = _BEARER.sub(rf"\g<1>{mask}", text)
 
     def masked_login(match: re.Match[str]) -> str:

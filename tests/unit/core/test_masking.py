@@ -43,6 +43,16 @@ FORMS = st.one_of(
         lambda key: f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----"
     ),
     _text("./", least=40).map("$6$salt${}".format),
+    _text("./", least=22).map("$apr1$salt${}".format),
+    st.tuples(st.sampled_from(("sk_live_", "rk_test_")), _text(least=24)).map("".join),
+    st.tuples(_text("-_", least=16), _text("-_", least=30)).map(
+        lambda parts: f"SG.{parts[0]}.{parts[1]}"
+    ),
+    st.text("0123456789abcdef", min_size=64, max_size=64).map("dop_v1_{}".format),
+    st.text("0123456789abcdef", min_size=32, max_size=32).map("key-{}".format),
+    st.text("0123456789abcdef", min_size=32, max_size=32).map("SK{}".format),
+    _text("-_", least=30).map("1234567890:AA{}".format),
+    _text("-_", least=30).map("ya29.{}".format),
 )
 NAMES = st.sampled_from(
     (
@@ -64,6 +74,7 @@ NAMES = st.sampled_from(
         "AccountKey",
         "X-Api-Key",
         "DB_PASS",
+        "BMC_PW",
         "passphrase",
     )
 )
@@ -99,6 +110,9 @@ SHELL = st.sampled_from(
         "env --x=DB_PASSWORD={} ./a",
         "login me password {}",
         "kubectl create secret generic a --from-literal=password={}",
+        "wandb login {}",
+        "wandb login --relogin --host https://wandb.corp {}",
+        "aws configure set aws_secret_access_key {}",
     )
 )
 LINES = st.sampled_from(
@@ -120,6 +134,15 @@ LINES = st.sampled_from(
         "GET /a?token={}&b=1",
         "https://store/x?sv=1&sig={}",
         "Proxy-Authorization: Digest user=a, response={}",
+        'ssh -o ProxyCommand="sshpass -p {} ssh -W %h:%p jump" host',
+        "ssh -o 'ProxyCommand=sshpass -p {} ssh jump' host",
+        "bash -c 'curl -u u:{} http://host/'",
+        'sudo sh -c "cd /tmp && mysql -u root -p{} db"',
+        """bash -c "bash -c 'sshpass -p {} ssh host'" """,
+        "root=iscsi: netroot=iscsi:u:{}@10.0.0.1::3260::iqn.2009-06.a quiet",
+        "https://hooks.slack.com/services/T0AB/B0AB/{}",
+        "https://discord.com/api/webhooks/1234/{}",
+        "https://corp.webhook.office.com/webhookb2/a@b/IncomingWebhook/{}/c",
     )
 )
 URL_SAFE = _text("-_.~+%")
@@ -254,6 +277,12 @@ HARMLESS = (
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.",
     "sysctl net.ipv4.tcp_fastopen_key_size=16",
     "Server returned 401: basic authentication, bearer token needed",
+    "wandb: run wandb login to go on",
+    "glibc-headers-2.28-251.el8_10.2.x86_64 sk-learn-1.5.2 monkey-2026-with-a-long-name-of-a-host-1",
+    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "netroot=iscsi:10.0.0.1::3260::iqn.2009-06.dracut:target0 SKU 699-2G520-0205-510",
+    "https://discord.com/developers/docs/resources/webhook GET /hooks/status",
+    "iscsi: registered transport (tcp) at 1234567890:AAB disk_live_migration",
 )
 
 
