@@ -171,7 +171,7 @@ MORE_NCCL = {
         "names on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="=mlx5_0")),
         "whole names of several drivers on an unknown machine": on(
             NO_PORT,
-            environment(NCCL_IB_HCA="bnxt_re0:1,rocep1s0f0,irdma0,ibp12s0,mlx5_bond_1,hfi1_0"),
+            environment(NCCL_IB_HCA="bnxt_re0:1,rocep1s0f0,irdma0,ibp12s0,mlx5_bond_1,erdma"),
         ),
     },
     "nccl-ib-qps": {

@@ -42,6 +42,28 @@ def test_commands_of_a_manifest():
     ]
 
 
+FOLDED = """args:
+- >
+  export A=1 ;
+  torchrun --nnodes=2
+  --rdzv-backend=c10d --rdzv-endpoint=h1:1 a.py
+
+  mpirun -np 2 \\
+    ./b
+command: >-
+    srun
+    ./d
+"""
+
+
+def test_lines_of_a_folded_block_are_joined():
+    assert [(command.number, command.words) for command in commands(FOLDED, "job.yaml")] == [
+        (3, ("torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h1:1", "a.py")),
+        (7, ("mpirun", "-np", "2", "./b")),
+        (10, ("srun", "./d")),
+    ]
+
+
 def failed(text):
     """The rules that the only command of a manifest fails."""
     (line,) = lint.report(["-"], text, None).lines

@@ -12,6 +12,7 @@ _FLOW_ITEM = re.compile(
 _FOLDED_NEWLINE = re.compile(r"\\?\s*\n\s*")
 _COMMENT = re.compile(r"\s#.*$")
 _BLOCK_SCALARS = ("|", ">")
+_FOLDED = re.compile(r"(\s*)(?:- )?(?:[\w.-]+:\s*)?>[+-]?\s*$", re.ASCII)
 _TEMPLATE = "{{-"
 _SHELLS = ("bash", "sh")
 MAX_FLOW_LINES = 200
@@ -31,7 +32,7 @@ def with_lists_as_lines(text: str) -> str:
     A list with a block of lines (`- |`) stays, as its lines are those of a shell. So does one with
     {{- ... }}, which a template fills.
     """
-    lines = text.splitlines()
+    lines = _unfolded(text.splitlines())
     at, first, end = 0, 0, -1
     words = list[str]()
     while at < len(lines):
@@ -52,6 +53,33 @@ def with_lists_as_lines(text: str) -> str:
             end = after
         at = max(after, at + 1)
     return "\n".join(lines)
+
+
+def _unfolded(lines: Sequence[str]) -> list[str]:
+    """The lines, with those of each folded block (`args: >`) joined up to an empty line, as YAML
+    joins them, and empty ones in their place. Lines that are indented further stay as they are.
+    """
+    unfolded = list(lines)
+    outer, inner, head = -1, -1, 0  # indents of the key and of its lines, and the line joined to
+    for at, line in enumerate(lines):
+        indent = _indent(line)
+        if outer >= 0 and line.strip() and indent <= outer:
+            outer = -1
+        key = _FOLDED.match(line)
+        if outer < 0 and key:
+            outer, inner, head = len(key[1]), -1, at
+        elif outer >= 0 and line.strip():
+            inner = indent if inner < 0 else inner
+            follows = at and lines[at - 1].strip() and _indent(lines[at - 1]) == inner == indent
+            if follows and not lines[at - 1].endswith("\\"):
+                unfolded[head], unfolded[at] = f"{unfolded[head]} {line.strip()}", ""
+            else:
+                head = at
+    return unfolded
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _read_items(lines: Sequence[str], at: int, indent: int) -> tuple[list[str], int]:
