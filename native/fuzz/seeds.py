@@ -18,17 +18,17 @@ def frame(kind: int, words: tuple[int, int, int], chunk: int = 0, tag: int = 0) 
 
 def address(ip: bytes, port: int, prefix: int) -> bytes:
     """An entry of a handle."""
-    return struct.pack("<16sHBxI", ip, port, prefix, 0)
+    return struct.pack("<HBB", port, prefix, len(ip)) + ip
 
 
 def handle(*entries: bytes) -> bytes:
     """128 bytes."""
-    return struct.pack("<4sHBx16s", b"bBwH", 1, len(entries), bytes(range(16))) + b"".join(
+    return struct.pack("<4sHBx16s", b"bBwH", 2, len(entries), bytes(range(16))) + b"".join(
         entries
     ).ljust(104, b"\0")
 
 
-V4 = address(bytes(10) + b"\xff\xff" + bytes([10, 1, 2, 3]), 4000, 24)
+V4 = address(bytes([10, 1, 2, 3]), 4000, 24)
 V6 = address(bytes([0xFD]) + bytes(14) + b"\x07", 9, 64)
 
 # A script: streams and inline stream, modes, then actions with their numbers
@@ -40,8 +40,8 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "empty": frame(1, (1, 0, 0)),
         "ack": frame(2, (9, 8, 0)),
         "ready": frame(3, (0b11111, 0, 0)),
-        "hello": MAGIC + struct.pack("<HHQ", 1, 2, 3) + bytes(range(16)) + bytes(32),
-        "welcome": MAGIC + struct.pack("<Hxx", 1),
+        "hello": MAGIC + struct.pack("<HHQ", 2, 2, 3) + bytes(range(16)) + bytes(32),
+        "welcome": MAGIC + struct.pack("<Hxx", 2),
     },
     "handle": {"v4": handle(V4), "v6": handle(V6), "four": handle(V4, V6, V4, V6)},
     "stream": {

@@ -112,7 +112,7 @@ def test_traffic_resumes_when_a_link_recovers_after_seconds(job, own_rails, how,
 @pytest.mark.parametrize("lost", ["cable", "interface", "blackhole"])
 def test_one_of_two_nics_fails_permanently(job, own_rails, lost):
     rails = limited(own_rails(2))
-    a, b = job(rails)
+    a, b = job(rails, BUSBW_NET_MERGE="1")
     count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
     before = well_begun(rails, RATE)
     {

@@ -57,7 +57,7 @@ def test_an_acknowledgement_moves_to_another_stream(job, own_rails):
     once the failure is known.
     """
     rails = own_rails(2)
-    a, b = job(rails, BUSBW_NET_STREAMS="2")
+    a, b = job(rails, BUSBW_NET_STREAMS="2", BUSBW_NET_MERGE="1", BUSBW_NET_INLINE_IDLE="0")
     pair = link(a, b)[0]
     time.sleep(0.3)  # all streams are idle: the first of them, on rail 1, takes each message
     assert all(
@@ -113,7 +113,7 @@ def test_small_messages_survive_loss_of_the_inline_stream(job, own_rails):
     """
     rails = own_rails(3)
     rails.limit(20)
-    a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")
+    a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1", BUSBW_NET_MERGE="1")
     pair = link(a, b)[0]
     time.sleep(0.5)
     messages = [[16_000, number, 0] for number in range(1200)]
@@ -150,7 +150,7 @@ def test_completed_small_messages_survive_a_lost_rail_and_close(job, own_rails):
 
 def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
     rails = own_rails(2)
-    a, b = job(rails)
+    a, b = job(rails, BUSBW_NET_MERGE="1")
     pair = link(a, b)[0]
     messages = [[100, number, 0] for number in range(15)]
     b.start("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": messages}], limit_s=10)

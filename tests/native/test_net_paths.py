@@ -100,7 +100,7 @@ def test_streams_of_all_connections_spread_evenly_over_a_bond(job, routed: Paths
 
 def test_streams_of_each_interface_spread_evenly_over_its_bond(job, own_rails):
     rails = own_rails(2)
-    a, b = job(rails)
+    a, b = job(rails, BUSBW_NET_MERGE="1")
     link(a, b, CONNECTIONS)
     # by connection and interface: the peer listens on a port of each of its addresses
     connections = of_process(a.process.pid)

@@ -80,7 +80,7 @@ def test_a_link_is_saturated(job, own_rails):
 
 def test_four_nics_are_saturated_and_three_after_a_failure(job, own_rails):
     rails = limited(own_rails(4), 125, mtu=9000)
-    a, b = job(rails)
+    a, b = job(rails, BUSBW_NET_MERGE="1")
     count = begin(a, b, 5, 500)
     time.sleep(STARTED_S + 1.5)
     rails.cut(3)

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use busbw_transport::{Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock};
+use busbw_transport::{ALL, Error, Handle, Kind, Listener, Receiver, Sender, Transport, lock};
 
 pub use carry::{Job, Numbers, Part};
 use carry::{Peer, carry, passed};
@@ -49,7 +49,7 @@ impl Exchange {
         let mut listeners = Vec::new();
         let mut handles = Vec::new();
         for _ in 0..peers {
-            let (listener, handle) = transport.listen(0)?;
+            let (listener, handle) = transport.listen(ALL)?;
             listeners.push(*listener);
             handles.push(handle);
         }
@@ -78,7 +78,7 @@ impl Exchange {
             }
             for (number, handle) in handles.iter().enumerate() {
                 if out[number].is_none() {
-                    out[number] = self.transport.connect(0, handle)?;
+                    out[number] = self.transport.connect(ALL, handle)?;
                 }
                 if back[number].is_none() {
                     back[number] = self.listeners[number].accept()?;

@@ -21,6 +21,11 @@ pub const VARIABLES: &[Variable] = &[
         default: "NCCL_SOCKET_IFNAME",
         help: "interfaces: comma-separated name prefixes; a leading ^ excludes, = requires whole names",
     },
+    Variable {
+        name: "MERGE",
+        default: "0",
+        help: "1 shows all interfaces as one device, and each connection uses all of them; use the same value on all hosts",
+    },
     Variable { name: "FAMILY", default: "any", help: "address family to use: 4, 6 or any" },
     Variable { name: "STREAMS", default: "4", help: "chunk streams of a connection, besides the inline stream: 1 to 32" },
     Variable { name: "THREADS", default: "by cores and speed", help: "I/O threads of a process: 1 to 64" },
@@ -29,6 +34,11 @@ pub const VARIABLES: &[Variable] = &[
         name: "INLINE",
         default: "16384",
         help: "largest message in bytes that the calling thread sends on the inline stream: 0 to 32768",
+    },
+    Variable {
+        name: "INLINE_IDLE",
+        default: "131072",
+        help: "largest message in bytes that the calling thread sends itself while the connection sends nothing else: 0 to 131072",
     },
     Variable {
         name: "SPIN_US",
@@ -65,6 +75,8 @@ pub const VARIABLES: &[Variable] = &[
     Variable { name: "STATS", default: "none", help: "file, or unix:PATH of a socket, that receives counters as JSON lines" },
 ];
 
+/// Largest message in bytes that any setting sends on the inline stream.
+pub const LARGEST_INLINE: usize = 128 << 10;
 /// From this many cores per rank on, threads may spin for long: waking one costs more than a small message.
 const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
@@ -76,6 +88,8 @@ pub(crate) const SHORT_SPIN_US: u64 = 20;
 pub struct Config {
     /// Interfaces in NCCL's format. Empty: all except loopback and container bridges.
     pub ifname: String,
+    /// All interfaces are one device.
+    pub merge: bool,
     /// IPv4 addresses may be used.
     pub ipv4: bool,
     /// IPv6 addresses may be used.
@@ -90,6 +104,8 @@ pub struct Config {
     pub chunk: usize,
     /// Largest message on the inline stream.
     pub inline: usize,
+    /// The same while nothing else is being sent.
+    pub inline_idle: usize,
     /// Spin time of an I/O thread.
     pub spin_us: Option<u64>,
     /// Speed of each interface; 0: as found.
@@ -168,6 +184,7 @@ impl Config {
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         match name {
             "IFNAME" => self.ifname = value.to_owned(),
+            "MERGE" => self.merge = number(name, value, 0, 1)? == 1,
             "FAMILY" => {
                 (self.ipv4, self.ipv6) = match value {
                     "4" => (true, false),
@@ -180,6 +197,7 @@ impl Config {
             "THREADS" => (self.threads, self.threads_asked) = (number(name, value, 1, 64)? as usize, true),
             "CHUNK" => self.chunk = number(name, value, 4096, 64 << 20)? as usize,
             "INLINE" => self.inline = number(name, value, 0, 32768)? as usize,
+            "INLINE_IDLE" => self.inline_idle = number(name, value, 0, LARGEST_INLINE as u64)? as usize,
             "SPIN_US" => self.spin_us = Some(number(name, value, 0, 1_000_000)?),
             "SPEED" => self.speed_mbps = number(name, value, 1, 10_000_000)? as u32,
             "STALL_MS" => self.stall_ms = number(name, value, 10, 60_000)?,
@@ -205,6 +223,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             ifname: String::new(),
+            merge: false,
             ipv4: true,
             ipv6: true,
             streams: 4,
@@ -212,6 +231,7 @@ impl Default for Config {
             threads_asked: false,
             chunk: 0,
             inline: 16384,
+            inline_idle: LARGEST_INLINE,
             spin_us: Some(SHORT_SPIN_US),
             speed_mbps: 0,
             stall_ms: 300,
@@ -277,7 +297,9 @@ mod tests {
 
     #[test]
     fn invalid_values_are_named() {
-        for (name, value) in [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("TIMEOUT", "-1")] {
+        for (name, value) in
+            [("STREAMS", "0"), ("STREAMS", "many"), ("FAMILY", "5"), ("INLINE", "32769"), ("INLINE_IDLE", "131073"), ("TIMEOUT", "-1")]
+        {
             let error = read(&[(&format!("BUSBW_NET_{name}"), value)]).unwrap_err();
             assert!(error.message.starts_with(&format!("BUSBW_NET_{name}={value}: invalid value")), "{error}");
         }

@@ -6,7 +6,7 @@ use socket2::Socket;
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
-use crate::handle::{Invitation, same_network};
+use crate::handle::{Address, Invitation, same_network};
 use crate::nic::Nic;
 use crate::wire::{Frame, Hello, VERSION};
 
@@ -16,10 +16,15 @@ use opening::{Opening, Route};
 /// Time for the remaining streams once one is open, so that a broken path does not delay the working ones.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
+/// The same for the spare stream alone.
+const SPARE: Duration = Duration::from_millis(200);
+
 /// A connection that is being opened.
 pub(crate) struct Connecting {
     invitation: Invitation,
     nonce: u64,
+    /// The interface of its device; None if it uses all of them.
+    device: Option<usize>,
     openings: Vec<Opening>,
     deadline: Instant,
     first_open: Option<Instant>,
@@ -27,18 +32,23 @@ pub(crate) struct Connecting {
     reroutes: u32,
 }
 
-/// An open stream and the interface it uses.
+/// An open stream and the interface it uses. A spare one is on another interface than the rest, and carries nothing while they work.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) nic: usize,
+    pub(crate) spare: bool,
 }
 
 impl Connecting {
-    pub(crate) fn new(invitation: Invitation, nics: &[Nic], config: &Config, nonce: u64) -> Self {
-        let streams = config.streams.max(nics.len().max(invitation.addresses.len())) + 1;
-        let openings = (0..streams).map(|index| Opening::new(own_route(index, nics, &invitation))).collect();
+    pub(crate) fn new(invitation: Invitation, nics: &[Nic], config: &Config, nonce: u64, device: Option<usize>) -> Self {
+        let streams = match device {
+            Some(_) => config.streams + spares(device, nics),
+            None => config.streams.max(nics.len().max(invitation.addresses.len())),
+        };
         let deadline = Instant::now() + Duration::from_secs(config.timeout_s);
-        Self { invitation, nonce, openings, deadline, first_open: None, reroutes: 0 }
+        let mut made = Self { invitation, nonce, device, openings: Vec::new(), deadline, first_open: None, reroutes: 0 };
+        made.openings = (0..=streams).map(|index| Opening::new(made.own_route(index, streams, nics))).collect();
+        made
     }
 
     /// Whether its caller stopped asking long after the deadline.
@@ -58,7 +68,10 @@ impl Connecting {
         if open > 0 && self.first_open.is_none() {
             self.first_open = Some(now);
         }
-        let waited = self.first_open.is_some_and(|first| now - first > STRAGGLERS);
+        let only_spare =
+            spares(self.device, nics) == 1 && open + 1 == self.openings.len() && self.openings.last().is_some_and(|last| !last.is_open());
+        let patience = if only_spare { SPARE } else { STRAGGLERS };
+        let waited = self.first_open.is_some_and(|first| now - first > patience);
         if open + lost < self.openings.len() && !waited && now < self.deadline {
             return Ok(None);
         }
@@ -90,9 +103,11 @@ impl Connecting {
             }
         }
         let mut working = routes.into_iter().cycle();
-        for (index, one) in self.openings.iter_mut().enumerate().filter(|(_, one)| !one.is_open()) {
+        let last = self.openings.len() - 1;
+        for index in (0..=last).filter(|&index| !self.openings[index].is_open()).collect::<Vec<_>>() {
             let route = if self.reroutes % 2 == 1 { working.next() } else { None };
-            one.reroute(route.unwrap_or_else(|| own_route(index, nics, &self.invitation)));
+            let route = route.unwrap_or_else(|| self.own_route(index, last, nics));
+            self.openings[index].reroute(route);
         }
     }
 
@@ -105,8 +120,20 @@ impl Connecting {
         if failed == 0 {
             return Err(self.error(nics));
         }
-        let openings = std::mem::take(&mut self.openings).into_iter().filter(|one| one.is_open());
-        Ok(openings.filter_map(|one| one.socket.map(|socket| Opened { socket, nic: one.route.nic })).collect())
+        let (last, spare) = (self.openings.len() - 1, spares(self.device, nics) == 1);
+        let openings = std::mem::take(&mut self.openings).into_iter().enumerate().filter(|(_, one)| one.is_open());
+        let opened =
+            |(index, one): (usize, Opening)| Some(Opened { socket: one.socket?, nic: one.route.nic, spare: spare && index == last });
+        Ok(openings.filter_map(opened).collect())
+    }
+
+    /// A stream's own route. Over all interfaces each has its turn; else all streams but the last, the spare one, take the device's.
+    fn own_route(&self, index: usize, last: usize, nics: &[Nic]) -> Route {
+        match self.device {
+            None => shared_route(index, nics, &self.invitation),
+            Some(device) if index == last && nics.len() > 1 => spare_route(device, nics, &self.invitation),
+            Some(device) => device_route(device, nics, &self.invitation),
+        }
     }
 
     /// The result of each route.
@@ -122,14 +149,47 @@ impl Connecting {
     }
 }
 
-/// A stream's own route: to the peer's address in the network of its interface, or to each address in turn.
-fn own_route(index: usize, nics: &[Nic], invitation: &Invitation) -> Route {
+/// The number of spare streams.
+fn spares(device: Option<usize>, nics: &[Nic]) -> usize {
+    usize::from(device.is_some() && nics.len() > 1)
+}
+
+/// Whether an address is in the network of an interface.
+fn is_near(nic: &Nic, there: &Address) -> bool {
+    same_network(nic.address.socket.ip(), there.socket.ip(), there.prefix)
+}
+
+/// To the peer's address in the network of its interface, or to each address in turn.
+fn shared_route(index: usize, nics: &[Nic], invitation: &Invitation) -> Route {
     let nic = index % nics.len();
-    let own = nics[nic].address.socket.ip();
     let addresses = &invitation.addresses;
-    let near: Vec<_> = addresses.iter().filter(|there| same_network(own, there.socket.ip(), there.prefix)).collect();
+    let near: Vec<_> = addresses.iter().filter(|there| is_near(&nics[nic], there)).collect();
     let to = if near.is_empty() { addresses[index % addresses.len()].socket } else { near[index % near.len()].socket };
     Route { nic, to }
+}
+
+/// From a device's interface to that of the peer's device. If they are in different networks, and another interface is in the peer's, from
+/// that one: the networks of rails are often not connected.
+fn device_route(device: usize, nics: &[Nic], invitation: &Invitation) -> Route {
+    let target = &invitation.addresses[0];
+    let near = from(device, nics).find(|&nic| is_near(&nics[nic], target));
+    Route { nic: near.unwrap_or(device), to: target.socket }
+}
+
+/// From another interface to another one of the peer, if there is a pair in one network; they need not have one with the first.
+fn spare_route(device: usize, nics: &[Nic], invitation: &Invitation) -> Route {
+    let first = device_route(device, nics, invitation).nic;
+    let addresses = &invitation.addresses;
+    let pairs = from(first, nics).skip(1).flat_map(|nic| addresses.iter().rev().map(move |there| (nic, there)));
+    let near = pairs.clone().find(|(nic, there)| is_near(&nics[*nic], there));
+    let (nic, there) = near.or_else(|| pairs.clone().next()).unwrap_or((first, &addresses[0]));
+    Route { nic, to: there.socket }
+}
+
+/// The numbers of all interfaces, from this one on.
+fn from(first: usize, nics: &[Nic]) -> impl Iterator<Item = usize> + Clone + use<> {
+    let count = nics.len();
+    (0..count).map(move |step| (first + step) % count)
 }
 
 #[cfg(test)]
@@ -137,11 +197,36 @@ mod tests {
     use std::net::{SocketAddr, TcpListener};
 
     use super::*;
-    use crate::handle::Address;
 
     /// In the network 127.0.0.`number`/32.
     fn address(number: u8, port: u16) -> Address {
         Address { socket: SocketAddr::from(([127, 0, 0, number], port)), prefix: 32 }
+    }
+
+    fn nics(addresses: &[Address]) -> Vec<Nic> {
+        addresses.iter().map(|address| Nic { name: "lo".to_owned(), address: *address, pci_path: None, speed_mbps: None }).collect()
+    }
+
+    /// The interfaces and networks (third number of the address) of the streams of a device, and of its spare stream, between rails with
+    /// these networks.
+    fn routes(device: usize, own: &[u8], peer: &[u8]) -> [(usize, u8); 2] {
+        let at = |network: &u8, host| Address { socket: SocketAddr::from(([10, 0, *network, host], 9)), prefix: 24 };
+        let nics = nics(&own.iter().map(|network| at(network, 1)).collect::<Vec<_>>());
+        let invitation = Invitation { token: [1; 16], addresses: peer.iter().map(|network| at(network, 2)).collect() };
+        [device_route(device, &nics, &invitation), spare_route(device, &nics, &invitation)].map(|route| match route.to {
+            SocketAddr::V4(to) => (route.nic, to.ip().octets()[2]),
+            SocketAddr::V6(_) => unreachable!(),
+        })
+    }
+
+    #[test]
+    fn streams_of_a_device_leave_on_its_interface_and_a_spare_one_elsewhere() {
+        let rails = [0, 1, 2, 3];
+        assert_eq!(routes(1, &rails, &[1, 2]), [(1, 1), (2, 2)], "the same rail of both hosts");
+        assert_eq!(routes(3, &rails, &[1, 2]), [(1, 1), (2, 2)], "networks without routes between them");
+        assert_eq!(routes(2, &[7, 7, 7], &[7, 7]), [(2, 7), (0, 7)], "one network");
+        assert_eq!(routes(1, &[10, 11, 12], &[20, 21]), [(1, 20), (2, 21)], "routers between all of them");
+        assert_eq!(routes(1, &rails, &[1]), [(1, 1), (2, 1)], "a peer with one interface");
     }
 
     #[test]
@@ -149,10 +234,10 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let refuses = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap().port(); // closed at once
         let here = silent.local_addr().unwrap().port();
-        let nics = [1, 2].map(|number| Nic { name: "lo".to_owned(), address: address(number, 0), pci_path: None, speed_mbps: None });
+        let nics = nics(&[1, 2].map(|number| address(number, 0)));
         let config = Config { timeout_s: 1, ..Config::default() };
         let invitation = Invitation { token: [1; 16], addresses: vec![address(1, here), address(2, refuses)] };
-        let mut made = Connecting::new(invitation, &nics, &config, 1);
+        let mut made = Connecting::new(invitation, &nics, &config, 1, None);
         let begun = Instant::now();
         let error = loop {
             match made.advance(&nics, &config) {

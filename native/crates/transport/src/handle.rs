@@ -1,6 +1,6 @@
 //! The 128 bytes that a listener gives to its peer: format, token, and the addresses it listens on, one for each interface.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 
 use crate::error::{Error, Kind};
 use crate::wire::{TOKEN, VERSION};
@@ -8,12 +8,10 @@ use crate::wire::{TOKEN, VERSION};
 /// Opaque bytes that a listener gives to its peer: addresses, ports and a random token.
 pub type Handle = [u8; 128];
 
-/// The number of addresses that fit.
-pub const MAX_ADDRESSES: usize = 4;
-
 const MAGIC: [u8; 4] = *b"bBwH";
 const HEAD: usize = 24;
-const ENTRY: usize = 24; // address 16, port 2, prefix length 1, zero 1, scope 4
+/// Of an entry, before the address: port 2, prefix length 1, octets of the address 1.
+const ENTRY: usize = 4;
 
 /// An address to connect to, and the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,23 +32,24 @@ pub struct Invitation {
 }
 
 impl Invitation {
-    /// Encode; addresses beyond MAX_ADDRESSES are left out.
+    /// Encode; addresses that find no room are left out: 13 of IPv4 do, or 5 of IPv6.
     pub fn encode(&self) -> Handle {
         let mut to = [0; 128];
         to[..4].copy_from_slice(&MAGIC);
         to[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        to[6] = self.addresses.len().min(MAX_ADDRESSES) as u8;
         to[8..24].copy_from_slice(&self.token);
-        for (at, address) in self.addresses.iter().take(MAX_ADDRESSES).enumerate() {
-            let entry = &mut to[HEAD + at * ENTRY..HEAD + (at + 1) * ENTRY];
-            let (ip, scope) = match address.socket {
-                SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
-                SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+        let mut at = HEAD;
+        for Address { socket, prefix } in &self.addresses {
+            let octets = match socket.ip() {
+                IpAddr::V4(ip) => ip.octets().to_vec(),
+                IpAddr::V6(ip) => ip.octets().to_vec(),
             };
-            entry[..16].copy_from_slice(&ip.octets());
-            entry[16..18].copy_from_slice(&address.socket.port().to_le_bytes());
-            entry[18] = address.prefix;
-            entry[20..24].copy_from_slice(&scope.to_le_bytes());
+            let Some(entry) = to.get_mut(at..at + ENTRY + octets.len()) else { break };
+            entry[..2].copy_from_slice(&socket.port().to_le_bytes());
+            (entry[2], entry[3]) = (*prefix, octets.len() as u8);
+            entry[ENTRY..].copy_from_slice(&octets);
+            at += entry.len();
+            to[6] += 1;
         }
         to
     }
@@ -70,26 +69,24 @@ impl Invitation {
                 format!("the peer uses version {version}, this host {VERSION}: install the same version on all hosts"),
             ));
         }
-        let count = usize::from(from[6]);
-        if count == 0 || count > MAX_ADDRESSES {
-            return Err(Error::new(Kind::Usage, format!("the peer's handle has {count} addresses")));
-        }
+        let mut rest = &from[HEAD..];
+        let addresses: Option<Vec<Address>> = (0..from[6]).map(|_| address(&mut rest)).collect();
+        let addresses = addresses.filter(|addresses| !addresses.is_empty());
+        let addresses = addresses.ok_or_else(|| Error::new(Kind::Usage, format!("the {} addresses of the peer's handle", from[6])))?;
         let mut token = [0; TOKEN];
         token.copy_from_slice(&from[8..24]);
-        Ok(Self { token, addresses: (0..count).map(|at| address(&from[HEAD + at * ENTRY..HEAD + (at + 1) * ENTRY])).collect() })
+        Ok(Self { token, addresses })
     }
 }
 
-fn address(entry: &[u8]) -> Address {
-    let mut octets = [0; 16];
-    octets.copy_from_slice(&entry[..16]);
-    let (ip, port) = (Ipv6Addr::from(octets), u16::from_le_bytes([entry[16], entry[17]]));
-    // The peer's scope numbers its own interfaces. Connecting sets ours.
-    let socket = match ip.to_ipv4_mapped() {
-        Some(v4) => SocketAddr::new(IpAddr::V4(v4), port),
-        None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, 0)),
-    };
-    Address { socket, prefix: entry[18] }
+/// The address at the start of `rest`, which then begins behind it. The peer's scope would number its own interfaces; connecting sets ours.
+fn address(rest: &mut &[u8]) -> Option<Address> {
+    let (head, behind) = rest.split_at_checked(ENTRY)?;
+    let (octets, behind) = behind.split_at_checked(usize::from(head[3]))?;
+    let v4 = || <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    let ip = v4().or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()?;
+    *rest = behind;
+    Some(Address { socket: SocketAddr::new(ip, u16::from_le_bytes([head[0], head[1]])), prefix: head[2] })
 }
 
 /// Whether two addresses are in the same network of this prefix length.
@@ -115,9 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn the_first_addresses_are_kept_if_there_is_no_room_for_all() {
+        for (text, room) in [("10.1.2.3:4000", 13), ("[fd00::7]:9", 5)] {
+            let addresses = (0..16).map(|prefix| Address { socket: text.parse().unwrap(), prefix }).collect();
+            let made = Invitation { token: [9; TOKEN], addresses };
+            assert_eq!(Invitation::decode(&made.encode()).unwrap().addresses, made.addresses[..room]);
+        }
+    }
+
+    #[test]
     fn strange_bytes_are_refused() {
         let made = Invitation { token: [9; TOKEN], addresses: vec![Address { socket: "1.2.3.4:5".parse().unwrap(), prefix: 8 }] }.encode();
-        for (at, value) in [(0, 0), (4, 99), (6, 0), (6, 5)] {
+        for (at, value) in [(0, 0), (4, 99), (6, 0), (6, 5), (27, 5)] {
             let mut bytes = made;
             bytes[at] = value;
             assert!(Invitation::decode(&bytes).is_err(), "byte {at} = {value}");

@@ -1,13 +1,14 @@
 //! A TCP transport with several streams for each connection, for point-to-point messages as NCCL's net plugins exchange them. The messages
 //! of a connection arrive in order, several are in flight at once, and their chunks go over whichever stream is free.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 mod budget;
+mod caller_share;
 pub mod config;
 mod congestion;
 mod connect;
@@ -36,6 +37,7 @@ mod wire;
 mod zerocopy;
 
 use budget::Budget;
+use caller_share::CallerShare;
 use config::Config;
 use connect::Connecting;
 use handle::Invitation;
@@ -56,15 +58,26 @@ pub use log::{Level, Log};
 pub use request::{MAX_GROUP, Request};
 pub use speed::stated as stated_mbps;
 
-/// A device that the transport offers. It stands for all interfaces in use.
+/// The device of all interfaces, whatever the transport offers.
+pub const ALL: usize = usize::MAX;
+
+/// A device that the transport offers: an interface, or all of them with `BUSBW_NET_MERGE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Interface names, joined by `+`.
     pub name: String,
     /// Real path of the first interface's PCI device in sysfs; None for a virtual interface.
     pub pci_path: Option<String>,
-    /// Sum over all interfaces in Mbit/s.
+    /// Sum over its interfaces in Mbit/s.
     pub speed_mbps: u32,
+}
+
+impl Device {
+    fn of(nics: &[Nic], speeds: &[u32]) -> Self {
+        let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
+        let speed_mbps = speeds.iter().fold(0, |sum, speed| u32::saturating_add(sum, *speed));
+        Self { name, pci_path: nics[0].pci_path.clone(), speed_mbps }
+    }
 }
 
 /// The transport of this process.
@@ -80,6 +93,8 @@ pub struct Transport {
     linger_us: AtomicU64,
     /// Memory for the early-arrival buffers of all connections.
     early_budget: Arc<Budget>,
+    /// What callers of all connections send themselves.
+    caller_share: Arc<CallerShare>,
 }
 
 /// Waits for one peer.
@@ -120,9 +135,9 @@ impl Transport {
     pub fn with(config: Config, log: Log) -> Result<Arc<Self>, Error> {
         congestion::check(&config)?;
         let (nics, left_out) = nic::find(&config)?;
-        let speeds: Vec<u32> = nics.iter().map(|nic| speed::of(nic, &config)).collect();
-        let name = nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join("+");
-        let device = Device { name, pci_path: nics[0].pci_path.clone(), speed_mbps: speeds.iter().sum() };
+        let speeds = speed::of(&nics, &config);
+        let each = if config.merge { nics.len() } else { 1 };
+        let devices = nics.chunks(each).zip(speeds.chunks(each)).map(|(nics, speeds)| Device::of(nics, speeds)).collect();
         for (nic, speed) in nics.iter().zip(&speeds) {
             log(Level::Info, &format!("{} {} at {speed} Mbit/s", nic.name, nic.address.socket.ip()));
         }
@@ -144,12 +159,13 @@ impl Transport {
             config,
             log,
             nics,
-            devices: vec![device],
+            devices,
             pool,
             connecting: Mutex::default(),
             register,
             linger_us,
             early_budget: receiver::early_budget(),
+            caller_share: Arc::default(),
         }))
     }
 
@@ -160,7 +176,7 @@ impl Transport {
         }
     }
 
-    /// The devices on offer: one, for all interfaces together.
+    /// The devices on offer.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
@@ -175,8 +191,12 @@ impl Transport {
     /// # Errors
     /// There is no such device, or the system refuses a socket.
     pub fn listen(self: &Arc<Self>, device: usize) -> Result<(Box<Listener>, Handle), Error> {
-        self.check(device)?;
-        let (waiting, invitation) = Waiting::new(&self.nics)?;
+        let count = self.nics.len();
+        let on: Vec<usize> = match self.nic_of(device)? {
+            Some(nic) if count > 1 => vec![nic, (nic + 1) % count], // the second for the spare stream
+            _ => (0..count).collect(),
+        };
+        let (waiting, invitation) = Waiting::new(&self.nics, &on)?;
         Ok((Box::new(Listener { transport: self.clone(), waiting }), invitation.encode()))
     }
 
@@ -185,12 +205,12 @@ impl Transport {
     /// # Errors
     /// The handle has another format, or the peer refuses or does not answer in time.
     pub fn connect(self: &Arc<Self>, device: usize, handle: &Handle) -> Result<Option<Box<Sender>>, Error> {
-        self.check(device)?;
+        let nic = self.nic_of(device)?;
         let mut every = lock(&self.connecting);
         every.retain(|_, one| !one.given_up()); // by callers that stopped calling
         let mut one = match every.remove(handle) {
             Some(one) => one,
-            None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?),
+            None => Connecting::new(Invitation::decode(handle)?, &self.nics, &self.config, nonce()?, nic),
         };
         let Some(opened) = one.advance(&self.nics, &self.config)? else {
             every.insert(*handle, one);
@@ -201,10 +221,11 @@ impl Transport {
         let Some(inline) = opened.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
         let peer = inline.socket.peer_addr().ok().and_then(|peer| peer.as_socket());
         let lanes: Vec<_> = opened.collect();
-        let label = self.label("to", peer);
+        let label = self.label("to", peer, lanes.iter().filter(|lane| !lane.spare).map(|lane| lane.nic));
+        let spare = lanes.iter().enumerate().fold(0, |spare, (at, lane)| spare | u64::from(lane.spare) << at);
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| self.nics[lane.nic].name.clone())));
         let number = self.register.add(&counters);
-        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket);
+        let core = SendCore::new(label, self.config.clone(), self.log.clone(), counters, inline.socket, spare, self.caller_share.clone());
         let sockets = lanes.into_iter().map(|lane| lane.socket).collect();
         let tasks = self.start_tasks(
             Direction::Out,
@@ -215,16 +236,20 @@ impl Transport {
         Ok(Some(Box::new(Sender { core, tasks, number, transport: self.clone() })))
     }
 
-    fn check(&self, device: usize) -> Result<(), Error> {
-        if device < self.devices.len() {
-            return Ok(());
+    /// The interface of a device; None if it has all of them.
+    fn nic_of(&self, device: usize) -> Result<Option<usize>, Error> {
+        if device != ALL && device >= self.devices.len() {
+            return Err(Error::new(Kind::Usage, format!("no device {device}: there are {}", self.devices.len())));
         }
-        Err(Error::new(Kind::Usage, format!("no device {device}: there are {}", self.devices.len())))
+        Ok(Some(device).filter(|_| device != ALL && !self.config.merge))
     }
 
-    fn label(&self, direction: &str, peer: Option<SocketAddr>) -> String {
+    /// What a connection is called: its peer, and the interfaces of its streams.
+    fn label(&self, direction: &str, peer: Option<SocketAddr>, nics: impl Iterator<Item = usize>) -> String {
         let peer = peer.map_or_else(|| "a disconnected peer".to_owned(), |peer| peer.ip().to_canonical().to_string());
-        format!("{direction} {peer} over {}", self.devices[0].name)
+        let used: BTreeSet<usize> = nics.collect();
+        let names: Vec<&str> = used.into_iter().map(|nic| self.nics[nic].name.as_str()).collect();
+        format!("{direction} {peer} over {}", names.join("+"))
     }
 
     /// Give each socket to an I/O thread. `known` receives all tasks before the first of them runs.
@@ -267,7 +292,7 @@ impl Listener {
         let mut streams = streams.into_iter();
         let Some(inline) = streams.next() else { return Err(Error::new(Kind::Internal, "a connection without streams")) };
         let lanes: Vec<_> = streams.collect();
-        let label = transport.label("from", Some(inline.peer));
+        let label = transport.label("from", Some(inline.peer), lanes.iter().map(|lane| lane.nic));
         let counters = Arc::new(Counters::new(label.clone(), lanes.iter().map(|lane| transport.nics[lane.nic].name.clone())));
         let number = transport.register.add(&counters);
         let core = RecvCore::new(label, transport.log.clone(), counters, inline, &transport.early_budget);

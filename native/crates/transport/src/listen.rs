@@ -61,7 +61,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(nics: &[Nic]) -> Result<(Self, Invitation), Error> {
+    /// Listen on these interfaces, by number. The peer sends to the first if it can.
+    pub(crate) fn new(nics: &[Nic], on: &[usize]) -> Result<(Self, Invitation), Error> {
         let mut token = [0; TOKEN];
         // SAFETY: `token` is a local array of TOKEN bytes, the length given. A call for at most 256 bytes is never interrupted (man 2
         // getrandom).
@@ -71,7 +72,8 @@ impl Waiting {
         let mut listening = Vec::new();
         let mut addresses = Vec::new();
         let mut refused = None;
-        for (number, nic) in nics.iter().enumerate() {
+        for &number in on {
+            let nic = &nics[number];
             let socket = match sock::bound(nic, 0) {
                 // The interface is gone or has a new address. The others are enough.
                 Err((ErrorKind::AddrNotAvailable, error)) => {

@@ -9,7 +9,7 @@ use socket2::{Socket, Type};
 
 use crate::config::Config;
 use crate::error::{Error, Kind};
-use crate::handle::{Address, MAX_ADDRESSES};
+use crate::handle::Address;
 
 /// An interface and the address to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Nic {
     pub name: String,
     /// With port 0.
     pub address: Address,
-    /// Real path of its PCI device; None for a virtual interface.
+    /// Real path of its PCI device; of a bond, VLAN or macvlan that of the first interface below it. None for a virtual interface.
     pub pci_path: Option<String>,
     /// From sysfs in Mbit/s. None if it is down, virtual (a veth always reports 10000) or does not report a speed.
     pub speed_mbps: Option<u32>,
@@ -46,11 +46,15 @@ impl Nic {
     }
 }
 
+/// The largest number of interfaces that are used, as many as NCCL's own sockets use.
+pub const MAX_NICS: usize = 16;
+/// Interfaces below each other, such as a VLAN over a bond over ports.
+const MAX_DEPTH: usize = 4;
 const SYSFS: &str = "/sys/class/net";
 /// An interface this many times slower than the fastest is not used, because it has another purpose.
 const SLOW_FACTOR: u32 = 4;
 
-/// Find usable interfaces in the kernel's order, at most as many as fit in a handle, and descriptions of those left out.
+/// Find usable interfaces in the kernel's order, at most MAX_NICS, and descriptions of those left out.
 ///
 /// # Errors
 /// No interface is usable. The message names the setting and the interfaces that exist.
@@ -60,7 +64,12 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     for (name, address) in &every {
         let family = if address.socket.is_ipv4() { config.ipv4 } else { config.ipv6 && !link_local(address.socket.ip()) };
         if family && selected(name, &config.ifname) && !found.iter().any(|nic| nic.name == *name) {
-            found.push(Nic { name: name.clone(), address: *address, pci_path: pci_path(name), speed_mbps: speed(name) });
+            found.push(Nic {
+                name: name.clone(),
+                address: *address,
+                pci_path: pci_path(Path::new(SYSFS), name, MAX_DEPTH),
+                speed_mbps: speed(name),
+            });
         }
     }
     if config.ifname.is_empty() {
@@ -74,7 +83,7 @@ pub fn find(config: &Config) -> Result<(Vec<Nic>, Vec<String>), Error> {
     if config.ifname.is_empty() {
         left_out = drop_slow(&mut found);
     }
-    left_out.extend(found.drain(found.len().min(MAX_ADDRESSES)..).map(|nic| format!("{} (more than {MAX_ADDRESSES})", nic.name)));
+    left_out.extend(found.drain(found.len().min(MAX_NICS)..).map(|nic| format!("{} (more than {MAX_NICS})", nic.name)));
     if found.is_empty() {
         let mut names: Vec<_> = every.into_iter().map(|(name, _)| name).collect();
         names.dedup();
@@ -115,9 +124,15 @@ fn link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-fn pci_path(name: &str) -> Option<String> {
-    let path = std::fs::canonicalize(format!("{SYSFS}/{name}/device")).ok()?;
-    Some(path.to_str()?.to_owned())
+fn pci_path(sysfs: &Path, name: &str, depth: usize) -> Option<String> {
+    let folder = sysfs.join(name);
+    if let Ok(path) = std::fs::canonicalize(folder.join("device")) {
+        return path.to_str().map(str::to_owned);
+    }
+    let entries = std::fs::read_dir(folder).ok().filter(|_| depth > 0)?;
+    let mut below: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    below.sort();
+    below.iter().filter_map(|entry| entry.strip_prefix("lower_")).find_map(|name| pci_path(sysfs, name, depth - 1))
 }
 
 fn is_hardware(sysfs: &Path, name: &str) -> bool {
@@ -219,17 +234,22 @@ mod tests {
     }
 
     #[test]
-    fn a_bond_of_hardware_is_hardware() {
+    fn a_bond_of_hardware_is_hardware_and_lies_where_its_first_member_does() {
         let sysfs = std::env::temp_dir().join(format!("busbw-sysfs-{}", std::process::id()));
-        for name in ["eth0/device", "eth1/device", "veth0", "bond0/bonding", "bond1/bonding", "bond2/bonding"] {
+        for name in ["eth0/device", "eth1/device", "veth0", "bond0/lower_eth0", "bond0/lower_eth1", "bond1", "bond2", "vlan0/lower_bond0"] {
             std::fs::create_dir_all(sysfs.join(name)).unwrap();
         }
         for (bond, members) in [("bond0", "eth0 eth1\n"), ("bond1", "eth0 veth0\n"), ("bond2", "\n")] {
+            std::fs::create_dir(sysfs.join(bond).join("bonding")).unwrap();
             std::fs::write(sysfs.join(bond).join("bonding/slaves"), members).unwrap();
         }
         let found = ["eth0", "veth0", "bond0", "bond1", "bond2"].map(|name| is_hardware(&sysfs, name));
+        let paths = ["eth1", "veth0", "bond0", "vlan0"].map(|name| pci_path(&sysfs, name, MAX_DEPTH));
+        let expected = [Some("eth1"), None, Some("eth0"), Some("eth0")];
+        let expected = expected.map(|name| Some(sysfs.canonicalize().unwrap().join(name?).join("device").to_str()?.to_owned()));
         std::fs::remove_dir_all(&sysfs).unwrap();
         assert_eq!(found, [true, false, true, false, false]);
+        assert_eq!(paths, expected);
     }
 
     #[test]

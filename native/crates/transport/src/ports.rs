@@ -13,8 +13,7 @@ use socket2::Socket;
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::handle::MAX_ADDRESSES;
-use crate::nic::Nic;
+use crate::nic::{MAX_NICS, Nic};
 use crate::sock;
 
 /// Number of paths: different values of the bits that matter, 1 to 4.
@@ -30,7 +29,7 @@ const ROWS: u16 = 800;
 /// The first path of this process.
 static FIRST: OnceLock<u16> = OnceLock::new();
 /// Streams so far, for each interface: each may be a bond.
-static NEXT: [AtomicU16; MAX_ADDRESSES] = [const { AtomicU16::new(0) }; MAX_ADDRESSES];
+static NEXT: [AtomicU16; MAX_NICS] = [const { AtomicU16::new(0) }; MAX_NICS];
 
 /// A socket on interface number `at`, with a source port that takes the next path to `target` after that of the previous socket. Processes
 /// of a host start on consecutive paths if they know their local rank, and on random ones if not.
@@ -39,7 +38,7 @@ static NEXT: [AtomicU16; MAX_ADDRESSES] = [const { AtomicU16::new(0) }; MAX_ADDR
 /// The kind of the system's error, and the message.
 pub(crate) fn socket(nic: &Nic, at: usize, target: SocketAddr, config: &Config, random: u64) -> Result<Socket, (ErrorKind, Error)> {
     let first = *FIRST.get_or_init(|| config.local_rank.map_or(random as u16, |rank| rank.wrapping_mul(config.streams as u16)));
-    let number = first.wrapping_add(NEXT[at % MAX_ADDRESSES].fetch_add(1, Ordering::Relaxed));
+    let number = first.wrapping_add(NEXT[at % MAX_NICS].fetch_add(1, Ordering::Relaxed));
     let known = folded(nic.address.socket.ip()) ^ folded(target.ip()) ^ xor(&target.port().to_be_bytes());
     for attempt in 0..TRIES {
         match sock::bound(nic, port(number, known, random, attempt)) {

@@ -1,7 +1,7 @@
 //! Properties that hold for any bytes read as the wire format or as a handle. Fuzzing searches for counterexamples; the tests below try a
 //! fixed set.
 
-use crate::handle::{Handle, Invitation, MAX_ADDRESSES, same_network};
+use crate::handle::{Handle, Invitation, same_network};
 use crate::wire::{Chunk, Frame, HEADER, HELLO, Hello, MAX_CHUNKS, WELCOME, read_welcome};
 
 /// Decode the start of `bytes` (padded with zeros) as each header of a stream.
@@ -39,7 +39,7 @@ pub fn frames(bytes: &[u8]) {
 /// Encoding does not give the same bytes back.
 pub fn handle(bytes: &[u8]) {
     let Ok(read) = Invitation::decode(&padded::<{ size_of::<Handle>() }>(bytes)) else { return };
-    assert!((1..=MAX_ADDRESSES).contains(&read.addresses.len()));
+    assert!(!read.addresses.is_empty());
     assert_eq!(Invitation::decode(&read.encode()), Ok(read.clone()));
     for one in &read.addresses {
         for other in &read.addresses {
@@ -134,9 +134,8 @@ mod tests {
             let mut bytes: Handle = std::array::from_fn(|_| random.word() as u8);
             bytes[..6].copy_from_slice(&Invitation { token: [0; 16], addresses: Vec::new() }.encode()[..6]);
             bytes[6] = (random.word() % 6) as u8;
-            if random.word() % 2 == 0 {
-                bytes[24..34].fill(0);
-                bytes[34..36].fill(0xff); // an IPv4 address
+            for at in [27, 35, 43, 51, 59] {
+                bytes[at] = if random.word() % 8 == 0 { 16 } else { 4 }; // octets of an address, if an IPv4 address is before it
             }
             let bytes = damaged(bytes, &mut random);
             read += usize::from(Invitation::decode(&bytes).is_ok());

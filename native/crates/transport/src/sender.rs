@@ -1,14 +1,16 @@
-//! The sending end. Small messages go out at once on the inline stream, large ones as chunks on any free stream.
+//! The sending end. Small messages go out at once on the inline stream, as do larger ones if nothing else is being sent. Others go as chunks
+//! on any free stream.
 //!
 //! Messages are kept until the peer acknowledges them, so that another stream can resend what a dead or stalled one carried.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use socket2::Socket;
 
+use crate::caller_share::CallerShare;
 use crate::config::Config;
 use crate::error::{Error, Kind};
 use crate::locks::lock;
@@ -17,7 +19,7 @@ use crate::pool::TaskRef;
 use crate::request::{Completion, Request};
 use crate::stall::Limits;
 use crate::stats::Counters;
-use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Chunk};
+use crate::wire::{ACK_AT_LATEST, ACK_BYTES, ACK_EVERY, Chunk};
 
 mod close;
 pub(crate) use close::LINGER_ALL;
@@ -30,6 +32,8 @@ use inline::{InlineStream, Kept};
 const MAX_KEPT: usize = 64;
 /// NCCL has up to 32 messages in flight, whatever the peer has acknowledged.
 const _: () = assert!(MAX_KEPT - (ACK_AT_LATEST - 1) >= 32);
+/// Bytes of messages above the inline limit that are kept: the peer acknowledges half of it. When the limit is reached, they go as chunks.
+const KEPT_BYTES: usize = 2 * ACK_BYTES;
 /// Acknowledgements are read when this many messages are kept. Two of them cover that many, so most messages skip the read.
 const READ_FROM: usize = 2 * ACK_EVERY;
 const NONE: u8 = u8::MAX;
@@ -77,6 +81,16 @@ impl InFlight {
     }
 }
 
+/// How a message is sent.
+enum Way<'a> {
+    /// By the caller, on the inline stream.
+    Inline(MutexGuard<'a, InlineStream>),
+    /// By the I/O threads.
+    Chunks,
+    /// Not now.
+    Wait,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     next: u64,
@@ -105,11 +119,22 @@ pub(crate) struct SendCore {
     failed: OnceLock<Error>,
     requests: Box<[Request]>,
     tasks: OnceLock<Vec<TaskRef>>,
+    /// Streams that carry nothing while any other works.
+    spare: u64,
     unacknowledged: AtomicUsize,
+    caller_share: Arc<CallerShare>,
 }
 
 impl SendCore {
-    pub(crate) fn new(label: String, config: Arc<Config>, log: Log, counters: Arc<Counters>, inline: Socket) -> Arc<Self> {
+    pub(crate) fn new(
+        label: String,
+        config: Arc<Config>,
+        log: Log,
+        counters: Arc<Counters>,
+        inline: Socket,
+        spare: u64,
+        caller_share: Arc<CallerShare>,
+    ) -> Arc<Self> {
         let inline = InlineStream::new(inline);
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             label,
@@ -123,7 +148,9 @@ impl SendCore {
             failed: OnceLock::new(),
             requests: Request::slots(this.as_ptr()),
             tasks: OnceLock::new(),
+            spare,
             unacknowledged: AtomicUsize::new(0),
+            caller_share,
         })
     }
 
@@ -150,34 +177,56 @@ impl SendCore {
         if request.is_taken() {
             return Ok(None);
         }
-        let small = size <= self.config.inline && !self.inline_down.load(Ordering::Relaxed);
-        if small {
-            let mut inline = lock(&self.inline);
-            if inline.kept.len() >= MAX_KEPT {
-                self.read_acks(&mut inline, &mut state)?;
-                if inline.kept.len() >= MAX_KEPT {
-                    return Ok(None);
+        match self.way(&mut state, size)? {
+            Way::Wait => return Ok(None),
+            Way::Inline(mut inline) => {
+                request.take(1);
+                // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes during this call; the copy is made here.
+                let bytes = if size == 0 { Arc::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
+                let seq = state.sequence();
+                let monitor = self.alive(&state).trailing_zeros() as usize;
+                self.send_inline(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
+                // After sending, so that no one waits for this read. The next call returns the error.
+                if inline.kept.len() >= READ_FROM {
+                    let _ = self.read_acks(&mut inline, &mut state);
                 }
             }
-            request.take(1);
-            // SAFETY: isend's caller guarantees that `data` is readable for `size` bytes during this call; the copy is made here.
-            let bytes = if size == 0 { Arc::default() } else { unsafe { std::slice::from_raw_parts(data, size) }.into() };
-            let seq = state.sequence();
-            let monitor = self.alive(&state).trailing_zeros() as usize;
-            self.send_small(&mut inline, Kept { seq, tag, bytes }, slot, monitor);
-            // After sending, so that no one waits for this read. The next call returns the error.
-            if inline.kept.len() >= READ_FROM {
-                let _ = self.read_acks(&mut inline, &mut state);
+            Way::Chunks => {
+                request.take(1);
+                let seq = state.sequence();
+                let chunk = Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
+                self.start_message(&mut state, InFlight::new(Some(slot), chunk, data, None));
             }
-        } else {
-            request.take(1);
-            let seq = state.sequence();
-            let chunk = Chunk { seq, total: size as u64, offset: 0, chunk: self.chunk_size(size), tag };
-            self.start_message(&mut state, InFlight::new(Some(slot), chunk, data, None));
         }
         state.slot = (slot + 1) % self.requests.len();
         self.counters.message(size as u64);
         Ok(Some(NonNull::from(request)))
+    }
+
+    /// How a message of this size is sent now. Waking another thread takes longer than copying and sending some 100 KiB; but the streams of
+    /// several threads carry more, so they get what comes while something is being sent.
+    fn way(&self, state: &mut State, size: usize) -> Result<Way<'_>, Error> {
+        let small = size <= self.config.inline;
+        let fits = small || size <= self.config.inline_idle && self.is_idle(state);
+        if !fits || self.inline_down.load(Ordering::Relaxed) {
+            return Ok(Way::Chunks);
+        }
+        let mut inline = lock(&self.inline);
+        if !inline.has_room(size, small) {
+            self.read_acks(&mut inline, state)?;
+        }
+        Ok(match (inline.has_room(size, small), small) {
+            (true, true) => Way::Inline(inline),
+            (true, false) if self.caller_share.take(size) => Way::Inline(inline),
+            (false, true) => Way::Wait,
+            (_, false) => Way::Chunks,
+        })
+    }
+
+    /// Whether the caller has collected all that it has sent, and no chunk is on its way.
+    fn is_idle(&self, state: &State) -> bool {
+        let last = state.slot.checked_sub(1).unwrap_or(self.requests.len() - 1);
+        state.in_flight.is_empty() && !self.requests[last].is_taken()
     }
 
     /// Divide evenly between streams, but not so small that headers cost much, nor so large that one stream delays the rest.
@@ -185,7 +234,9 @@ impl SendCore {
         let fitting = if self.config.chunk > 0 {
             self.config.chunk
         } else {
-            size.div_ceil(self.tasks().len().max(1)).next_multiple_of(PAGE).clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
+            size.div_ceil((self.tasks().len() - self.spare.count_ones() as usize).max(1))
+                .next_multiple_of(PAGE)
+                .clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
         };
         // A header can name at most MAX_CHUNKS chunks, so very large messages get larger ones.
         fitting.max(size.div_ceil(crate::wire::MAX_CHUNKS as usize)) as u32
@@ -201,7 +252,7 @@ impl SendCore {
 
     /// Wake as many idle streams as there are chunks.
     fn kick(&self, state: &mut State, mut work: usize) {
-        let mut idle = state.idle & !state.stalled & !state.dead;
+        let mut idle = state.idle & self.usable(state);
         while idle != 0 && work > 0 {
             let lane = idle.trailing_zeros() as usize;
             idle &= idle - 1;
@@ -214,6 +265,12 @@ impl SendCore {
     fn alive(&self, state: &State) -> u64 {
         let all = (1u64 << self.tasks().len()) - 1;
         all & !state.dead
+    }
+
+    /// The streams that may take chunks.
+    fn usable(&self, state: &State) -> u64 {
+        let working = self.alive(state) & !state.stalled;
+        if working & !self.spare == 0 { working } else { working & !self.spare }
     }
 
     fn error(&self, kind: Kind, why: &str) -> Error {

@@ -1,5 +1,6 @@
 //! The speed of an interface: from the setting, from sysfs, or measured over TCP on this machine.
 
+use std::cell::LazyCell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -17,16 +18,16 @@ const LASTS: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 
-/// The speed in Mbit/s that NCCL gets.
-pub(crate) fn of(nic: &Nic, config: &Config) -> u32 {
-    if config.speed_mbps > 0 {
-        return config.speed_mbps;
-    }
-    nic.speed_mbps.unwrap_or_else(|| {
-        // A virtual interface is limited by the processors that copy: the rate of one local stream times the threads that can run.
-        let one = local_mbps(nic).unwrap_or(0.0);
+/// The speeds in Mbit/s that NCCL gets. A virtual interface is limited by the processors that copy: the rate of one local stream times the
+/// threads that can run. That is the same for all, so one is measured.
+pub(crate) fn of(nics: &[Nic], config: &Config) -> Vec<u32> {
+    let measured = LazyCell::new(|| {
+        let nic = nics.iter().find(|nic| nic.speed_mbps.is_none());
+        let one = nic.and_then(|nic| local_mbps(nic).ok()).unwrap_or(0.0);
         rounded(one * config.threads.min(MAX_STREAMS) as f64)
-    })
+    });
+    let asked = (config.speed_mbps > 0).then_some(config.speed_mbps);
+    nics.iter().map(|nic| asked.or(nic.speed_mbps).unwrap_or_else(|| *measured)).collect()
 }
 
 /// Mbit/s of all interfaces that `config` selects, from the hardware or BUSBW_NET_SPEED; None if one of them is unknown. Nothing is
@@ -86,10 +87,12 @@ mod tests {
     #[test]
     fn an_interface_without_a_speed_is_measured() {
         let config = Config { ifname: "=lo".to_owned(), threads: 2, ..Config::default() };
-        let nic = crate::nic::find(&config).unwrap().0.remove(0);
-        let speed = of(&nic, &config);
-        assert!(STEPS_MBPS.contains(&speed) && speed >= 1_000);
-        assert_eq!(of(&nic, &Config { speed_mbps: 1234, ..config }), 1234);
+        let mut nics = crate::nic::find(&config).unwrap().0;
+        nics.extend([nics[0].clone(), Nic { speed_mbps: Some(25_000), ..nics[0].clone() }]);
+        let speeds = of(&nics, &config);
+        assert!(STEPS_MBPS.contains(&speeds[0]) && speeds[0] >= 1_000);
+        assert_eq!(speeds[1..], [speeds[0], 25_000]);
+        assert_eq!(of(&nics, &Config { speed_mbps: 1234, ..config }), [1234; 3]);
     }
 
     #[test]

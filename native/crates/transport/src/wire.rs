@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind};
 
 /// The version of this format. Both ends must use the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the secret in a handle, which every stream must show.
 pub const TOKEN: usize = 16;
 /// Bytes of a hello.
@@ -22,6 +22,8 @@ pub const MAX_CHUNK: usize = 64 << 20;
 pub const ACK_EVERY: usize = 8;
 /// Acknowledge small messages after this many in any case.
 pub const ACK_AT_LATEST: usize = 16;
+/// The same in bytes.
+pub const ACK_BYTES: usize = 256 << 10;
 
 const HELLO_MAGIC: [u8; 4] = *b"bBw\x01";
 const FRAME_MAGIC: u16 = 0xb5b1;

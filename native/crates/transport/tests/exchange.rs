@@ -48,7 +48,7 @@ fn every_size_arrives_whole_and_in_order() {
 
 #[test]
 fn one_stream_and_tiny_chunks_work() {
-    let transport = open(Config { streams: 1, chunk: 4096, inline: 0, ..Config::default() });
+    let transport = open(Config { streams: 1, chunk: 4096, inline: 0, inline_idle: 0, ..Config::default() });
     let (sender, receiver) = pair(&transport);
     exchange(&sender, &receiver, &[0, 1, 4096, 4097, 1 << 20, 5]);
 }

@@ -92,9 +92,9 @@ fn small_messages_that_come_in_bursts_are_acknowledged_too() {
 
 /// A stream to a listener, with its hello.
 fn stream(handle: &Handle, index: u8, attempt: u8) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[40], handle[41]]))).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", u16::from_le_bytes([handle[24], handle[25]]))).unwrap();
     let mut hello = [0u8; 64];
-    hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 1, 0, index]);
+    hello[..7].copy_from_slice(&[b'b', b'B', b'w', 1, 2, 0, index]);
     hello[16..32].copy_from_slice(&handle[8..24]);
     hello[32] = attempt;
     stream.write_all(&hello).unwrap();
@@ -179,7 +179,7 @@ fn a_peer_that_pauses_after_one_welcome_is_waited_for() {
     let transport = open(Config::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_, mut handle) = transport.listen(0).unwrap();
-    handle[40..42].copy_from_slice(&listener.local_addr().unwrap().port().to_le_bytes());
+    handle[24..26].copy_from_slice(&listener.local_addr().unwrap().port().to_le_bytes());
     let begun = Instant::now();
     thread::spawn(move || {
         for (number, stream) in listener.incoming().enumerate() {
@@ -191,7 +191,7 @@ fn a_peer_that_pauses_after_one_welcome_is_waited_for() {
                 if number > 0 {
                     thread::sleep(Duration::from_millis(4_500).saturating_sub(begun.elapsed()));
                 }
-                let _ = stream.write_all(b"bBw\x01\x01\0\0\0");
+                let _ = stream.write_all(b"bBw\x01\x02\0\0\0");
                 let _ = stream.read_to_end(&mut Vec::new());
             });
         }

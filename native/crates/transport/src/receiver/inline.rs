@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use socket2::Socket;
 
 use super::{Claim, INLINE, RecvCore};
+use crate::config::LARGEST_INLINE;
 use crate::error::{Error, Kind};
 use crate::locks::lock;
 use crate::sock::{self, Io};
-use crate::wire::{ACK_AT_LATEST, ACK_EVERY, Frame, HEADER};
+use crate::wire::{ACK_AT_LATEST, ACK_BYTES, ACK_EVERY, Frame, HEADER};
 
-/// Holds the largest small message and its header.
-const INLINE_BUFFER: usize = 64 << 10;
+/// Holds the largest message of the inline stream and its header, and some of the next ones.
+const INLINE_BUFFER: usize = LARGEST_INLINE + (32 << 10);
 /// Limit of unread acknowledgements in bytes. Beyond it, nothing more is read from the peer.
 const MAX_UNREAD: usize = 64 << 10;
 
@@ -21,9 +22,10 @@ pub(super) struct InlineStream {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The last message delivered, and messages since the last acknowledgement.
+    /// The last message delivered, and messages and bytes since the last acknowledgement.
     last: u64,
     since_ack: usize,
+    bytes_since_ack: usize,
     /// Acknowledgements that the kernel has not taken.
     out: Vec<u8>,
     /// Why no more data will arrive.
@@ -37,7 +39,18 @@ impl InlineStream {
     pub(super) fn new(socket: Socket, first: &[u8]) -> Self {
         let mut buffer: Box<[u8]> = vec![0; INLINE_BUFFER].into();
         buffer[..first.len()].copy_from_slice(first);
-        Self { socket, buffer, start: 0, end: first.len(), last: 0, since_ack: 0, out: Vec::new(), ended: None, finished: false }
+        Self {
+            socket,
+            buffer,
+            start: 0,
+            end: first.len(),
+            last: 0,
+            since_ack: 0,
+            bytes_since_ack: 0,
+            out: Vec::new(),
+            ended: None,
+            finished: false,
+        }
     }
 }
 
@@ -116,10 +129,11 @@ impl RecvCore {
             inline.start += HEADER + length;
             inline.last = chunk.seq;
             inline.since_ack += 1;
+            inline.bytes_since_ack += length;
         }
-        let due = if quiet { ACK_EVERY } else { ACK_AT_LATEST };
-        if inline.since_ack >= due && inline.ended.is_none() {
-            inline.since_ack = 0;
+        let due = inline.since_ack >= if quiet { ACK_EVERY } else { ACK_AT_LATEST } || inline.bytes_since_ack >= ACK_BYTES;
+        if due && inline.ended.is_none() {
+            (inline.since_ack, inline.bytes_since_ack) = (0, 0);
             let below = lock(&self.state).base;
             // All small messages up to the last are taken, even if a large one before them is not complete.
             inline.out.extend_from_slice(&Frame::Ack { seq: inline.last, below }.encode());

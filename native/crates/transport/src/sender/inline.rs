@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use socket2::Socket;
 
-use super::{InFlight, SendCore, State};
+use super::{InFlight, KEPT_BYTES, MAX_KEPT, SendCore, State};
 use crate::error::Error;
 use crate::locks::lock;
 use crate::log::Level;
@@ -58,10 +58,16 @@ impl InlineStream {
             stall: StallDetector::default(),
         }
     }
+
+    /// Whether a message may be sent on it: what is kept has limits, and only a `small` one waits for the bytes before it.
+    pub(super) fn has_room(&self, size: usize, small: bool) -> bool {
+        let kept_bytes = || self.kept.iter().map(|kept| kept.bytes.len()).sum::<usize>();
+        self.kept.len() < MAX_KEPT && (small || !self.ended && self.backlog.is_empty() && kept_bytes() + size <= KEPT_BYTES)
+    }
 }
 
 impl SendCore {
-    pub(super) fn send_small(&self, inline: &mut InlineStream, kept: Kept, slot: usize, monitor: usize) {
+    pub(super) fn send_inline(&self, inline: &mut InlineStream, kept: Kept, slot: usize, monitor: usize) {
         let head = Frame::Chunk(kept.chunk()).encode();
         let whole = HEADER + kept.bytes.len();
         inline.given += whole as u64;

@@ -35,7 +35,8 @@ impl SendCore {
         if (state.stalled | state.dead) & (1 << lane) != 0 {
             return None;
         }
-        let Some(job) = state.queue.pop_front() else {
+        let usable = self.usable(&state) & (1 << lane) != 0;
+        let Some(job) = usable.then(|| state.queue.pop_front()).flatten() else {
             state.idle |= 1 << lane;
             return None;
         };
@@ -223,7 +224,8 @@ mod tests {
     fn a_message_is_not_done_while_a_thread_sends_its_buffer() {
         let (inline, _far) = Socket::pair(Domain::UNIX, Type::STREAM, None).unwrap();
         let counters = Arc::new(Counters::new(String::new(), ["a", "b"].map(str::to_owned)));
-        let core = SendCore::new(String::new(), Arc::new(Config { inline: 0, ..Config::default() }), Arc::new(|_, _| {}), counters, inline);
+        let config = Arc::new(Config { inline: 0, inline_idle: 0, ..Config::default() });
+        let core = SendCore::new(String::new(), config, Arc::new(|_, _| {}), counters, inline, 0, Arc::default());
         let pool = Pool::new(1, 0);
         core.set_tasks((0..2).map(|_| pool.reserve(Direction::Out).unwrap()).collect());
         let (buffer, mut size) = ([7u8; 100], [0]);

@@ -14,7 +14,7 @@ use busbw_transport::{Error, Handle, Log, Receiver, Request, Sender, Transport};
 
 pub const LIMIT: Duration = Duration::from_secs(20);
 /// Position of the first listener's port in a handle.
-const PORT: std::ops::Range<usize> = 40..42;
+const PORT: std::ops::Range<usize> = 24..26;
 /// Bytes of a hello, and the position of the stream's number.
 const HELLO: usize = 64;
 const INDEX: usize = 6;

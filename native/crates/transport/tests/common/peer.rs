@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const HANDSHAKE: Duration = Duration::from_millis(100);
 const ACTIONS: usize = 64;
 /// Position of the first listener's port in a handle.
-const PORT: std::ops::Range<usize> = 40..42;
+const PORT: std::ops::Range<usize> = 24..26;
 const TOKEN: std::ops::Range<usize> = 8..24;
 const HELLO: usize = 64;
 const SIZES: [usize; 8] = [0, 1, 64, 4096, 32 << 10, 70_000, 300_000, 1 << 20];
@@ -120,7 +120,7 @@ impl Scene {
     fn accept(&mut self) {
         let Ok((mut stream, _)) = self.listener.accept() else { return };
         stream.set_nonblocking(true).unwrap();
-        let welcome = [b'b', b'B', b'w', 1, 1, 0, 0, 0];
+        let welcome = [b'b', b'B', b'w', 1, 2, 0, 0, 0];
         let _ = stream.write_all(self.odd.as_deref().unwrap_or(&welcome));
         self.streams.push(stream);
     }
@@ -258,7 +258,7 @@ pub fn play_handshake(transport: &Arc<Transport>, script: &[u8]) {
 
 /// Some bytes of a hello. At least one byte of the token is wrong.
 fn wrong_hello(script: &mut Script, handle: &Handle) -> Vec<u8> {
-    let mut hello = b"bBw\x01\x01\x00".to_vec();
+    let mut hello = b"bBw\x01\x02\x00".to_vec();
     hello.resize(HELLO, 0);
     hello[16..32].copy_from_slice(&handle[TOKEN]);
     hello[16 + script.byte() % 16] ^= 1 << (script.byte() % 8);

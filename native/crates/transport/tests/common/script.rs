@@ -29,7 +29,7 @@ const TOTALS: [u64; 12] = [0, 1, 40, 64, 100, 4096, 20_000, 65_536, 300_000, 1 <
 const CHUNKS: [u32; 10] = [0, 1, 7, 40, 64, 4096, 65_536, 1 << 20, 1 << 27, u32::MAX];
 const ROOMS: [usize; 8] = [300_000, 300_000, 70_000, 300_000, 4096, 300_000, 100, 0];
 /// Largest inline message.
-const SMALL: u64 = 32 << 10;
+const SMALL: u64 = 128 << 10;
 /// Largest body sent in one piece.
 const LONGEST: usize = 1 << 20;
 
@@ -93,7 +93,7 @@ fn frame(kind: u8, tag: i32, words: [u64; 3], chunk: u32) -> Vec<u8> {
 }
 
 fn hello(handle: &Handle, index: usize, nonce: u64) -> Vec<u8> {
-    let mut bytes = b"bBw\x01\x01\x00".to_vec();
+    let mut bytes = b"bBw\x01\x02\x00".to_vec();
     bytes.extend((index as u16).to_le_bytes());
     bytes.extend(nonce.to_le_bytes());
     bytes.extend(&handle[8..24]);
@@ -168,7 +168,7 @@ pub fn play(transport: &Arc<Transport>, script: &[u8]) -> usize {
     let (count, waits) = (2 + shape % 4, ways % 4 == 0);
     let odd_mask = (ways / 16 == 15).then(|| script.word());
     let mask = odd_mask.unwrap_or((1 << count) - 1);
-    let port = u16::from_le_bytes([handle[40], handle[41]]);
+    let port = u16::from_le_bytes([handle[24], handle[25]]);
     let streams: Vec<_> = (0..count).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     for (index, mut stream) in streams.iter().enumerate() {
         stream.set_nodelay(true).unwrap();
