@@ -24,7 +24,7 @@ from typing import Any
 LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
 PROFILER = CFUNCTYPE(c_int, POINTER(c_void_p), c_int, c_void_p, c_int64, c_void_p)
 # version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
-TUNERS = {2: 0, 4: 22400, 5: 22800}
+TUNERS = {2: 0, 4: 22400, 5: 22800, 6: 23000, 7: 23206}
 PROFILERS = {2: 22400, 4: 22700, 5: 22800, 6: 22900, 7: 23100}
 
 Fields = tuple[tuple[str, Any], ...]

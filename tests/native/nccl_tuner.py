@@ -21,8 +21,13 @@ IMPOSSIBLE = 4  # the entry that NCCL cannot run
 ALL_REDUCE, REDUCE_SCATTER, BROADCAST = 4, 3, 0
 INIT = {
     4: (c_size_t, c_size_t, LOGGER, POINTER(c_void_p)),
-    5: (POINTER(c_void_p), c_uint64, c_size_t, c_size_t, LOGGER, c_void_p, c_void_p),
+    **dict.fromkeys(
+        (5, 6, 7), (POINTER(c_void_p), c_uint64, c_size_t, c_size_t, LOGGER, c_void_p, c_void_p)
+    ),
 }
+CHUNK = (c_void_p, c_int, c_size_t, c_int, c_int, c_int, POINTER(c_size_t))
+WITH_CHUNKS = 6
+NCCLS_CHUNK = 1 << 17
 INFO = (c_void_p, c_int, c_size_t, c_int, c_void_p, c_int, c_int, c_int, POINTER(c_int))
 
 
@@ -30,7 +35,7 @@ class Called:
     """The table at an address, with a new communicator."""
 
     def __init__(self, address: int, version: int) -> None:
-        table = (c_void_p * 4).from_address(address)
+        table = (c_void_p * 5).from_address(address)
         self._context, self._logger = (
             c_void_p(),
             LOGGER(lambda level, flags, file, line, form, text: print("log", level, text.decode())),
@@ -43,6 +48,7 @@ class Called:
         assert CFUNCTYPE(c_int, *INIT[version])(table[1])(*(old if version < 5 else new)) == 0
         # NCCL's own tables, which pass calls on, have these from init on
         self._info, self._end = table[2:4]
+        self._chunk = table[4] if version >= WITH_CHUNKS else None
 
     def ask(self, function: int, size: int) -> tuple[int | None, int]:
         """The entry of the costs 1, 2, 3... that is 0 afterwards, and the channels."""
@@ -58,6 +64,15 @@ class Called:
             == 0
         )
         return costs[:].index(0) if 0 in costs[:] else None, channels.value
+
+    def chunk(self, size: int, algorithm: int, protocol: int) -> int | None:
+        """The chunk size of an all-reduce; None of a version that does not ask for it."""
+        if self._chunk is None:
+            return None
+        chunk = c_size_t(NCCLS_CHUNK)
+        words = (self._context, ALL_REDUCE, size, algorithm, protocol, 8, byref(chunk))
+        assert CFUNCTYPE(c_int, *CHUNK)(self._chunk)(*words) == 0
+        return chunk.value
 
     def end(self) -> None:
         """The communicator ends."""
@@ -100,6 +115,7 @@ def main() -> None:
         [called.ask(ALL_REDUCE, size) for size in (1023, 1024, 4096, 4097)],
         called.ask(BROADCAST, 1024),
     )
+    print("chunks", called.chunk(1024, 1, 2), called.chunk(1024, 0, 2), called.chunk(4097, 1, 2))
     if tuner:
         tuner.steer("all_reduce", 64, Choice("Tree", "Simple", 4))
         print(

@@ -14,7 +14,7 @@ import pytest
 from abi import TUNERS, newest
 from libnccl import NO_SYMBOLS
 from libnccls import libraries, version_of
-from nccl_tuner import INIT
+from nccl_tuner import INIT, NCCLS_CHUNK, WITH_CHUNKS
 
 from busbw.core.tuner_table import Rule, Table
 from busbw.core.tuning import Choice
@@ -69,6 +69,12 @@ def program_lines(plugin_library: Path, called: list[str], **variables: str) -> 
     return lines
 
 
+def chunks_of_nccl(called: list[str]) -> str:
+    """What the program prints without a rule."""
+    own = NCCLS_CHUNK if int(called[0]) >= WITH_CHUNKS else None
+    return f"chunks {own} {own} {own}"
+
+
 def test_the_plugin_asks_for_what_the_table_says(
     plugin_library: Path, called: list[str], tmp_path: Path
 ) -> None:
@@ -79,12 +85,16 @@ def test_the_plugin_asks_for_what_the_table_says(
         first=1024,
         last=4096,
         choice=Choice("Ring", "Simple", 8),
+        chunk=65536,
         note="14 % less",
     )
     file = tmp_path / "table"
     file.write_text(Table(rules=[rule], about=[("device", "NVIDIA H200")]).text())
     assert program_lines(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
-        "[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)"
+        "[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)",
+        f"chunks 65536 {NCCLS_CHUNK} {NCCLS_CHUNK}"
+        if int(called[0]) >= WITH_CHUNKS
+        else chunks_of_nccl(called),
     ]
     file.write_text("busbw-tuner-table 9\n")
     why = (
@@ -94,11 +104,13 @@ def test_the_plugin_asks_for_what_the_table_says(
     assert program_lines(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
         f"log 2 busbw: {why}",
         NOTHING,
+        chunks_of_nccl(called),
     ]
 
 
 def test_steering_changes_single_operations(plugin_library: Path, called: list[str]) -> None:
     lines = program_lines(plugin_library, called)
+    assert lines.pop(1) == chunks_of_nccl(called)
     assert lines[:2] == [NOTHING, "0 {} (2, 4) (None, 0) (None, 0)"]
     assert lines[2] == "2 20 False 3", (
         "two hosts; the costs are those before steering, without what NCCL cannot run"

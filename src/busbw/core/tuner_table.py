@@ -7,8 +7,8 @@ one rule a line.
 
 A rule has ranks, hosts as NCCL counts them (hosts that NVLink joins may be one; * for any number),
 collective, the smallest and the largest bytes, algorithm, protocol and the largest number of
-channels (* for NCCL's number). Lines that begin with `about` say how the table was made; the plugin
-does not read them.
+channels (* for NCCL's number). A ninth word is the bytes of a chunk, for NCCL 2.30 and newer. Lines
+that begin with `about` say how the table was made; the plugin does not read them.
 """
 
 import itertools
@@ -25,6 +25,7 @@ HEADER = "busbw-tuner-table 1"
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"
 ABOUT, ANY = "about", "*"
 MAX_CHANNELS = 2**31 - 1  # a C int
+CHUNKS = range(4096, 2**30 + 1)  # bytes
 KEYS = (
     "made",
     "device",
@@ -40,7 +41,7 @@ KEYS = (
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. `hosts` is None for any number; `note` is the comment."""
+    """One line. `hosts` is None for any number, `chunk` 0 for NCCL's; `note` is the comment."""
 
     ranks: int
     hosts: int | None
@@ -48,6 +49,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int
     choice: Choice
+    chunk: int = 0
     note: str = ""
 
     def line(self) -> str:
@@ -61,6 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             self.choice.algorithm,
             self.choice.protocol,
             self.choice.channels or ANY,
+            *([self.chunk] if self.chunk else []),
         )
         return " ".join(map(str, words)) + (f"   # {self.note}" if self.note else "")
 
@@ -133,9 +136,9 @@ def _parse_about(name: str, number: int, line: str) -> tuple[str, str]:
 
 def _parse_rule(name: str, number: int, line: str, note: str) -> Rule:
     words = line.split()
-    if len(words) != 8:
-        raise _error_in(name, number, f"has {len(words)} words, a rule has 8", line)
-    ranks, hosts, collective, first, last, algorithm, protocol, channels = words
+    if len(words) not in (8, 9):
+        raise _error_in(name, number, f"has {len(words)} words, a rule has 8 or 9", line)
+    ranks, hosts, collective, first, last, algorithm, protocol, channels, *chunk = words
     for word, known in ((collective, TUNED), (algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
         if word not in known:
             names = f"{', '.join(known[:-1])} or {known[-1]}"
@@ -148,6 +151,7 @@ def _parse_rule(name: str, number: int, line: str, note: str) -> Rule:
             first=_number(first),
             last=_number(last),
             choice=Choice(algorithm, protocol, 0 if channels == ANY else _number(channels)),
+            chunk=_number(chunk[0]) if chunk else 0,
             note=note,
         )
     except ValueError:
@@ -156,6 +160,9 @@ def _parse_rule(name: str, number: int, line: str, note: str) -> Rule:
         ) from None
     if rule.choice.channels > MAX_CHANNELS:
         problem = f"has {channels} channels, the plugin reads up to {MAX_CHANNELS}"
+        raise _error_in(name, number, problem, line)
+    if rule.chunk and rule.chunk not in CHUNKS:
+        problem = f"has chunks of {rule.chunk} bytes, the plugin reads {CHUNKS[0]} to {CHUNKS[-1]}"
         raise _error_in(name, number, problem, line)
     if rule.first > rule.last:
         raise _error_in(name, number, f"ends before it begins, at {last} bytes", line)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
-from busbw.core.tuner_table import Table
+from busbw.core.tuner_table import Rule, Table
 from busbw.stats.judging import RELEVANT_DIFFERENCE
 from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
 from busbw.ui.columns import Column, aligned, wrapped
@@ -47,13 +47,20 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="with new ranks", value=lambda size: less_time(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
+
+
+def _choice_text(rule: Rule) -> str:
+    chunk = f", chunks of {format_size(rule.chunk)}" if rule.chunk else ""
+    return f"{rule.choice}{chunk}"
+
+
 RULES: tuple[Column, ...] = (  # of a table; `value` takes a Rule
     Column(title="ranks", value=lambda rule: rule.ranks),
     Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
     Column(title="collective", value=lambda rule: rule.collective, left=True),
     Column(title="from", value=lambda rule: format_size(rule.first)),
     Column(title="to", value=lambda rule: format_size(rule.last)),
-    Column(title="choice", value=lambda rule: rule.choice, left=True),
+    Column(title="choice", value=_choice_text, left=True),
     Column(title="note", value=lambda rule: rule.note, left=True),
 )
 

@@ -32,6 +32,7 @@ def tables(draw: st.DrawFn) -> Table:
             first=first,
             last=last,
             choice=draw(CHOICES),
+            chunk=draw(st.just(0) | st.integers(4096, 1 << 30)),
             note=draw(NOTES),
         )
         for first, last in pairs
@@ -56,7 +57,12 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2 * all_reduce 8 8 Ring LL", "has 7 words, a rule has 8"),
+        ("2 * all_reduce 8 8 Ring LL", "has 7 words, a rule has 8 or 9"),
+        (
+            "2 * all_reduce 8 8 Ring LL * 4095",
+            "has chunks of 4095 bytes, the plugin reads 4096 to 1073741824",
+        ),
+        ("2 * all_reduce 8 8 Ring LL * 4096 1", "has 10 words, a rule has 8 or 9"),
         ("x * all_reduce 8 8 Ring LL *", "needs whole numbers"),
         ("2 0 all_reduce 8 8 Ring LL *", "needs whole numbers"),
         ("2 * all_reduce 8 8 Ring LL 0", "needs whole numbers"),

@@ -1,5 +1,5 @@
-//! Tuner plugins v2 (NCCL 2.21 to 2.23), v4 (2.24 to 2.27) and v5 (2.28 and newer): they choose algorithm, protocol and channels of
-//! collectives.
+//! Tuner plugins v2 (NCCL 2.21 to 2.23), v4 (2.24 to 2.27), v5 (2.28 and 2.29), v6 (2.30 to 2.32) and v7 (newer releases of 2.32): they
+//! choose algorithm, protocol and channels of collectives, from v6 on also the size of chunks.
 
 use std::ffi::{c_char, c_float, c_int, c_void};
 
@@ -107,13 +107,35 @@ pub struct TunerV5 {
     pub finalize: End,
 }
 
+/// `ncclTuner_v6_t`, which NCCL finds at the symbol `ncclTunerPlugin_v6`; and `ncclTuner_v7_t`, whose constants alone differ.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TunerV6 {
+    /// What v5 has.
+    pub v5: TunerV5,
+    /// Change the chunk size in bytes that NCCL has computed for a collective. NCCL reduces it to what its buffers hold. It must not be less
+    /// than the grain of the protocol, of which NCCL takes a multiple: at most 1920 bytes.
+    pub get_chunk_size: unsafe extern "C" fn(
+        context: *mut c_void,
+        function: c_int,
+        bytes: usize,
+        algorithm: c_int,
+        protocol: c_int,
+        channels: c_int,
+        chunk_size: *mut usize,
+    ) -> NcclResult,
+}
+
 // SAFETY: the table is immutable, `name` points to a static string, and functions may be called from any thread.
 unsafe impl Sync for TunerV2 {}
 // SAFETY: as for v2.
 unsafe impl Sync for TunerV4 {}
 // SAFETY: as for v2.
 unsafe impl Sync for TunerV5 {}
+// SAFETY: as for v2.
+unsafe impl Sync for TunerV6 {}
 
 layout!(TunerV2, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });
 layout!(TunerV4, 32, { name @ 0, init @ 8, get_coll_info @ 16, destroy @ 24 });
 layout!(TunerV5, 32, { name @ 0, init @ 8, get_coll_info @ 16, finalize @ 24 });
+layout!(TunerV6, 40, { v5 @ 0, get_chunk_size @ 32 });

@@ -16,7 +16,10 @@ use crate::net_v11::ncclNetPlugin_v11 as V11;
 use crate::tuner::{self, Favour, Tuner, prefer, trees};
 use crate::tuner_steering::{busbw_tuner_costs, busbw_tuner_nodes, busbw_tuner_steer};
 use crate::tuner_table::{Table, Wanted};
-use crate::tuner_tables::{ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5};
+use crate::tuner_tables::{
+    ncclTunerPlugin_v2 as TunerV2, ncclTunerPlugin_v4 as TunerV4, ncclTunerPlugin_v5 as TunerV5, ncclTunerPlugin_v6 as TunerV6,
+    ncclTunerPlugin_v7 as TunerV7,
+};
 
 fn failed(kind: Kind) -> NcclResult {
     entry("test", || Err(Error::new(kind, "on purpose")))
@@ -254,12 +257,12 @@ about gpu NVIDIA H200
 #[test]
 fn a_table_wins_where_it_names_function_and_size() {
     let tuner = Tuner::new(2, 2, false, Table::parse(TABLE, 2, 2).unwrap());
-    let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2, channels: 4 });
+    let wanted = Favour::Entry(Wanted { algorithm: 1, protocol: 2, channels: 4, chunk: 0 });
     let chosen = [1023, 1024, 2000, 4096, 4097, 8192].map(|bytes| tuner.choose(function::ALL_REDUCE, bytes, false));
     assert_eq!(chosen, [None, Some((4, wanted)), Some((4, wanted)), Some((4, wanted)), None, None], "the rule of 8192 is for one host");
     assert_eq!(tuner.choose(function::BROADCAST, 1024, false), None);
     let one_host = Table::parse(TABLE, 2, 1).unwrap();
-    assert_eq!(one_host.wanted(function::ALL_REDUCE, 8192), Some(Wanted { algorithm: 0, protocol: 0, channels: 0 }));
+    assert_eq!(one_host.wanted(function::ALL_REDUCE, 8192), Some(Wanted { algorithm: 0, protocol: 0, channels: 0, chunk: 0 }));
     let mut costs = [4.0; 6];
     assert!(prefer(wanted, &mut costs, 3));
     assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, 0.0]);
@@ -268,7 +271,7 @@ fn a_table_wins_where_it_names_function_and_size() {
         assert!(!prefer(wanted, &mut costs, 3), "{reason}");
         assert_eq!(costs, [4.0, 4.0, 4.0, 4.0, 4.0, cost]);
     }
-    assert!(!prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9, channels: 0 }), &mut costs, 3));
+    assert!(!prefer(Favour::Entry(Wanted { algorithm: 9, protocol: 9, channels: 0, chunk: 0 }), &mut costs, 3));
 }
 
 #[test]
@@ -285,6 +288,29 @@ fn channels_of_a_rule_are_for_its_algorithm() {
 }
 
 #[test]
+fn the_chunk_of_a_rule_is_for_its_algorithm_and_protocol() {
+    let text = "busbw-tuner-table 1\n2 * all_reduce 1024 4096 Ring Simple 4 65536\n2 * all_reduce 8192 8192 Ring Simple 4\n";
+    let context = Box::into_raw(Box::new(Tuner::new(2, 2, false, Table::parse(text, 2, 2).unwrap()))).cast::<c_void>();
+    for (context, function, bytes, runs, expected) in [
+        (context, function::ALL_REDUCE, 1024, [1, 2], 65_536),
+        (context, function::ALL_REDUCE, 1024, [0, 2], 7),
+        (context, function::ALL_REDUCE, 1024, [1, 1], 7),
+        (context, function::ALL_REDUCE, 8192, [1, 2], 7),
+        (context, function::BROADCAST, 1024, [1, 2], 7),
+        (null_mut(), function::ALL_REDUCE, 1024, [1, 2], 7),
+    ] {
+        for table in [&TunerV6, &TunerV7] {
+            let mut chunk = 7_usize;
+            // SAFETY: `chunk` is a local, and the context ends below.
+            let got = unsafe { (table.get_chunk_size)(context, function, bytes, runs[0], runs[1], 4, &raw mut chunk) };
+            assert_eq!((got, chunk), (result::SUCCESS, expected), "{function} of {bytes} with {runs:?}");
+        }
+    }
+    // SAFETY: Box::into_raw made it; this is its last use.
+    assert_eq!(unsafe { (TunerV6.v5.finalize)(context) }, result::SUCCESS);
+}
+
+#[test]
 fn a_broken_table_is_named_by_line() {
     let rule = "2 * all_reduce 8 8 Ring LL *";
     for broken in [
@@ -296,6 +322,9 @@ fn a_broken_table_is_named_by_line() {
         "2 * all_reduce 8 8 Ring Long *",
         "2 * all_reduce 8 8 Ring LL 0",
         "2 * all_reduce 8 8 Ring LL -1",
+        "2 * all_reduce 8 8 Ring LL * 4095",
+        "2 * all_reduce 8 8 Ring LL * 2147483648",
+        "2 * all_reduce 8 8 Ring LL * 4096 4096",
     ] {
         let text = format!("busbw-tuner-table 1\n{rule}\n{broken}\n");
         assert!(Table::parse(&text, 2, 2).unwrap_err().message.starts_with("line 3 is not a rule"), "{broken}");

@@ -11,7 +11,7 @@ use busbw_nccl_abi::tuner::{NVLS, NVLS_TREE, SIMPLE, TREE, function};
 use busbw_transport::Error;
 
 use crate::entry::{given, names_us};
-use crate::net::Net;
+use crate::net::{Net, saturated};
 use crate::tuner_table::{Table, Wanted};
 use crate::{logger, tuner_steering};
 
@@ -201,6 +201,21 @@ pub unsafe fn tune(
     if prefer(favour, costs, protocols) || !matches!(favour, Favour::Entry(_)) {
         // SAFETY: as the caller guarantees.
         unsafe { write(most, channels) }?;
+    }
+    Ok(())
+}
+
+/// Set the chunk size of a collective to that of a rule, if NCCL runs the rule's algorithm and protocol.
+///
+/// # Safety
+/// `context` is as of `limit`; `chunk_size` is NULL or valid for writing.
+pub unsafe fn chunk(context: *mut c_void, function: c_int, bytes: usize, runs: [c_int; 2], chunk_size: *mut usize) -> Result<(), Error> {
+    // SAFETY: as the caller guarantees.
+    let wanted = unsafe { tuner_at(context) }.and_then(|tuner| tuner.table.wanted(function, bytes));
+    let fits = |wanted: &Wanted| wanted.chunk > 0 && [wanted.algorithm, wanted.protocol].map(saturated) == runs;
+    if let Some(wanted) = wanted.filter(fits) {
+        // SAFETY: not NULL, so the caller guarantees that it may be written.
+        unsafe { given(chunk_size, "pointer for the chunk size")?.write(wanted.chunk) };
     }
     Ok(())
 }

@@ -56,6 +56,7 @@ pub extern "C" fn busbw_tuner_steer(function: c_int, bytes: usize, algorithm: c_
             algorithm,
             protocol,
             channels: channels.max(0),
+            chunk: 0,
         });
         let mut steering = STEERING.lock().unwrap_or_else(PoisonError::into_inner);
         *steering = Steering { function, bytes, wanted, costs: Vec::new(), nodes: 0 };

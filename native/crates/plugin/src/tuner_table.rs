@@ -15,6 +15,9 @@ const VARIABLE: &str = "BUSBW_TUNER_TABLE";
 const HEADER: &str = "busbw-tuner-table 1";
 /// The first word of lines that only describe how the table came about.
 const ABOUT: &str = "about";
+/// Bytes of a chunk. NCCL divides by its multiple of a protocol's grain, which is at most 1920, and keeps it as an int.
+const SMALLEST_CHUNK: usize = 4 << 10;
+const LARGEST_CHUNK: usize = 1 << 30;
 /// In place of a number: any number of hosts, or NCCL's number of channels.
 const ANY: &str = "*";
 const FUNCTIONS: [(&str, c_int); 5] = [
@@ -38,6 +41,8 @@ pub struct Wanted {
     pub protocol: usize,
     /// Channels.
     pub channels: c_int,
+    /// Bytes of a chunk, 0 for NCCL's. NCCL 2.30 and newer ask for it.
+    pub chunk: usize,
 }
 
 #[derive(Debug)]
@@ -63,8 +68,9 @@ impl Table {
         })
     }
 
-    /// A file of rules `RANKS HOSTS COLLECTIVE FIRST LAST ALGORITHM PROTOCOL CHANNELS` below a line with the format's name and version. FIRST
-    /// and LAST are the bytes of the smallest and the largest operation. `#` begins a comment, `about` a line for people.
+    /// A file of rules `RANKS HOSTS COLLECTIVE FIRST LAST ALGORITHM PROTOCOL CHANNELS [CHUNK]` below a line with the format's name and
+    /// version. FIRST and LAST are the bytes of the smallest and the largest operation, CHUNK those of a chunk. `#` begins a comment, `about`
+    /// a line for people.
     ///
     /// # Errors
     /// The file cannot be read, it is of another version, a line is no rule, or two rules are for the same size.
@@ -130,12 +136,18 @@ impl Table {
 /// Ranks, hosts (None for any) and the rule of a line; None if it is none.
 fn rule(line: &str) -> Option<(usize, Option<usize>, Rule)> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let &[ranks, hosts, collective, first, last, algorithm, protocol, channels] = words.as_slice() else { return None };
+    let &[ranks, hosts, collective, first, last, algorithm, protocol, channels, ref chunk @ ..] = words.as_slice() else { return None };
+    let chunk = match *chunk {
+        [] => 0,
+        [chunk] => chunk.parse().ok().filter(|chunk| (SMALLEST_CHUNK..=LARGEST_CHUNK).contains(chunk))?,
+        _ => return None,
+    };
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     let wanted = Wanted {
         algorithm: ALGORITHMS.iter().position(|name| *name == algorithm)?,
         protocol: PROTOCOLS.iter().position(|name| *name == protocol)?,
         channels: if channels == ANY { 0 } else { channels.parse().ok().filter(|count| *count > 0)? },
+        chunk,
     };
     let &(_, function) = FUNCTIONS.iter().find(|(name, _)| *name == collective)?;
     let hosts = if hosts == ANY { None } else { Some(hosts.parse().ok()?) };

@@ -1,9 +1,9 @@
-//! The tuner tables: v2 has no costs, v4 and v5 ask for the same with an init of their own.
+//! The tuner tables: v2 has no costs, v4 and later ones ask for the same, from v5 on with an init of their own, from v6 on also for chunks.
 
 use std::ffi::{c_float, c_int, c_void};
 
 use busbw_nccl_abi::common::{Logger, NcclResult};
-use busbw_nccl_abi::tuner::{TunerV2, TunerV4, TunerV5};
+use busbw_nccl_abi::tuner::{TunerV2, TunerV4, TunerV5, TunerV6};
 
 use crate::entry::{entry, given};
 use crate::net::NAME;
@@ -19,10 +19,23 @@ pub static ncclTunerPlugin_v2: TunerV2 = TunerV2 { name: NAME.as_ptr(), init, ge
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 = TunerV4 { name: NAME.as_ptr(), init, get_coll_info, destroy: end };
 
-/// For NCCL 2.28 and newer.
+/// For NCCL 2.28 and 2.29.
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
-pub static ncclTunerPlugin_v5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info, finalize: end };
+pub static ncclTunerPlugin_v5: TunerV5 = V5;
+
+/// For NCCL 2.30 and newer.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v6: TunerV6 = V6;
+
+/// For NCCL 2.32.6 and newer. The constants of NCCL's model, which are not used, are larger than in v6.
+#[allow(non_upper_case_globals)]
+#[unsafe(no_mangle)]
+pub static ncclTunerPlugin_v7: TunerV6 = V6;
+
+const V5: TunerV5 = TunerV5 { name: NAME.as_ptr(), init: init_v5, get_coll_info, finalize: end };
+const V6: TunerV6 = TunerV6 { v5: V5, get_chunk_size };
 
 unsafe extern "C" fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut *mut c_void) -> NcclResult {
     // SAFETY: NCCL passes NULL or the address of its own context pointer.
@@ -76,6 +89,19 @@ unsafe extern "C" fn get_coll_info(
         // SAFETY: NCCL passes the context of init and the address of its own int.
         unsafe { tuner::tune(context, function, bytes, costs, protocols, channels) }
     })
+}
+
+unsafe extern "C" fn get_chunk_size(
+    context: *mut c_void,
+    function: c_int,
+    bytes: usize,
+    algorithm: c_int,
+    protocol: c_int,
+    _channels: c_int,
+    chunk_size: *mut usize,
+) -> NcclResult {
+    // SAFETY: NCCL passes the context of init and the address of its own size.
+    entry("getChunkSize", || unsafe { tuner::chunk(context, function, bytes, [algorithm, protocol], chunk_size) })
 }
 
 unsafe extern "C" fn end(context: *mut c_void) -> NcclResult {
