@@ -17,23 +17,14 @@ from statistics import fmean, median
 
 import msgspec
 
-from busbw.model.estimate import Setting, by_links
-from busbw.model.forecast import job_of, links_of
-from busbw.model.nccl.choice import Allowed, Choice, Parts
-from busbw.model.nccl.constants import LATEST, RING, release
-from busbw.model.networks import BY_NETWORK
+from busbw.model.forecast import links_of
+from busbw.model.nccl.choice import Choice, Parts
+from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
 from busbw.model.reference.curves import Curve, Reference, built_in
-from busbw.model.reference.expected import (
-    BOARD,
-    HOSTS_FIT,
-    Basis,
-    Coefficients,
-    Expected,
-    Scope,
-    expect,
-)
-from busbw.model.systems import parse_system, with_nics
+from busbw.model.reference.described import choice_of, job_of, setting_of
+from busbw.model.reference.expected import HOSTS_FIT, Basis, Coefficients, Expected, Scope, expect
+from busbw.model.reference.similar import BOARD
 from busbw.stats.intervals import nearest_rank
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,27 +54,12 @@ class Case:
     expected: Expected
 
 
-def setting(curve: Curve) -> Setting:
-    """What a curve was measured on, as options would describe it."""
-    system = parse_system(f"{curve.gpu}x{curve.per_host}")
-    if curve.nics:
-        system = with_nics(system, curve.nics)
-    if curve.fabric:
-        system = replace(system, network=BY_NETWORK[curve.fabric])
-    may = Allowed()
-    if curve.algorithm in ("Ring", "Tree", "NVLSTree", "NVLS"):
-        may = Allowed(algorithms=(curve.algorithm,))
-    nccl = release(curve.nccl) if curve.nccl else LATEST
-    return Setting(system, nccl, may, dtype=curve.dtype or "float")
-
-
 def choices_of(curves: Sequence[Curve]) -> Chosen:
     """What NCCL's model expects of every size of every curve."""
     chosen = {}
     for curve in curves:
-        described = setting(curve)
         for size in curve.sizes:
-            choice = by_links(described, curve.collective, curve.hosts, curve.per_host, size)
+            choice = choice_of(curve, size)
             assert choice is not None, (curve.run, size)
             chosen[curve, size] = choice
     return chosen
@@ -99,9 +75,8 @@ def cases(
     coefficients of several hosts that `fits` has for a run.
     """
     for curve in curves:
-        described = setting(curve)
-        job = job_of(described, curve.collective, curve.hosts, curve.per_host)
-        links, rest = links_of(described, curve.per_host), known(curve)
+        job, rest = job_of(curve), known(curve)
+        links = links_of(setting_of(curve), curve.per_host)
         fit = (fits or {}).get(curve.run, HOSTS_FIT)
         for size, time_us in zip(curve.sizes, curve.times_us, strict=True):
             expected = expect(job, size, chosen[curve, size], links, rest, fit)

@@ -7,6 +7,7 @@ these are within 1.9 % on 2 x 8 H100 with NCCL 2.21.5, whose own are 7 to 11 % t
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import log2
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
@@ -23,6 +24,8 @@ BOARD = 8  # GPUs
 # What NVLSTree reached of NCCL's model on 4 to 32 hosts of 8 H100: 0.88 to 1.09 in six clusters.
 OF_NVLS_TREE = 0.93
 LARGE_BYTES = 1 << 30  # of which any matrix moves some
+# What it reached on 2 and 20 racks of GB200 and GB300, of the rate inside one: 0.74 to 0.92.
+OF_RACKS = 0.85
 OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 and 0.98
 
 
@@ -118,16 +121,16 @@ def by_links(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
     """NCCL's choice, with the time that its links allow where NCCL's model is known to be wrong:
-    NVLSTree on hosts of up to 8 GPUs, and the latency of broadcast and reduce over several.
+    NVLSTree, and the latency of broadcast and reduce over several hosts.
     """
     chosen = estimate(setting, collective, hosts, per_host, size_bytes)
     if chosen is None or hosts == 1:
         return chosen
     if chosen.algorithm == RING and collective in ROOTED:
         return _through_all_ranks(setting, hosts, per_host, size_bytes, chosen)
-    if chosen.algorithm == NVLS_TREE and per_host <= BOARD and size_bytes:
-        if hosts == 2:
-            return _once_over_nics(setting, collective, per_host, size_bytes, chosen)
+    if chosen.algorithm == NVLS_TREE and size_bytes:
+        if hosts == 2 or per_host > BOARD:
+            return _by_slower_links(setting, collective, (hosts, per_host), size_bytes, chosen)
         transfer_s = chosen.parts.transfer_s / OF_NVLS_TREE
         return replace(chosen, parts=replace(chosen.parts, transfer_s=transfer_s))
     return chosen
@@ -146,24 +149,31 @@ def _through_all_ranks(
     return replace(chosen, parts=replace(chosen.parts, latency_s=through.latency_s))
 
 
-def _once_over_nics(
-    setting: Setting, collective: str, per_host: int, size_bytes: int, chosen: Choice
+def _by_slower_links(
+    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, chosen: Choice
 ) -> Choice:
-    """NVLSTree on two hosts, where each byte crosses the network once.
+    """NVLSTree on two hosts, where each byte crosses the network once, and on racks, at the rate of
+    the slower links.
 
     NCCL's search gives a channel one speed inside and between hosts, so its model has 497 GB/s for
-    2 x 8 B200, which reach 684 and 718.
+    2 x 8 B200, which reach 684 and 718. From three racks on, the GPUs of one inside the trees send
+    up and down what they reduce: 20 racks of GB200 reach half of what two do. The latency grows
+    with the logarithm of the hosts, which NCCL rounds down.
     """
+    hosts, per_host = shape
     row = BY_NAME[collective]
     alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
     if alone is None:
         return chosen
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
-    factor = float(row.bus_factor(2 * per_host))
-    narrow = narrow_links(setting, collective, NVLS_TREE, 2, per_host)
-    between = narrow.nics * factor * OF_NICS
+    if per_host > BOARD:
+        inside *= OF_RACKS * tree_share(hosts)
+    factor = float(row.bus_factor(hosts * per_host))
+    narrow = narrow_links(setting, collective, NVLS_TREE, hosts, per_host)
+    between = narrow.nics * tree_share(hosts) * factor * OF_NICS
     transfer_s = size_bytes * factor / min(inside, between)
-    return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
+    levels_s = (chosen.parts.latency_s - alone.latency_s) * log2(hosts) / int(log2(hosts))
+    return replace(chosen, parts=Parts(alone.latency_s + levels_s, transfer_s))
 
 
 def _slow_down(

@@ -220,6 +220,22 @@ def _from_published(
     """The expected time by published runs, which are at the full rate of the network. A spine that
     slows the NICs down makes the model's time longer, and none shorter.
     """
+    expected = _from_runs(setting, collective, shape, size_bytes, chosen, known)
+    if expected.scope is not Scope.DOMAINS:
+        return expected
+    # Racks do what each one does alone, and more.
+    alone = forecast(setting, BY_NAME[collective], 1, shape[1], size_bytes, Evidence(known))
+    return replace(expected, time_s=max(expected.time_s, alone.time_s if alone else 0.0))
+
+
+def _from_runs(
+    setting: Setting,
+    collective: str,
+    shape: tuple[int, int],
+    size_bytes: int,
+    chosen: Choice,
+    known: Reference,
+) -> Expected:
     job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
     if not _is_plain(setting):
         return expect(job, size_bytes, chosen, links, NO_RUNS)

@@ -71,6 +71,29 @@ def test_a_prediction_is_in_its_range_below_its_bound_and_larger_sizes_take_no_l
                     before = answer.time_s
 
 
+@pytest.mark.parametrize("text", ["h100x8", "b200x8", "a3-megagpu-8g", "gb200nvl72", "gb300nvl72"])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "alltoall"])
+def test_the_time_grows_with_the_number_of_hosts_without_jumps(text: str, collective: str) -> None:
+    """A published run moves what is expected of other numbers of hosts as well as its own."""
+    described = system(text)
+    for size in (MIB, GIB, 16 * GIB):
+        before = expected(described, collective, (1, described.gpus), size)
+        longest_s = before.time_s
+        for hosts in (2, 3, 4, 5, 8, 9, 16, 19, 20, 21, 32, 33, 64):
+            answer = expected(described, collective, (hosts, described.gpus), size)
+            what = (size, hosts)
+            assert answer.time_s >= 0.92 * longest_s, what
+            alike = (answer.algorithm, answer.protocol) == (before.algorithm, before.protocol)
+            if alike and hosts == before.hosts + 1 > 3 and size >= GIB:
+                assert answer.time_s <= (1 + 1 / before.hosts) * 1.1 * before.time_s, what
+            longest_s, before = max(longest_s, answer.time_s), answer
+
+
+def test_the_range_of_two_racks_holds_what_three_clusters_reached() -> None:
+    answer = expected(system("gb200nvl72"), "all_reduce", (2, 72), 16 * GIB)
+    assert 400e9 < answer.low < 676e9 and 810e9 < answer.high < 1000e9
+
+
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "alltoall"])
 def test_two_hosts_whose_slots_limit_one_are_not_faster_than_one(collective: str) -> None:
     described = system("l40sx8")

@@ -8,8 +8,9 @@ linear.
 
 Elsewhere t = B + a L + f B / (B + K). L and B are the latency and the transfer time that NCCL's
 model expects. The third term is the pipeline's: it takes up to f to fill, of which a message that
-is over sooner pays a part. Curves of the same shape of job then correct the time: m of them count
-m / (m + 1), so that a single one moves it half of the way.
+is over sooner pays a part. Curves of such hosts then correct the time by how far they are from the
+model of their own jobs: m of the same shape count m / (m + 1), so that a single one moves it half
+of the way. Those on other numbers of hosts count the less, the more these differ.
 """
 
 from bisect import bisect_right
@@ -17,18 +18,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from math import exp, inf, log
-from statistics import median
+from math import exp, inf, log, log2
+from statistics import fmean, median
 
 from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
 from busbw.model.nccl.choice import Choice, Parts
-from busbw.model.nccl.constants import NVLS, RING, SIMPLE
+from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
 from busbw.model.reference.curves import Curve, Reference
+from busbw.model.reference.described import choice_of
+from busbw.model.reference.described import job_of as job_of_curve
 from busbw.model.reference.similar import (
+    BOARD,
     Job,
     Kinship,
     fabric_kind,
+    is_of_such_hosts,
     is_reduced_alike,
     kinship,
     nearest,
@@ -38,9 +43,9 @@ from busbw.model.reference.similar import (
 from busbw.model.systems import parse_system
 
 MICRO = 1e-6
-BOARD = 8  # GPUs of the largest boards with curves of their own
 LEVEL_BYTES = 1 << 28  # from here on, busbw hardly depends on the size
 LATENCY_BYTES = 1 << 12  # up to here, the time hardly does
+HALF_WEIGHT = 2  # doublings of the number of hosts, at which a run counts half
 
 
 class Scope(StrEnum):
@@ -57,7 +62,7 @@ class Scope(StrEnum):
 
 # How many runs the model is worth where runs correct it: as many as differ from it by as much as
 # they differ from each other.
-WEIGHT_OF_MODEL = {Scope.DOMAIN: 0.5, Scope.DOMAINS: 0.1}
+WEIGHT_OF_MODEL = {Scope.DOMAIN: 0.5}
 
 
 class Basis(StrEnum):
@@ -88,6 +93,8 @@ class Coefficients:
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
 HOSTS_FIT = Coefficients(1.45, 300e-6, 200e-6)
+# NVLSTree on racks, of which each level of the trees fills a pipeline: 2 and 20 of GB200.
+RACKS_FIT = Coefficients(3.0, 500e-6, 400e-6)
 # NCCL's own latency of an all_reduce ring over several hosts with Simple counts its pipeline
 # (RING_PLATEAU); of sends and receives no measurement says more than the model.
 AS_MODELLED = Coefficients(1.0, 0.0, 1.0)
@@ -120,10 +127,10 @@ def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
         if not links.nvlink:
             return Scope.PCIE
         return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
-    if job.per_host > BOARD:
-        return Scope.DOMAINS
     if algorithm == P2P:
         return Scope.SENDS
+    if job.per_host > BOARD:
+        return Scope.DOMAINS
     return Scope.FABRICS if fabric_kind(job.fabric) else Scope.HOSTS
 
 
@@ -152,7 +159,7 @@ def expect(
     if board is not None:  # over PCIe, slots limit several hosts as they do one
         time_s = max(time_s, board.time_s * _factor(job, job.ranks) / _factor(job, job.per_host))
     ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
-    return _corrected(job, size_bytes, time_s, scope, ran_alike)
+    return _corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit)
 
 
 def _of_boards(curves: Sequence[Curve], job: Job, size_bytes: int, links: Links) -> list[Curve]:
@@ -175,6 +182,8 @@ def modelled_s(job: Job, choice: Choice, hosts_fit: Coefficients = HOSTS_FIT) ->
 
 
 def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coefficients:
+    if choice.algorithm == NVLS_TREE and job.per_host > BOARD:
+        return replace(RACKS_FIT, fill_s=RACKS_FIT.fill_s * 2 * log2(job.hosts))
     simple_ring = (choice.algorithm, choice.protocol) == (RING, SIMPLE)
     ring_of_hosts = job.hosts > 1 and simple_ring and job.collective == "all_reduce"
     if choice.algorithm == P2P or ring_of_hosts:
@@ -189,18 +198,59 @@ def _coefficients(job: Job, choice: Choice, hosts_fit: Coefficients) -> Coeffici
 
 
 def _corrected(
-    job: Job, size_bytes: int, time_s: float, scope: Scope, curves: Sequence[Curve]
+    job: Job,
+    size_bytes: int,
+    time_s: float,
+    scope: Scope,
+    curves: Sequence[Curve],
+    hosts_fit: Coefficients = HOSTS_FIT,
 ) -> Expected:
-    """The model's time, moved towards those of runs of the same shape."""
-    shaped = [curve for curve in of_shape(curves, job) if _reaches(curve, size_bytes)]
-    alike, closest = nearest(shaped, job.gpu)
-    if closest > Kinship.TWIN:
-        return Expected(time_s, scope, Basis.MODEL)
-    off = log(_typical_time(alike, size_bytes) / time_s)
-    runs = len({curve.run for curve in alike})
-    share = runs / (runs + WEIGHT_OF_MODEL.get(scope, 1.0))
-    basis = Basis.SAME if closest is Kinship.SAME else Basis.SIMILAR
-    return Expected(time_s * exp(off * share), scope, basis, tuple(alike))
+    """The model's time, moved by as much as runs of such hosts differ from the model of their own
+    jobs. Those on other numbers of hosts count for less.
+    """
+    by_hosts: dict[int, list[Curve]] = {}
+    for curve in curves:
+        if is_of_such_hosts(curve, job) and _reaches(curve, size_bytes):
+            by_hosts.setdefault(curve.hosts, []).append(curve)
+    used: list[Curve] = []
+    weights, moved, basis = WEIGHT_OF_MODEL.get(scope, 1.0), 0.0, Basis.MODEL
+    for hosts in sorted(by_hosts, key=lambda hosts: _apart(hosts, job.hosts)):
+        alike, closest = nearest(by_hosts[hosts], job.gpu)
+        offs = _offs(job, size_bytes, time_s, alike, hosts_fit)
+        near = 1 / (1 + (_apart(hosts, job.hosts) / HALF_WEIGHT) ** 2)
+        if closest > Kinship.TWIN or not offs:
+            continue
+        weights += near * len(offs)
+        moved += near * len(offs) * median(offs)
+        used += alike
+        if basis is Basis.MODEL:
+            same = closest is Kinship.SAME and bool(of_shape(alike, job))
+            basis = Basis.SAME if same else Basis.SIMILAR
+    return Expected(time_s * exp(moved / weights), scope, basis, tuple(used))
+
+
+def _apart(hosts: int, others: int) -> float:
+    return abs(log2(hosts / others))
+
+
+def _offs(
+    job: Job, size_bytes: int, time_s: float, curves: Sequence[Curve], hosts_fit: Coefficients
+) -> list[float]:
+    """By how much each run is slower than the model of its own job, which takes `time_s` if it is
+    this job, as logarithms.
+    """
+    runs: dict[str, list[float]] = {}
+    inside = [curve for curve in curves if curve.time_s(size_bytes) is not None]
+    for curve in inside or curves:
+        modelled = time_s
+        if not of_shape([curve], job):
+            choice = choice_of(curve, size_bytes)
+            if choice is None:
+                continue
+            modelled = modelled_s(job_of_curve(curve), choice, hosts_fit)
+        off = log(_extended_s(curve, size_bytes) / modelled)
+        runs.setdefault(curve.run, []).append(off)
+    return [fmean(offs) for offs in runs.values()]
 
 
 def _reaches(curve: Curve, size_bytes: float) -> bool:

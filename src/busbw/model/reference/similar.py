@@ -12,6 +12,7 @@ from busbw.model.systems import GBIT
 
 FIRST_MULTICAST_SM = 90
 RDMA = ("", "ib", "roce")
+BOARD = 8  # GPUs of the largest boards with curves of their own
 SAME_RATE = 0.1  # as a part of the NICs' rate
 
 
@@ -97,8 +98,21 @@ def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
 def _is_of_shape(curve: Curve, job: Job) -> bool:
     if (curve.hosts, curve.per_host) != (job.hosts, job.per_host):
         return False
-    if job.hosts == 1:
-        return True
+    return job.hosts == 1 or _has_such_nics(curve, job)
+
+
+def is_of_such_hosts(curve: Curve, job: Job) -> bool:
+    """Whether a curve is of hosts like a job's, one or several of them, whatever their number.
+    Racks are alike whatever part of one takes part, and whatever its NICs.
+    """
+    if (curve.hosts > 1) != (job.hosts > 1):
+        return False
+    if job.per_host > BOARD:
+        return curve.per_host > BOARD if job.hosts > 1 else curve.per_host == job.per_host
+    return curve.per_host == job.per_host and (job.hosts == 1 or _has_such_nics(curve, job))
+
+
+def _has_such_nics(curve: Curve, job: Job) -> bool:
     if fabric_kind(curve.fabric) != fabric_kind(job.fabric):
         return False
     return abs(nics_rate(curve.nics) - job.nics) <= SAME_RATE * job.nics

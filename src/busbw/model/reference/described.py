@@ -1,0 +1,53 @@
+"""What a reference curve was measured on, as options would describe it."""
+
+from dataclasses import replace
+from functools import cache
+
+from busbw.core.errors import UsageError
+from busbw.model.estimate import Setting, by_links
+from busbw.model.nccl.choice import Allowed, Choice
+from busbw.model.nccl.constants import LATEST, MODELLED, release
+from busbw.model.networks import BY_NETWORK
+from busbw.model.reference.curves import Curve
+from busbw.model.reference.similar import Job, nics_rate
+from busbw.model.systems import parse_system, with_nics
+
+
+@cache
+def setting_of(curve: Curve) -> Setting:
+    """The system and the settings of a curve."""
+    system = parse_system(f"{curve.gpu}x{curve.per_host}")
+    if curve.nics:
+        system = with_nics(system, curve.nics)
+    if curve.fabric:
+        system = replace(system, network=BY_NETWORK[curve.fabric])
+    may = Allowed()
+    if curve.algorithm in MODELLED:
+        may = Allowed(algorithms=(curve.algorithm,))
+    nccl = release(curve.nccl) if curve.nccl else LATEST
+    return Setting(system, nccl, may, dtype=curve.dtype or "float")
+
+
+def job_of(curve: Curve) -> Job:
+    """The job of a curve."""
+    return Job(
+        curve.gpu,
+        curve.collective,
+        curve.hosts,
+        curve.per_host,
+        nics_rate(curve.nics),
+        curve.fabric,
+        curve.dtype or "float",
+    )
+
+
+@cache
+def choice_of(curve: Curve, size_bytes: int) -> Choice | None:
+    """What NCCL's model expects of a size of a curve's job; None for a system, perhaps a user's
+    own, that options cannot describe.
+    """
+    try:
+        setting = setting_of(curve)
+    except UsageError:
+        return None
+    return by_links(setting, curve.collective, curve.hosts, curve.per_host, size_bytes)
