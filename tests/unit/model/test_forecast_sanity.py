@@ -112,6 +112,17 @@ def test_more_nics_do_not_slow_a_ring_from_a_root(collective: str) -> None:
     assert max(times) < 1.1 * min(times)
 
 
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_small_sizes_of_h200_are_those_of_h100_and_not_of_a_virtual_machine(gpus: int) -> None:
+    for collective in ("all_reduce", "all_gather", "reduce_scatter", "alltoall"):
+        for size in (4 << 10, 64 << 10, 512 << 10):
+            h100, h200 = (
+                expected(parse_system(text), collective, (1, gpus), size)
+                for text in ("h100x8", "h200x8")
+            )
+            assert h200.time_s == pytest.approx(h100.time_s, rel=0.05), (collective, size)
+
+
 def test_gpus_between_measured_numbers_are_read_from_the_same_gpus() -> None:
     """Three A100 have no curve: those of 2 and 4 say more than those of 3 H200."""
     three = expected(parse_system("a100x8"), "all_gather", (1, 3), GIB)
@@ -128,6 +139,29 @@ def test_busbw_stays_beyond_the_largest_measured_number_of_gpus(
     h200 = parse_system("h200x8")
     four, six = (expected(h200, collective, (1, gpus), GIB) for gpus in (4, 6))
     assert six.busbw == pytest.approx(four.busbw, rel=share)
+
+
+@pytest.mark.parametrize("text", ["b200x8", "h100x8", "h200x8", "a100x8", "gb200nvl72"])
+def test_busbw_does_not_fall_beyond_the_largest_measured_size(text: str) -> None:
+    described = system(text)
+    for collective in ("all_reduce", "all_gather", "alltoall", "broadcast"):
+        at_most = 0.0
+        for size in (8 * GIB, 16 * GIB, 32 * GIB, 128 * GIB):
+            answer = expected(described, collective, (1, described.gpus), size)
+            assert answer.busbw >= 0.98 * at_most, (collective, size)
+            at_most = max(at_most, answer.busbw)
+
+
+def test_alltoall_at_half_of_the_uplinks_loses_no_more_than_these() -> None:
+    """Alltoall reaches little more than half of the NICs' rate anyway."""
+    described = parse_system("h100x8")
+    full, half, quarter = (
+        forecast(Setting(described, spine=Spine(over)), BY_NAME["alltoall"], 16, 8, 16 * GIB)
+        for over in (1.0, 2.0, 4.0)
+    )
+    assert full is not None and half is not None and quarter is not None
+    assert 0.85 * full.busbw < half.busbw < full.busbw
+    assert quarter.busbw == pytest.approx(half.busbw / 2, rel=0.02)
 
 
 def test_an_oversubscribed_spine_never_makes_a_job_faster() -> None:

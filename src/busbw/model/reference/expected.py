@@ -45,6 +45,7 @@ from busbw.model.systems import parse_system
 MICRO = 1e-6
 LEVEL_BYTES = 1 << 28  # from here on, busbw hardly depends on the size
 LATENCY_BYTES = 1 << 12  # up to here, the time hardly does
+SAME_SIZE = 1.1  # as a factor
 HALF_WEIGHT = 2  # doublings of the number of hosts, at which a run counts half
 
 
@@ -240,8 +241,10 @@ def _offs(
     this job, as logarithms.
     """
     runs: dict[str, list[float]] = {}
-    inside = [curve for curve in curves if curve.time_s(size_bytes) is not None]
-    for curve in inside or curves:
+    nearest_miss = min(_missed_by(curve, size_bytes) for curve in curves)
+    for curve in curves:
+        if _missed_by(curve, size_bytes) > nearest_miss * SAME_SIZE:
+            continue
         modelled = time_s
         if not of_shape([curve], job):
             choice = choice_of(curve, size_bytes)
@@ -308,15 +311,23 @@ def _factor(job: Job, ranks: int) -> float:
 
 def _typical_time(curves: Sequence[Curve], size_bytes: int, links: Links | None = None) -> float:
     """The median of the runs' times in seconds, over `links` if given; of those that measured this
-    size if there are any. A run with several curves counts once.
+    size if there are any, else of those that came nearest to it. A run with several curves counts
+    once.
     """
-    sizes = [_busy_alike(curve, size_bytes, links) for curve in curves]
-    read = list(zip(curves, sizes, strict=True))
-    inside = [(curve, size) for curve, size in read if curve.time_s(size) is not None]
+    read = [(curve, _busy_alike(curve, size_bytes, links)) for curve in curves]
+    nearest_miss = min(_missed_by(curve, size) for curve, size in read)
     runs: dict[str, list[float]] = {}
-    for curve, size in inside or read:
-        runs.setdefault(curve.run, []).append(log(_extended_s(curve, size)))
+    for curve, size in read:
+        if _missed_by(curve, size) <= nearest_miss * SAME_SIZE:
+            runs.setdefault(curve.run, []).append(log(_extended_s(curve, size)))
     return exp(median(sum(logs) / len(logs) for logs in runs.values()))
+
+
+def _missed_by(curve: Curve, size_bytes: float) -> float:
+    """How many times larger or smaller a size is than those that a curve has; 1 if it has it."""
+    if not size_bytes:
+        return 1.0
+    return max(1.0, size_bytes / curve.sizes[-1], curve.sizes[0] / size_bytes)
 
 
 def _busy_alike(curve: Curve, size_bytes: int, links: Links | None) -> float:
