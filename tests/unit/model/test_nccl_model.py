@@ -249,16 +249,16 @@ def test_every_release_is_found() -> None:
             release(text)
 
 
-@pytest.mark.parametrize("version", ["2.31", "2.32.3", "2.99", "3.0"])
+@pytest.mark.parametrize("version", ["2.33", "2.33.1", "2.99", "3.0"])
 def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
     version: str,
 ) -> None:
-    with pytest.raises(UsageError, match=r"up to 2\.30") as error:
+    with pytest.raises(UsageError, match=r"up to 2\.32") as error:
         release(version)
-    assert error.value.hint == "--nccl 2.30"
-    ran = of_number(23203)
-    assert (ran.first, ran.hops) == (LATEST.first, LATEST.hops)
-    assert "2.32.3, which ran" in ran.note
+    assert error.value.hint == "--nccl 2.32"
+    ran = of_number(23301)
+    assert (ran.first, ran.hops) == (RELEASES[-1].first, RELEASES[-1].hops)
+    assert "2.33.1, which ran" in ran.note
     described = describe(parse_system("h100x8"), 1, 8, ran, "run.json")
     assert described.notes == [ran.note]
 
@@ -282,6 +282,37 @@ def test_releases_differ_on_blackwell(
     assert timed is not None
     rate = (1 << 40) / timed.transfer_s / 1e9
     assert rate * 62 / 32 == pytest.approx(limit, rel=0.02)
+
+
+def rate_of(system: str, version: str, hosts: int, name: str, algorithm: str) -> float:
+    described = parse_system(system)
+    model = described.model(release(version), hosts, described.gpus)
+    timed = parts(model, name, MIB, algorithm, "Simple")
+    assert timed is not None
+    return MIB / timed.transfer_s
+
+
+def test_a_tree_on_two_hosts_has_the_slower_speed_of_both_from_2_31_on() -> None:
+    speeds = [rate_of("gb200x4", version, 2, "all_reduce", "Tree") for version in ("2.30", "2.31")]
+    assert speeds[1] < speeds[0]
+    assert release("2.31.2").first == (2, 31) and release("latest") is RELEASES[-1]
+
+
+def test_rings_inside_a_host_of_blackwell_have_a_plateau_from_2_32_on() -> None:
+    """1.4 from 64 bytes for each rank and channel on, 1.3 from 512 KiB on, with many steps."""
+    for system, size, factor in (
+        ("b200x8", 64 * MIB, 1.4),
+        ("b200x8", 16 << 30, 1.3),
+        ("b200x8", 4 << 10, 1.0),
+        ("h100x8", 64 * MIB, 1.0),
+    ):
+        described = parse_system(system)
+        before, after = (
+            parts(described.model(release(version), 1, 8), "all_reduce", size, "Ring", "Simple")
+            for version in ("2.30", "2.32")
+        )
+        assert before is not None and after is not None
+        assert after.latency_s == pytest.approx(factor * before.latency_s, rel=1e-3), (system, size)
 
 
 def test_settings_leave_what_nccl_would_leave() -> None:

@@ -12,6 +12,7 @@ from busbw.core.sizes import parse_size
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
+from busbw.model.nccl.constants import LATEST
 from busbw.model.networks import parse_network
 from busbw.model.systems import (
     CPUS,
@@ -64,10 +65,10 @@ recorded_nodes_option = click.option(
 )
 nccl_option = click.option(
     "--nccl",
-    default="latest",
+    default=LATEST.name,
     callback=not_empty,
     show_default=True,
-    help="release whose choice is predicted: 2.27",
+    help="release whose choice is predicted: 2.27, or latest",
 )
 settings_options = options(
     click.option(

@@ -16,6 +16,7 @@ from busbw.core.collectives import collective as collective_row
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 from busbw.model.nccl.constants import (
     AMPERE,
+    LARGE_PART,
     LL,
     LL128,
     MODELLED,
@@ -28,6 +29,7 @@ from busbw.model.nccl.constants import (
     PAT_LOG,
     PAT_RANK_US,
     PCI,
+    PLATEAU_DELTA,
     RING,
     RING_PLATEAU,
     SIMPLE,
@@ -113,11 +115,27 @@ def parts(
         return None
     latency = _latency(model, collective, algorithm, protocol)
     rate *= _share(model, collective, size_bytes, algorithm, protocol)
-    if collective == "all_reduce" and (algorithm, protocol) == (RING, SIMPLE) and model.hosts > 1:
+    if (algorithm, protocol) == (RING, SIMPLE):
         part_bytes = size_bytes // (2 * model.ring.channels * model.ranks)
-        if part_bytes >= 64:
-            latency *= RING_PLATEAU[model.sm >= 80]
+        latency *= _plateau(model, collective, part_bytes) if part_bytes >= 64 else 1.0
     return Parts(latency * US, size_bytes / (rate * GB))
+
+
+def _plateau(model: Model, collective: str, part_bytes: int) -> float:
+    """The factor of a ring's latency that its pipeline costs, with so many bytes for each rank and
+    channel: over several hosts in all_reduce, and from 2.32 on also on one host of Blackwell, where
+    it grows with the steps and shrinks by up to 0.1 between 256 and 512 KiB.
+    """
+    whole = RING_PLATEAU[model.sm >= 80]
+    if model.hosts > 1:
+        return whole if collective == "all_reduce" else 1.0
+    if not model.release.plateau_inside or not model.over_nvlink or model.sm < 100:
+        return 1.0
+    if collective in ROOTED:
+        return 1.0
+    steps = 1 - (PLATEAU_DELTA / (whole - 1)) ** max(0, model.steps(collective) - 1)
+    large = min(1.0, max(0.0, part_bytes / LARGE_PART - 1))
+    return 1 + steps * (whole - 1 - PLATEAU_DELTA * large)
 
 
 def _share(model: Model, collective: str, size_bytes: int, algorithm: str, protocol: str) -> float:
@@ -144,7 +162,7 @@ def _rate(model: Model, collective: str, algorithm: str, protocol: str) -> float
     if protocol != SIMPLE:
         return 0.0
     if algorithm == PAT and _runs_pat(model, collective):
-        return 0.75 * model.tree.channels * _speed(model, model.tree)
+        return 0.75 * model.tree.channels * _tree_speed(model)
     if model.nvls is not None and _runs_nvls(model, model.nvls, collective, algorithm):
         return _nvls(model, model.nvls, collective, algorithm)
     return 0.0
@@ -163,11 +181,18 @@ def _runs_nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> b
         return collective == "all_reduce" and model.hosts > 1
     if collective == "all_reduce":
         return model.hosts == 1 or model.collnet
-    return collective in PARTS and model.hosts == 1
+    most = model.release.most_heads
+    return collective in PARTS and model.hosts == 1 and (most is None or model.per_host <= most)
 
 
 def _speed(model: Model, graph: Graph) -> float:
     return graph.intra if model.hosts <= 2 else graph.inter
+
+
+def _tree_speed(model: Model) -> float:
+    if model.release.slower_speed_of_trees:
+        return min(model.tree.intra, model.tree.inter)
+    return _speed(model, model.tree)
 
 
 def _ll_max(model: Model) -> float:
@@ -196,7 +221,7 @@ def _tree(model: Model, protocol: str) -> float:
     """A tree's rate in GB/s, twice its algbw."""
     channels, row = model.tree.channels, family(model.sm)
     limit = channels * model.release.tree[row][model.scale]
-    rate = min(0.92 * channels * _speed(model, model.tree), limit)
+    rate = min(0.92 * channels * _tree_speed(model), limit)
     if protocol == LL:
         return min(rate / 3.8, _ll_max(model))
     if protocol == LL128:

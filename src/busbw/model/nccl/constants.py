@@ -103,6 +103,8 @@ TREE_SIZES = 23  # how many of these values Tree uses
 NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 # Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
 RING_PLATEAU = {True: 1.4, False: 1.9}
+# Inside a host of Blackwell, 2.32: how much the plateau shrinks, from this part of a rank's on.
+PLATEAU_DELTA, LARGE_PART = 0.1, 256 << 10
 PAT_RANK_US, PAT_LOG = 2.8, 3.5
 
 
@@ -114,7 +116,10 @@ class Release:
     `nvls_efficiency` is None before NCCL 2.28, which instead took 5/6 of the channels' rate as
     algbw. `inter_steps_extra` are the ring's network steps beyond 2 (hosts - 1) in all_reduce.
     `p2p_by_rate` says whether sends to another host get as many channels as the NICs need, which
-    before 2.29 were two at most. `note` tells of a run by a newer release than the last row.
+    before 2.29 were two at most. From 2.31 on a tree has the slower of its speeds inside and
+    between hosts also on two. From 2.32 on rings of Blackwell on one host have a plateau
+    (`plateau_inside`), and NVLS gathers and scatters among up to `most_heads` GPUs. `note`
+    tells of a run by a newer release than the last row.
     """
 
     first: tuple[int, ...]
@@ -135,6 +140,9 @@ class Release:
     alone_uses_tree_hop: bool = True
     pat: bool = True
     p2p_by_rate: bool = False
+    slower_speed_of_trees: bool = False
+    plateau_inside: bool = False
+    most_heads: int | None = None
     note: str = ""
 
     @property
@@ -238,6 +246,20 @@ _2_30 = replace(
     source="src/graph/tuning.cc of 2.30.3 to 2.30.7, which have the same tables",
     nvls_tree={**_NVLS_TREE, BLACKWELL: (0.0, 96.0, 80.0)},
 )
+_2_31 = replace(
+    _2_30,
+    first=(2, 31),
+    source="src/tuning of the development branch as of 2026-06-13, 2.31.0: cost_model.cc, tree.cc",
+    slower_speed_of_trees=True,
+)
+_2_32 = replace(
+    _2_31,
+    first=(2, 32),
+    source="src/tuning/ring.cc, nvls.cc and pat.cc of 2.32.3; the pipeline model of 2.32.6 is for"
+    " GPUs from Rubin on (src/tuning/platforms/platforms.h)",
+    plateau_inside=True,
+    most_heads=32,
+)
 
 RELEASES: tuple[Release, ...] = (
     _2_18,
@@ -249,9 +271,13 @@ RELEASES: tuple[Release, ...] = (
     _2_29,
     _2_29_7,
     _2_30,
+    _2_31,
+    _2_32,
 )
-LATEST = RELEASES[-1]
-NEWEST_READ = (2, 30)  # the source of later ones was not read; 2.32 has another model
+# The constants of times, and of a release that is not stated: the coefficients of several hosts are
+# fitted to published runs with these, none of which is of a later release.
+LATEST = _2_30
+NEWEST_READ = (2, 32)
 ANY_PATCH = 999
 
 
@@ -262,7 +288,7 @@ def release(version: str) -> Release:
     Two numbers mean the last release that begins with them.
     """
     if version == "latest":
-        return LATEST
+        return RELEASES[-1]
     numbers = version.split(".")
     numeric = all(part.isdecimal() and len(part) < 4 for part in numbers)
     if not numeric or len(numbers) not in (2, 3):
@@ -287,15 +313,15 @@ def release(version: str) -> Release:
 
 def of_number(nccl: int) -> Release:
     """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown
-    version, the first for older ones. For one newer than the table, the latest with a note.
+    version, the first for older ones. For one newer than the table, the last with a note.
     """
     if nccl == 0:
         return LATEST
     numbers = nccl // 10000, nccl // 100 % 100, nccl % 100
     if numbers[:2] > NEWEST_READ:
         ran = ".".join(map(str, numbers))
-        note = f"the model does not know NCCL {ran}, which ran: it is that of {LATEST.name}"
-        return replace(LATEST, note=note)
+        note = f"the model does not know NCCL {ran}, which ran: it is that of {RELEASES[-1].name}"
+        return replace(RELEASES[-1], note=note)
     return _row(numbers) or RELEASES[0]
 
 
