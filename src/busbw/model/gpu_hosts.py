@@ -5,6 +5,7 @@ what such a host usually has besides.
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
+from busbw.model.hardware import BRIDGED, GEFORCE
 
 MESH_GPUS = range(2, 9)  # of V100: hosts with a mesh of NVLinks have up to 8
 
@@ -48,6 +49,17 @@ USUAL: tuple[Usual, ...] = (
     Usual("h800", 400, "intel", "as DGX H100, with 8 NVLinks"),
     Usual("h20", 400, "intel", "HGX H20: 18 NVLinks as H100"),
     Usual(
+        "gh200",
+        200,
+        "arm",
+        "HPE Cray EX254n: four GH200, each with 200 Gbit/s; single ones and pairs have other NICs",
+        most=4,
+    ),
+    Usual("a100pcie", 0, "amd", "servers of up to 8 A100 PCIe; their NICs vary"),
+    Usual("h100pcie", 0, "intel", "servers of up to 8 H100 PCIe; their NICs vary"),
+    Usual("h100nvl", 0, "intel", "servers of up to 8 H100 NVL; their NICs vary"),
+    Usual("h200nvl", 0, "intel", "servers of up to 8 H200 NVL; their NICs vary"),
+    Usual(
         "b200",
         400,
         "intel",
@@ -85,6 +97,8 @@ USUAL: tuple[Usual, ...] = (
     Usual(
         "rtxpro6000", 0, "intel", "NVIDIA RTX PRO Server: up to 8 RTX PRO 6000 Blackwell; NICs vary"
     ),
+    Usual("rtx4090", 0, "amd", "workstations and servers of up to 8 RTX 4090; NICs vary"),
+    Usual("rtx5090", 0, "amd", "workstations and servers of up to 8 RTX 5090; NICs vary"),
     Usual(
         "gb10",
         200,
@@ -94,8 +108,33 @@ USUAL: tuple[Usual, ...] = (
     ),
 )
 BY_WORD = {row.word: row for row in USUAL}
+THROUGH_CPUS = (
+    "PCIe: every GPU is taken to reach every other at its slot's rate; through CPUs it is less: on"
+    " a public host of L40S all_reduce has 20 GB/s with 2, 5 with 4 and 1.4 with 8"
+)
+BETWEEN_BRIDGES = (
+    "NVLink bridges join up to {} of these cards. Between others data takes PCIe, which is counted"
+    " for all"
+)
+OPTIONAL_BRIDGES = "NVLink bridges, where pairs of these cards have them, are not counted"
+NO_P2P = (
+    "GeForce cards do not reach each other's memory, so data passes through the host's: 8 RTX 5090"
+    " reached 28 GB/s in all_reduce, and 4 reached 35 (NVIDIA/nccl issue 1639)"
+)
 # GPUs whose links are public, but not what NCCL expects of them.
 NOT_IN_NCCL = {"vr200": "Rubin's NVLink 6 of 3.6 TB/s"}
+
+
+def notes_over_pcie(word: str, gpus: int) -> tuple[str, ...]:
+    """What an answer about cards that exchange data over PCIe should say."""
+    notes = [THROUGH_CPUS] if gpus > 2 else []
+    if word in BRIDGED:
+        notes.append(BETWEEN_BRIDGES.format(BRIDGED[word].most))
+    if word.endswith("pcie"):
+        notes.append(OPTIONAL_BRIDGES)
+    if word in GEFORCE and gpus > 1:
+        notes.append(NO_P2P)
+    return tuple(notes)
 
 
 def refuse_unknown_links(text: str, word: str) -> None:
@@ -113,9 +152,10 @@ def refuse_unsold(text: str, row: Usual, gpus: int, *, rack: bool) -> None:
     """
     name = row.word.upper()
     if rack and not row.racks:
+        card = BY_WORD.get(f"{row.word}nvl")
         raise UsageError(
             f"--system {text}: NVLink joins {name} within a host, not in a rack",
-            f"--system {row.example}",
+            f"--system {f'{card.word}x{gpus}' if card else row.example}",
         )
     if not 1 <= gpus <= row.most:
         place = "an NVLink domain" if row.racks else "a host"

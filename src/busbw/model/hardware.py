@@ -12,7 +12,9 @@ NICs count with their nominal rate.
 from dataclasses import dataclass
 from functools import cache
 
+from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
+from busbw.model.fabric import gb
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
 
@@ -135,8 +137,48 @@ PCIE_GPUS = {
     "a10": PcieGpu(86, 4, "NVIDIA A10 data sheet: PCIe 4 x16"),
     "t4": PcieGpu(75, 3, "NVIDIA T4 data sheet: PCIe 3 x16"),
     RTX_PRO: PcieGpu(120, 5, "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet: PCIe 5 x16"),
+    "rtx4090": PcieGpu(89, 4, "NVIDIA GeForce RTX 4090: PCIe 4 x16"),
+    "rtx5090": PcieGpu(120, 5, "NVIDIA GeForce RTX 5090: PCIe 5 x16"),
+    "a100pcie": PcieGpu(80, 4, "NVIDIA A100 80GB PCIe product brief: PCIe 4 x16"),
+    "h100pcie": PcieGpu(90, 5, "NVIDIA H100 PCIe product brief: PCIe 5 x16"),
+    "h100nvl": PcieGpu(90, 5, "NVIDIA H100 NVL product brief: PCIe 5 x16"),
+    "h200nvl": PcieGpu(90, 5, "NVIDIA H200 NVL product brief: PCIe 5 x16"),
     "gb10": PcieGpu(121, 5, "NVIDIA DGX Spark: ConnectX-7 over two PCIe 5 x4", lanes=8),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Bridged:
+    """GPUs that NVLink joins each to each other, up to `most` of them, without a switch. Each has
+    `links` of those of its `family`.
+    """
+
+    family: str
+    links: int
+    most: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The links between any two GPUs of a host, and the rates of one of them."""
+
+    kind: str
+    links: int
+    rate: float
+    planned: float
+
+    def text(self, gpus: int) -> str:
+        """`xGMI, 7 links x 64 GB/s`: those of one GPU to `gpus` - 1 others."""
+        return f"{self.kind}, {counted(self.links * (gpus - 1), 'link')} x {gb(self.rate)} GB/s"
+
+
+BRIDGED = {
+    "gh200": Bridged("gh200", 18, 4, "NVIDIA GH200 NVL2, and hosts of four as HPE Cray EX254n"),
+    "h100nvl": Bridged("h100", 12, 2, "NVIDIA H100 NVL product brief: 600 GB/s both ways"),
+    "h200nvl": Bridged("h200", 18, 4, "NVIDIA H200 NVL product brief: 900 GB/s both ways"),
+}
+GEFORCE = ("rtx4090", "rtx5090")
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +267,7 @@ def gpu_word(name: str) -> str:
     for known in [*_OF_NVLINK, *PCIE_GPUS]:
         if known in words:
             return "" if is_card(name) else known
-    return RTX_PRO if RTX_PRO in joined else ""
+    return next((known for known in (RTX_PRO, *GEFORCE) if known in joined), "")
 
 
 def is_card(name: str) -> bool:

@@ -15,12 +15,20 @@ from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
 from busbw.model.clouds import BY_INSTANCE, Instance, instance, with_these_nics
 from busbw.model.fabric import Fabric, gb
-from busbw.model.gpu_hosts import BY_WORD, Usual, refuse_unknown_links, refuse_unsold
+from busbw.model.gpu_hosts import (
+    BY_WORD,
+    Usual,
+    notes_over_pcie,
+    refuse_unknown_links,
+    refuse_unsold,
+)
 from busbw.model.hardware import (
+    BRIDGED,
     NCCL_PCI,
     PCIE_GPUS,
+    Bridged,
     Generation,
-    PcieGpu,
+    Pair,
     by_name,
     generation,
     gpu_word,
@@ -46,10 +54,6 @@ _PORT = re.compile(r"([0-9.]+)\s*[gG]?", re.ASCII)  # 400G: what vendors call a 
 SYSTEM_HINT = (
     "name the GPU and how many a host has, like h100x8 or gb200nvl72, or a cloud's host, like"
     " p5.48xlarge"
-)
-THROUGH_CPUS = (
-    "PCIe: every GPU is taken to reach every other at its slot's rate; through CPUs it is less: on"
-    " a public host of L40S all_reduce has 20 GB/s with 2, 5 with 4 and 1.4 with 8"
 )
 
 
@@ -78,7 +82,7 @@ class System:
     nvls: bool = False
     cpu: str = "intel"
     near: bool = True
-    pair: "Pair | None" = None  # of GPUs that are joined each to each other, without a switch
+    pair: Pair | None = None  # of GPUs that are joined each to each other, without a switch
     # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
@@ -195,20 +199,6 @@ class System:
         return rails, min(nic * joined, most)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The links between any two GPUs of a host, and the rates of one of them."""
-
-    kind: str
-    links: int
-    rate: float
-    planned: float
-
-    def text(self, gpus: int) -> str:
-        """`xGMI, 7 links x 64 GB/s`: those of one GPU to `gpus` - 1 others."""
-        return f"{self.kind}, {counted(self.links * (gpus - 1), 'link')} x {gb(self.rate)} GB/s"
-
-
 def parse_system(text: str) -> System:
     """The system called `h100x8`, `h100x4` or `gb200nvl72`: a GPU of the table and how many of them
     share NVLink on a host. Or a cloud's instance, such as `p5.48xlarge`, with its NICs and network.
@@ -243,9 +233,30 @@ def parse_system(text: str) -> System:
 def _of_word(usual: Usual, gpus: int) -> System:
     """A host of the table, without NICs."""
     row, name = by_name(usual.word), usual.word.upper()
+    bridged = BRIDGED.get(usual.word)
+    if bridged is not None and gpus <= bridged.most:
+        return _of_bridges(bridged, name, gpus)
     if row is not None:
         return of_generation(row, name, gpus, usual.pcie_gen)
-    return _of_pcie(PCIE_GPUS[usual.word], name, gpus)
+    return _of_pcie(usual.word, name, gpus)
+
+
+def _of_bridges(bridged: Bridged, gpu: str, gpus: int) -> System:
+    """A host whose GPUs NVLink joins each to each other, without NICs."""
+    row = by_name(bridged.family)
+    assert row is not None
+    system = replace(of_generation(row, gpu, gpus), nvls=False)
+    if gpus < 2:
+        return system
+    pair = Pair("NVLink", bridged.links // (gpus - 1), row.link_rate, row.planned)
+    each = pair.links * (gpus - 1)
+    return replace(
+        system,
+        pair=pair,
+        link=each * pair.rate,
+        planned=each * pair.planned,
+        link_text=pair.text(gpus),
+    )
 
 
 def _of_instance(rented: Instance) -> System:
@@ -262,13 +273,14 @@ def _of_instance(rented: Instance) -> System:
     )
 
 
-def _of_pcie(row: PcieGpu, gpu: str, gpus: int) -> System:
+def _of_pcie(word: str, gpu: str, gpus: int) -> System:
     """A host of `gpus` GPUs that PCIe joins, without NICs."""
+    row = PCIE_GPUS[word]
     share = row.lanes / 16
     rate, planned = PCIE_WIRE[row.pcie_gen] * share, NCCL_PCI[row.pcie_gen] * share
     text = f"PCIe {row.pcie_gen} x{row.lanes}, {gb(rate)} GB/s"
     system = System(gpu.lower(), gpu, gpus, row.sm, rate, text, planned, False, rate, planned)
-    return replace(system, notes=(THROUGH_CPUS,)) if gpus > 2 else system
+    return replace(system, notes=notes_over_pcie(word, gpus))
 
 
 def of_generation(row: Generation, gpu: str, gpus: int, pcie_gen: int = 0) -> System:
@@ -373,4 +385,4 @@ def of_device(name: str, gpus: int) -> System | None:
     row = by_name(word)
     if row is not None:
         return of_generation(row, name, gpus)
-    return _of_pcie(PCIE_GPUS[word], name, gpus) if word in PCIE_GPUS else None
+    return _of_pcie(word, name, gpus) if word in PCIE_GPUS else None

@@ -13,8 +13,8 @@ from xml.parsers import expat
 from busbw.core.errors import UsageError
 from busbw.core.sizes import counted
 from busbw.model.fabric import gb
-from busbw.model.hardware import NCCL_PCI, gcn_name, of_links, xgmi
-from busbw.model.systems import PCIE_WIRE, Pair, System, of_generation
+from busbw.model.hardware import NCCL_PCI, Pair, gcn_name, of_links, xgmi
+from busbw.model.systems import PCIE_WIRE, System, of_generation
 from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links, refuse_unlike
 from busbw.model.topo_nics import Port, Slot, with_ports
 

@@ -189,7 +189,7 @@ def test_no_range_exceeds_what_the_links_can_do() -> None:
         ("NVIDIA L4", "l4"),
         ("Tesla T4", "t4"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
-        ("NVIDIA GeForce RTX 4090", ""),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("NVIDIA A100 80GB PCIe", ""),
         ("Tesla V100-PCIE-16GB", ""),
         ("NVIDIA H200 NVL", ""),

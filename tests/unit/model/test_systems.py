@@ -215,6 +215,7 @@ def test_every_usual_system_is_in_the_tables_of_gpus() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
+        ("h200nvl4", "within a host, not in a rack", "--system h200nvlx4"),
         ("b200nvl72", "within a host, not in a rack", "--system b200x8"),
         ("gb200nvl576", "an NVLink domain has at most 72 GB200", "--system gb200nvl72"),
         ("h100x1024", "a host has at most 8 H100", "--system h100x8, and --nodes"),
@@ -306,3 +307,42 @@ def test_hosts_with_unidentified_gpus_are_refused() -> None:
 def test_ports_of_one_card_are_joined() -> None:
     sixteen, eight = (with_nics(parse_system("h100x8"), text) for text in ("16x200G", "8x400G"))
     assert sixteen.model(LATEST, 2, 8) == eight.model(LATEST, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "link", "over_nvlink"),
+    [
+        ("gh200x4", "NVLink, 18 links x 25 GB/s", True),
+        ("gh200x2", "NVLink, 18 links x 25 GB/s", True),
+        ("h100nvlx2", "NVLink, 12 links x 25 GB/s", True),
+        ("h200nvlx4", "NVLink, 18 links x 25 GB/s", True),
+        ("h200nvlx8", "PCIe 5 x16, 63 GB/s", False),
+        ("a100pciex8", "PCIe 4 x16, 31.5 GB/s", False),
+        ("h100pciex2", "PCIe 5 x16, 63 GB/s", False),
+        ("rtx4090x8", "PCIe 4 x16, 31.5 GB/s", False),
+        ("rtx5090x2", "PCIe 5 x16, 63 GB/s", False),
+    ],
+)
+def test_gpus_without_a_switch(text: str, link: str, over_nvlink: bool) -> None:
+    described = parse_system(text)
+    assert (described.link_text, described.over_nvlink) == (link, over_nvlink)
+    assert not described.nvls
+    assert described.model(LATEST, 1, described.gpus).nvls is None
+
+
+def test_half_of_the_gh200_of_a_host_have_a_third_of_their_links() -> None:
+    described = parse_system("gh200x4")
+    assert described.fabric(1, 2).gpu == 150e9
+    assert described.fabric(4, 4).nics == 100e9
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("h200nvlx8", "join up to 4 of these cards"),
+        ("a100pciex2", "where pairs of these cards have them, are not counted"),
+        ("rtx5090x8", "do not reach each other's memory"),
+    ],
+)
+def test_what_is_said_of_cards(text: str, note: str) -> None:
+    assert any(note in said for said in parse_system(text).notes)
