@@ -1,5 +1,7 @@
 """`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
+from dataclasses import replace
+
 import click
 
 from busbw.cli.config.reference import known_curves
@@ -7,17 +9,23 @@ from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
 from busbw.cli.options.shared import format_option
-from busbw.cli.options.system import Links, recorded_nodes_option, system_options
+from busbw.cli.options.system import (
+    Links,
+    parse_allowed,
+    recorded_nodes_option,
+    settings_options,
+    system_options,
+)
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement
 from busbw.measure import alltoallv_traffic
-from busbw.model import explanation_text
+from busbw.model import causes, explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
-from busbw.model.nccl.choice import allowed
+from busbw.model.nccl.choice import Allowed, allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.reference.compared import evidence
 from busbw.ui.number_formats import no_headline
@@ -36,6 +44,8 @@ MEASURE = "measure one: busbw run all_reduce --json run.json"
 @click.option(
     "--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say"
 )
+@settings_options
+@click.option("--no-nvls", is_flag=True, help="NVLink SHARP was off: NCCL_NVLS_ENABLE=0")
 @click.option(
     "--collective",
     default=None,
@@ -53,6 +63,9 @@ def command(
     cpu: str | None,
     nodes: int | None,
     nccl: str,
+    algo: str,
+    proto: str,
+    no_nvls: bool,
     collective: str | None,
     table: int | None,
     format_name: str,
@@ -60,8 +73,8 @@ def command(
     """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin):
     exclude algorithms by their bounds, and compare it with what is expected of such a system.
 
-    The links are those that the file recorded, or that the options describe. Exit code 1 when the
-    busbw is below the expected range, or above the bounds of all algorithms.
+    The links and NCCL's settings are those that the file recorded, or that the options describe.
+    Exit code 1 when the busbw is below the expected range, or above the bounds of all algorithms.
     """
     result = read_sweep(file, collective, table)
     figure = headline(result)
@@ -77,15 +90,18 @@ def command(
             "measure two ranks or more",
         )
     row = result.spec.row
+    if no_nvls or result.nvls is False:
+        hardware = replace(hardware, nvls=False)
     setting = Setting(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
-        allowed(result.environment, row.name),
+        _allowed(result.environment, algo, proto, row.name),
         traffic=alltoallv_traffic.of_result(result, per_host),
         dtype=figure.row.dtype or "float",
         op=figure.row.op or "sum",
     )
-    measured = Measured(row, hosts, per_host, figure, file)
+    slowing = causes.stated(result, hardware.nics if hosts > 1 else 0)
+    measured = Measured(row, hosts, per_host, figure, file, slowing)
     explanation = explain(measured, setting, source, evidence(setting, known_curves()))
     if row.uneven and result.traffic is None:
         explanation.notes.append(ASSUMED_MATRIX)
@@ -95,3 +111,10 @@ def command(
         answer(explanation_text.text(explanation, width()))
     bad = not explanation.fits or explanation.verdict == "slower"
     return int(Exit.BAD if bad else Exit.OK)
+
+
+def _allowed(environment: dict[str, str], algo: str, proto: str, collective: str) -> Allowed:
+    """What the options allow NCCL, and where they are not given, what the file recorded."""
+    parse_allowed(algo, proto, collective)
+    given = {"NCCL_ALGO": algo, "NCCL_PROTO": proto}
+    return allowed(environment | {name: text for name, text in given.items() if text}, collective)

@@ -279,6 +279,10 @@ class Result(Outcome, tag="busbw.result/1"):
         str,
         Meta(description="why rows do not state what NCCL ran; empty if they do, or without NCCL"),
     ] = ""
+    nvls: Annotated[
+        bool | None,
+        Meta(description="whether NCCL could use NVLink SHARP; null if no log of NCCL states it"),
+    ] = None
     loop: Annotated[
         str,
         Meta(

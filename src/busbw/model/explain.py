@@ -4,7 +4,7 @@ The bounds exclude some algorithms, and NCCL's model chooses among the others.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log
 
 from busbw.core.cells import Figure
@@ -13,6 +13,7 @@ from busbw.core.ran import Kernel
 from busbw.core.result import Ideal
 from busbw.core.sizes import counted
 from busbw.model.bounds import ALGORITHMS, bounds
+from busbw.model.causes import fitting
 from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, forecast, job_of
@@ -43,7 +44,7 @@ IN_NETWORK = (
 class Measured:
     """One figure of a result, on `hosts` hosts with `per_host` ranks each.
 
-    `source` names the file.
+    `source` names the file. `stated_causes` are what it states that slows NCCL down.
     """
 
     row: Collective
@@ -51,6 +52,7 @@ class Measured:
     per_host: int
     figure: Figure
     source: str
+    stated_causes: list[str] = field(default_factory=list)
 
 
 def explain(
@@ -66,6 +68,12 @@ def explain(
     fits = ran.algorithm if ran else _nearest(judged, choice)
     about_as_near = [] if ran else _about_as_near(judged, fits)
     expected = forecast(setting, row, hosts, per_host, size, evidence)
+    verdict = _verdict(figure.busbw, expected)
+    causes: list[str] = []
+    if verdict == "slower":
+        causes = measured.stated_causes or fitting(
+            setting, row, (hosts, per_host), size, figure.busbw, evidence
+        )
     return Explanation(
         source=measured.source,
         collective=row.name,
@@ -75,7 +83,8 @@ def explain(
         busbw=figure.busbw,
         algbw=figure.busbw / float(row.bus_factor(hosts * per_host)),
         judged=judged,
-        verdict=_verdict(figure.busbw, expected),
+        verdict=verdict,
+        causes=causes,
         forecast=expected,
         ran=str(ran or ""),
         fits=fits,

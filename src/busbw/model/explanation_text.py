@@ -102,7 +102,8 @@ def compared(answer: Explanation) -> str:
     else:
         basis = "NCCL's model, fitted to published runs"
     verdict = VERDICTS[answer.verdict]
-    return f"{verdict}: {bandwidth_text(expected.busbw)} GB/s in a range of {span} ({basis})"
+    text = f"{verdict}: {bandwidth_text(expected.busbw)} GB/s in a range of {span} ({basis})"
+    return "\n".join([text, *(f"possible cause: {cause}" for cause in answer.causes)])
 
 
 def text(answer: Explanation, width: int | None = None) -> str:

@@ -13,6 +13,7 @@ from busbw.model.bounds import bounds
 from busbw.model.estimate import Setting, by_links, estimate
 from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
+from busbw.model.nccl.constants import NVLS, RING
 from busbw.model.reference.bands import band, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import (
@@ -182,8 +183,9 @@ def _range(expected: Expected, size_bytes: int, ranks: int) -> tuple[float, floa
         return 1 - share, 1 + share
     limits = band(expected, size_bytes)
     if expected.scope is Scope.PCIE and expected.basis is Basis.SAME:
-        # A host of the same GPUs whose slots share less may reach the model's time.
-        return limits.low, max(limits.high, limits.high * expected.time_s / expected.model_s)
+        # Slots differ from host to host: runs of the same GPUs do not exclude the model's time.
+        slower = expected.time_s / expected.model_s
+        return limits.low * min(1.0, slower), limits.high * max(1.0, slower)
     return widened(limits.low, expected.scope, ranks), limits.high
 
 
@@ -237,8 +239,9 @@ def _from_runs(
     known: Reference,
 ) -> Expected:
     job, links = job_of(setting, collective, *shape), links_of(setting, shape[1])
-    if not _is_plain(setting):
-        return expect(job, size_bytes, chosen, links, NO_RUNS)
+    if not _is_plain(setting, shape[0]):
+        known = _of_algorithm(known, chosen.algorithm) if _is_even(setting) else NO_RUNS
+        return expect(job, size_bytes, chosen, links, known)
     if setting.nic_divisor(collective, chosen.algorithm, *shape) == 1:
         return expect(job, size_bytes, chosen, links, known)
     slowed = expect(job, size_bytes, chosen, links, NO_RUNS)
@@ -262,6 +265,7 @@ def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
         system.network.name if system.network else "",
         setting.dtype,
         setting.op,
+        system.nvls and NVLS in setting.may.algorithms,
     )
 
 
@@ -271,10 +275,27 @@ def links_of(setting: Setting, per_host: int) -> Links:
     return Links(model.gpu or setting.system.planned, setting.system.over_nvlink)
 
 
-def _is_plain(setting: Setting) -> bool:
-    """Whether published runs are of such a setting: NCCL chooses, and the exchange is even."""
-    even = setting.traffic is None and not setting.system.part_unknown
-    return even and setting.may == ALL_ALLOWED
+def _is_plain(setting: Setting, hosts: int) -> bool:
+    """Whether published runs are of such a setting: NCCL chooses, and the exchange is even. On one
+    host rings are measured too: of types that NVSwitches do not reduce.
+    """
+    may = setting.may
+    rings = hosts == 1 and RING in may.algorithms and may.protocols == ALL_ALLOWED.protocols
+    return _is_even(setting) and (rings or may == ALL_ALLOWED)
+
+
+def _is_even(setting: Setting) -> bool:
+    return setting.traffic is None and not setting.system.part_unknown
+
+
+def _of_algorithm(known: Reference, algorithm: str) -> Reference:
+    """The runs whose sources say that they ran this algorithm."""
+    ran = (
+        tuple(c for c in curves if c.algorithm == algorithm)
+        for curves in (known.published, known.own)
+    )
+    published, own = ran
+    return Reference(published, known.sources, own)
 
 
 def _times(curves: Sequence[Curve], shape: tuple[int, int], size_bytes: int) -> list[float]:

@@ -158,7 +158,8 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     `ran` is what the result says that NCCL ran; empty if it does not. `fits` is that algorithm, or
     the one whose model is nearest; empty if the measurement is above the bounds of all algorithms.
     `about_as_near` are others whose models fit nearly as well. `verdict` is `slower` below the
-    range of the forecast, `faster` above its busbw's upper end, else `expected`.
+    range of the forecast, `faster` above its busbw's upper end, else `expected`. `causes` are what
+    would explain that it is slower.
     """
 
     source: str
@@ -170,6 +171,7 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     algbw: float
     judged: list[Judged]
     verdict: str
+    causes: list[str] = []
     forecast: Forecast | None = None
     ran: str = ""
     fits: str = ""

@@ -1,5 +1,6 @@
 """Algorithms excluded by bounds and named by the model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from busbw.core.cells import all_figures, peak
 from busbw.core.result import Result
 from busbw.model import explanation_text
+from busbw.model.causes import stated
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
 from busbw.model.measured_system import shape
@@ -128,3 +130,91 @@ def test_hosts_of_racks_fill_the_fewest_domains_if_evenly(
     result = read.read("\n".join(log).encode(), "rack.log")
     assert isinstance(result, Result)
     assert shape(result) == domains
+
+
+def one_row(
+    gpu: str, hosts: int, per_host: int, size: int, busbw: float, before: str = ""
+) -> Result:
+    """The log of one size of all_reduce, with lines `before` it."""
+    ranks = hosts * per_host
+    devices = [
+        f"#  Rank {rank} Group  0 Pid 1 on h{rank // per_host} device {rank % per_host} [0x08] {gpu}"
+        for rank in range(ranks)
+    ]
+    algbw = busbw * ranks / (2 * (ranks - 1))
+    cell = f"{size / algbw / 1e3:.1f} {algbw:.2f} {busbw:.2f} 0"
+    titles = (
+        "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong"
+    )
+    row = f"{size} {size // 4} float sum -1 {cell} {cell}"
+    log = "\n".join([before, "# Collective test starting: all_reduce_perf", *devices, titles, row])
+    result = read.read(log.encode(), "run.log")
+    assert isinstance(result, Result)
+    return result
+
+
+def explained(
+    result: Result, system: str, nics: str = "", *, nvls: bool | None = None
+) -> Explanation:
+    hardware = with_nics(parse_system(system), nics) if nics else parse_system(system)
+    if (result.nvls if nvls is None else nvls) is False:
+        hardware = replace(hardware, nvls=False)
+    figure = peak(all_figures(result))
+    assert figure is not None
+    hosts, per_host = shape(result)
+    slowing = stated(result, hardware.nics if hosts > 1 else 0)
+    setting = Setting(hardware, may=allowed(result.environment, "all_reduce"))
+    measured = Measured(result.spec.row, hosts, per_host, figure, "run.log", slowing)
+    return explain(measured, setting, "described")
+
+
+H100, GIB = "NVIDIA H100 80GB HBM3", 1 << 30
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "mpirun -np 8 -x NCCL_ALGO=Ring ./all_reduce_perf -b 8G -e 8G",
+        "NCCL_NVLS_ENABLE=0 ./all_reduce_perf -b 8G -e 8G -g 8",
+        "h0:1:1 [0] NCCL INFO NVLS multicast support is not available on dev 0",
+    ],
+)
+def test_rings_are_compared_with_rings_where_the_log_says_that_they_ran(before: str) -> None:
+    explanation = explained(one_row(H100, 1, 8, 8 * GIB, 367.0, before), "h100x8")
+    assert (explanation.verdict, explanation.causes) == ("expected", [])
+    assert explanation.forecast is not None
+    assert explanation.forecast.basis == "same system"
+
+
+@pytest.mark.parametrize(
+    ("result", "system", "nics", "cause"),
+    [
+        (one_row(H100, 1, 8, 8 * GIB, 367.0), "h100x8", "", "it fits NCCL without NVLS"),
+        (one_row(H100, 4, 8, 8 * GIB, 180.0), "h100x8", "8x400G", "it fits 4 of 8 NICs"),
+        (
+            one_row(H100, 1, 8, GIB, 20.0, "NCCL_P2P_DISABLE=1 ./all_reduce_perf -g 8"),
+            "h100x8",
+            "",
+            "the run set NCCL_P2P_DISABLE=1",
+        ),
+        (
+            one_row(H100, 4, 8, GIB, 90.0, "-x NCCL_IB_HCA=mlx5_0:1,mlx5_1:1 \\"),
+            "h100x8",
+            "8x400G",
+            "NCCL_IB_HCA names 2 of 8 NICs: mlx5_0:1, mlx5_1:1",
+        ),
+    ],
+)
+def test_a_slow_run_has_the_cause_that_fits(
+    result: Result, system: str, nics: str, cause: str
+) -> None:
+    explanation = explained(result, system, nics)
+    assert explanation.verdict == "slower"
+    assert explanation.causes[0].startswith(cause)
+    assert f"possible cause: {cause}" in explanation_text.compared(explanation)
+
+
+@pytest.mark.parametrize("busbw", [14.0, 250.0])
+def test_no_cause_is_named_where_none_fits(busbw: float) -> None:
+    explanation = explained(one_row(H100, 4, 8, 8 * GIB, busbw), "h100x8", "8x400G")
+    assert explanation.causes == [], explanation.forecast

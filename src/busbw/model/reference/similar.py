@@ -6,6 +6,7 @@ from enum import IntEnum
 from functools import cache
 
 from busbw.model.hardware import BRIDGED, Generation, by_name
+from busbw.model.nccl.constants import RING, TREE
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.reference.curves import Curve
 from busbw.model.systems import GBIT
@@ -40,6 +41,7 @@ class Job:
     fabric: str = ""
     dtype: str = "float"
     op: str = "sum"
+    nvls: bool = True  # whether NCCL may let NVSwitches reduce
 
     @property
     def ranks(self) -> int:
@@ -73,9 +75,14 @@ def is_reduced_alike(curve: Curve, job: Job) -> bool:
     """
     if not curve.dtype and not reduces(job.collective, job.dtype, job.op):
         return False
-    in_switch = _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
-    dtype = curve.dtype or "float"
-    return _may_use_switch(curve.gpu, curve.collective, dtype, "sum") == in_switch
+    in_switch = job.nvls and _may_use_switch(job.gpu, job.collective, job.dtype, job.op)
+    return _used_switch(curve) == in_switch
+
+
+def _used_switch(curve: Curve) -> bool:
+    if curve.algorithm in (RING, TREE):
+        return False
+    return _may_use_switch(curve.gpu, curve.collective, curve.dtype or "float", "sum")
 
 
 @cache
