@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from exchanges import digest
 from torch import nn
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,20 +16,21 @@ from torch.nn.parallel import DistributedDataParallel
 from trainings import FEW, batch, model, parameters, settings, step_of, wrapped
 
 from busbw import accel
-from busbw.accel.mesh import like, make
+from busbw.accel.mesh import make
 from busbw.core.errors import UsageError
 
 
-def of_a_part_of_the_ranks() -> str:
-    """A model whose replicas are on some of the ranks only."""
+def on_a_part_of_the_ranks() -> dict[str, Any]:
+    """Replicas on a part of the ranks, as beside tensor parallelism: each group by itself."""
     half = dist.get_world_size() // 2
     groups = [dist.new_group(range(half)), dist.new_group(range(half, dist.get_world_size()))]
-    net = wrapped(model(), process_group=groups[dist.get_rank() >= half])
-    try:
-        accel.attach(net, settings())
-    except UsageError as error:
-        return error.message
-    return "taken"
+    own = dist.get_rank() >= half
+    net = wrapped(model(seed=own), process_group=groups[own])
+    attached = accel.attach(net, settings(method="int8"))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    return {"digest": parameters(net), "ranks": attached.worker.mesh.world.size}
 
 
 def borrowed() -> float:
@@ -83,58 +83,70 @@ def an_overflow() -> dict[str, Any]:
 
 def one_rank_alone() -> bool:
     """One rank has nobody to exchange with: gradients do not change."""
-    worker = accel.CommWorker(
-        settings(method="topk"), like([dist.get_rank()], settings(method="topk"))
-    )
+    chosen = settings(method="topk")
+    worker = accel.CommWorker(chosen, make(chosen, ranks=[dist.get_rank()]))
     flat = torch.randn(1000)
     return torch.equal(worker.average(flat.clone(), ["x"], [1000]).wait(), flat)
 
 
-def flat(net: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
-
-
 def resumed() -> dict[str, Any]:
-    """A training that is saved and resumed in another model stays near one that is not.
+    """Trainings that are saved, and resumed in another model, and ones that are not interrupted."""
+    same, kept = {}, {}
+    for words in (
+        {"method": "int8"},
+        {"method": "int4", "last": "powersgd", "matrix_rank": 2},
+        {"method": "powersgd", "matrix_rank": 2},
+        {"method": "topk", "ratio": 0.05, "warmup_steps": 8},
+    ):
+        ended, saved = _interrupted(words)
+        again = wrapped(model(1))
+        attached = accel.attach(again, settings(**words))
+        again.module.load_state_dict(saved[0])
+        optimizer = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
+        optimizer.load_state_dict(saved[1])
+        attached.load_state_dict(saved[2])
+        attached.load_state_dict(attached.state_dict())  # saved again before a step
+        for number in range(FEW, FEW + 3):
+            step_of(again, optimizer, number)
+        name = attached.settings.method
+        same[name], kept[name] = parameters(again) == ended, len(saved[2]["kept"])
+    return {"digest": ended, "same": same, "kept": kept}
 
-    Not the same bits: DDP's first buckets are others than those it makes after its first step.
-    """
-    words: dict[str, Any] = {"method": "topk", "ratio": 0.05, "warmup_steps": 20}
+
+def _interrupted(words: dict[str, Any]) -> tuple[str, list[Any]]:
+    """A training, its parameters at the end, and its states before the last three steps."""
     net = wrapped(model())
     attached = accel.attach(net, settings(**words))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    for number in range(10):
+    for number in range(FEW):
         step_of(net, optimizer, number)
-    saved = copy.deepcopy([net.module.state_dict(), optimizer.state_dict(), attached.state_dict()])
-    apart = {}
-    for keeps in (True, False):
-        again = wrapped(model(1))
-        other = accel.attach(again, settings(**words))
-        again.module.load_state_dict(saved[0])
-        second = torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9)
-        second.load_state_dict(saved[1])
-        if keeps:
-            other.load_state_dict(saved[2])
-            loaded = other.state_dict()
-            same = all(
-                torch.equal(loaded["kept"][parameter_name][name], tensor)
-                for parameter_name, tensors in saved[2]["kept"].items()
-                for name, tensor in tensors.items()
-            )
-            assert same and (loaded["steps"], other.steps) == (saved[2]["steps"], 10)
-        before = flat(net)
-        for number in range(10, 12):
-            step_of(again, second, number)
-        apart[keeps] = flat(again)
-    for number in range(10, 12):
+    states = [net.module.state_dict(), optimizer.state_dict(), attached.state_dict()]
+    saved = copy.deepcopy(states)
+    for number in range(FEW, FEW + 3):
         step_of(net, optimizer, number)
-    moved = (flat(net) - before).norm()
-    return {
-        "digest": digest(apart[True]),
-        "kept": len(saved[2]["kept"]),
-        "apart": float((apart[True] - flat(net)).norm() / moved),
-        "forgotten": float((apart[False] - flat(net)).norm() / moved),
-    }
+    return parameters(net), saved
+
+
+def mixed_states() -> list[str]:
+    """A state with tensors of another rank, and one that lacks them, as a distributed checkpoint
+    loads them.
+    """
+    net = wrapped(model())
+    attached = accel.attach(net, settings(method="topk", ratio=0.05))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(FEW):
+        step_of(net, optimizer, number)
+    state, errors = attached.state_dict(), []
+    others = copy.deepcopy(state["kept"])
+    for tensors in others.values():
+        dist.broadcast(tensors["residual"], dist.get_world_size() - 1)
+    for change in ({}, {"kept": others}, {"kept": {}}, {"buckets": []}):
+        try:
+            attached.load_state_dict(state | change)
+            errors.append("loaded")
+        except UsageError as error:
+            errors.append(error.message)
+    return errors
 
 
 def saved_each_step() -> dict[str, Any]:

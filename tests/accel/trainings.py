@@ -277,12 +277,64 @@ def compiled() -> dict[str, Any]:
     """torch.compile over DDP; the eager backend keeps all of it but code generation."""
     # its compiler expects the first bucket to be the smallest
     net = DistributedDataParallel(model())
-    accel.attach(net, settings(method="topk", ratio=0.1))
     fast = torch.compile(net, backend="eager")
+    accel.attach(fast, settings(method="topk", ratio=0.1))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         step_of(fast, optimizer, number)
     return {"digest": parameters(net)}
+
+
+class Unusual(nn.Module):
+    """Parameters of many kinds, whose gradients are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        tensors = {
+            "complex": torch.randn(64, 48, dtype=torch.complex64),
+            "complex_bias": torch.randn(64, dtype=torch.complex64),
+            "complex_number": torch.randn((), dtype=torch.complex64),
+            "complex_turned": torch.randn(40, 30, dtype=torch.complex64).t(),
+            "complex_wide": torch.randn(9, 7, dtype=torch.complex128),
+            "turned": torch.randn(50, 60).t(),
+            "empty": torch.zeros(0, 4),
+            "wide": torch.randn(33, 44, dtype=torch.float64),
+            "channels_last": torch.randn(32, 16, 3, 3).to(memory_format=torch.channels_last),
+        }
+        for name, tensor in tensors.items():
+            self.register_parameter(name, nn.Parameter(tensor))
+        self.tied = self.turned
+
+    def forward(self, step: int) -> torch.Tensor:
+        torch.manual_seed(100 * step + dist.get_rank())
+        products = [parameter * torch.randn_like(parameter) for parameter in self.parameters()]
+        return sum((torch.view_as_real(p) if p.is_complex() else p).sum() for p in products)
+
+
+def unusual_parameters() -> dict[str, Any]:
+    """Gradients and what is kept are together those of plain DDP, whatever the parameters."""
+    apart, bits = {}, []
+    for method in ("dense", "int8", "int4", "powersgd", "topk"):
+        nets = [wrapped(Unusual()), wrapped(Unusual())]
+        attached = accel.attach(nets[0], settings(method=method))
+        for step in range(FEW):  # gradients add up
+            for net in nets:
+                net(step).backward()
+        own, plain = ({name: p.grad for name, p in net.module.named_parameters()} for net in nets)
+        bits += [torch.view_as_real(own["complex"]).contiguous()]
+        errors = []
+        for name, tensors in attached.state_dict()["kept"].items():
+            dist.all_reduce(tensors["residual"])
+            in_memory = own[name].as_strided((own[name].numel(),), (1,))
+            if in_memory.is_complex():
+                in_memory = torch.view_as_real(in_memory)
+            in_memory.view(-1).add_(tensors["residual"])
+        for name, expected in plain.items():
+            error = (own[name] - expected).abs().sum() / expected.abs().sum().clamp(min=1)
+            errors.append(float(error))
+        apart[method] = max(errors)
+    return {"digest": digest(torch.stack(bits)), "apart": apart}
 
 
 def fully_sharded() -> dict[str, Any]:
@@ -301,6 +353,7 @@ def fully_sharded() -> dict[str, Any]:
         ("topk", {"method": "topk", "ratio": 0.1}),
     ):
         net = model()
+        net[3].requires_grad_(False)  # the module whose gradients would come first
         for layer in (net[0], net[3], net):
             fully_shard(layer, mesh=mesh if words is None else mesh["inside"])
         attached = (

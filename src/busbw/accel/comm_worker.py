@@ -2,6 +2,7 @@
 over its own communicators.
 """
 
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -89,8 +90,9 @@ class CommWorker:
         """Start averaging `flat` in place.
 
         `flat` is one-dimensional and contiguous. It holds the gradients of the parameters `names`,
-        which have these `shapes`. `last`: nothing is left to compute in this step. On a GPU the
-        work is queued on the worker's stream; on a CPU a thread does it.
+        which have these `shapes`. Complex numbers are exchanged as pairs of real ones. `last`:
+        nothing is left to compute in this step. On a GPU the work is queued on the worker's stream;
+        on a CPU a thread does it.
 
         Returns:
             A future of `flat`. It raises the exception of a failed exchange.
@@ -265,6 +267,13 @@ class CommWorker:
         self.ready()
         if self.mesh.world.size == 1:
             return
+        if flat.is_complex():
+            flat, shapes = torch.view_as_real(flat).view(-1), [(*shape, 2) for shape in shapes]
+        elements = sum(map(math.prod, shapes))
+        if elements != flat.numel():  # codecs would leave the rest as it is
+            raise ValueError(
+                f"{names[0]}, ...: {flat.numel()} elements of gradients, {elements} of parameters"
+            )
         nbytes = flat.numel() * flat.element_size()
         method = DENSE
         if flat.numel() and flat.dtype in COMPRESSIBLE:

@@ -100,7 +100,7 @@ class Communicator:
         if part.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
             op = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
-            part.div_(self.size)
+            part.mul_(1 / self.size)  # with the same bits as DDP
         if self.group is None:
             return _Done()
         work: Work | None = dist.all_reduce(part, op, group=self.group, async_op=async_op)

@@ -5,7 +5,9 @@ FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, a
 hook, where an all-reduce over the replicas belongs. The worker exchanges there.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +15,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
+from busbw.accel.attachment import Attachment, agree_on_settings, announce
 from busbw.accel.comm_worker import CommWorker
-from busbw.accel.ddp import Attachment, agree_on_settings, announce
-from busbw.accel.mesh import like
+from busbw.accel.mesh import make
 from busbw.accel.methods import BY_NAME, CODECS
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
@@ -38,12 +40,20 @@ class Sharded(Attachment):
         super().__init__(worker)
         for name, module in modules:
             module.set_all_reduce_hook(lambda shard, name=name: self._exchange(shard, name))
-        self._first = modules[-1][0]  # gradients come from the last module on
+        self._exchanged: set[str] = set()  # the modules of this step
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As of `Attachment`."""
+        super().load_state_dict(state)
+        self._exchanged.clear()
 
     def _exchange(self, shard: torch.Tensor, name: str) -> None:
         """Runs instead of FSDP's all-reduce; on a GPU in FSDP's all-reduce stream."""
-        if name == self._first:
+        # A module exchanges once in a step; those that are frozen or unused do not.
+        if not self._exchanged or name in self._exchanged:
             self.worker.step, self.steps = self.steps, self.steps + 1
+            self._exchanged.clear()
+        self._exchanged.add(name)
         with self.worker.explaining():
             self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)])
 
@@ -88,6 +98,6 @@ def attach_fully_sharded(
             "leave out last",
         )
     ranks = dist.get_process_group_ranks(replicas.get_group())
-    sharded = Sharded(model, CommWorker(settings, like(ranks, settings, timeout)))
+    sharded = Sharded(model, CommWorker(settings, make(settings, timeout, ranks=ranks)))
     announce(sharded, unknown)
     return sharded

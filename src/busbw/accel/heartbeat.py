@@ -14,7 +14,7 @@ from busbw.accel.mesh import Mesh
 # Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
 BEAT_S, PATIENCE_S = 1.0, 4.0
 _KEY = "busbw.accel/alive/{}"
-_FOUND = "busbw.accel/lost"
+_FOUND = "busbw.accel/lost/{}"
 
 
 class Heartbeat:
@@ -61,7 +61,7 @@ class Heartbeat:
                 now = _read_beats(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
             stored = self._store.compare_set(
-                _FOUND, "", ",".join(map(str, sorted(missing))) or "-"
+                _FOUND.format(ranks), "", ",".join(map(str, sorted(missing))) or "-"
             ).decode()
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]

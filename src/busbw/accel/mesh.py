@@ -73,48 +73,65 @@ class Mesh:
 
 
 def make(
-    settings: Settings, timeout: timedelta | None = None, borrowed: dist.ProcessGroup | None = None
+    settings: Settings,
+    timeout: timedelta | None = None,
+    borrowed: dist.ProcessGroup | None = None,
+    ranks: Sequence[int] | None = None,
 ) -> Mesh:
-    """The mesh for these settings over all ranks of the default group.
+    """The mesh for these settings over `ranks`, which include this rank; None: over all ranks.
 
-    Every rank must call it at the same point.
+    Every rank of the default group must call it at the same point.
 
     `intra_size` consecutive ranks make a row; None: the ranks of a host. Uneven hosts, or a single
-    row or column, leave one dimension. `borrowed`: an existing group of all ranks to use instead of
+    row or column, leave one dimension. `borrowed`: an existing group of `ranks` to use instead of
     a new one.
 
     Raises:
-        UsageError: host staging is not possible on some rank. Raised on every rank.
+        UsageError: a rank is in several groups, or host staging is not possible on some rank.
+            Raised on every rank.
     """
-    ranks = list(range(dist.get_world_size()))
-    hosts = _hosts()
-    rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
-    world = _communicator([ranks], hosts, timeout, settings, borrowed)
-    if not rows:
-        world = _with_staging(world, [ranks], settings, timeout)
+    every_host = _hosts()
+    groups = _groups(range(len(every_host)) if ranks is None else ranks)
+    own = next(group for group in groups if dist.get_rank() in group)
+    hosts = tuple(every_host[rank] for rank in own)
+    world = _communicator(groups, every_host, timeout, settings, borrowed)
+    assert world is not None
+    # The rows of all groups that have as many dimensions, since every rank makes every group.
+    rows: list[list[int]] = []
+    columns: list[list[int]] = []
+    note = ""
+    for group in groups if settings.two_d else []:
+        numbers, reason = rows_of([every_host[rank] for rank in group], settings.intra_size)
+        group_rows = [[group[number] for number in row] for row in numbers]
+        rows += group_rows
+        columns += [sorted(column) for column in zip(*group_rows, strict=True)]
+        if group is own:
+            note = reason
+    inside = _communicator(rows, every_host, timeout) if rows else None
+    across = _communicator(columns, every_host, timeout, settings) if rows else None
+    if inside is None or across is None:
+        world = _with_staging(world, groups, settings, timeout)
         return Mesh(world, None, None, hosts, note, borrowed)
-    columns = [sorted(column) for column in zip(*rows, strict=True)]
-    inside = _communicator(rows, hosts, timeout)
-    across = _communicator(columns, hosts, timeout, settings)
     across = _with_staging(across, columns, settings, timeout)
     return Mesh(world, inside, across, hosts, note, borrowed)
 
 
-def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
-    """The mesh over `ranks` only, which include this rank.
-
-    Every rank of the default group must call it at the same point. See `make`.
-    """
-    hosts = _hosts()
-    gathered: list[list[int]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(gathered, list(ranks))
-    comms = [list(comm) for comm in sorted(set(map(tuple, gathered)))]
-    world = _with_staging(_communicator(comms, hosts, timeout, settings), comms, settings, timeout)
-    return Mesh(world, None, None, tuple(hosts[rank] for rank in ranks))
+def _groups(ranks: Sequence[int]) -> list[list[int]]:
+    """The groups of all ranks, from the own group of each."""
+    gathered: list[tuple[int, ...]] = [()] * dist.get_world_size()
+    dist.all_gather_object(gathered, tuple(ranks))
+    groups = sorted(set(gathered))
+    members = [rank for group in groups for rank in group]
+    if len(members) != len(set(members)):
+        raise UsageError(
+            f"ranks are in several groups at once: {', '.join(map(str, groups))}",
+            "use one process group for all ranks whose models exchange gradients",
+        )
+    return [list(group) for group in groups]
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """The ranks of each row, and a note if rows span hosts.
+    """The ranks of each row, and a note if rows span hosts. Ranks are numbered as in `hosts`.
 
     Without rows there is one dimension, and the note is the reason.
     """
@@ -165,8 +182,8 @@ def _communicator(
     timeout: timedelta | None,
     settings: Settings = INSIDE,
     borrowed: dist.ProcessGroup | None = None,
-) -> Communicator:
-    """Make a group for each row. Returns the communicator of this rank's row."""
+) -> Communicator | None:
+    """Make a group for each row. Returns the communicator of this rank's row, if it is in one."""
     rank, comm = dist.get_rank(), None
     for row in rows:
         group = borrowed or _group(
@@ -178,7 +195,6 @@ def _communicator(
             comm = Communicator(
                 group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row)
             )
-    assert comm is not None
     if not borrowed and not _on_gpus():
         # Gloo: a rank that closed the group now would break the start of one that still connects
         dist.barrier()

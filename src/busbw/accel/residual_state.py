@@ -37,6 +37,14 @@ class Piece:
         return rank * length, (rank + 1) * length
 
 
+@dataclass(frozen=True, slots=True)
+class Unsplit:
+    """What a checkpoint has of a bucket besides the state that is split by parameter."""
+
+    pieces: tuple[Piece, ...]
+    states: list[State]  # one for each piece
+
+
 @dataclass(slots=True)
 class BucketState:
     """The state of a bucket.
@@ -64,6 +72,15 @@ class BucketState:
         """The names of the tensors that can be split. They are the same on every rank."""
         kept: set[str] = set().union(*self.states)
         return [name for name in _IN_PLACE if name in kept]
+
+    def unsplit(self) -> Unsplit:
+        """What `join` does not give, or only with other rounding."""
+        states: list[State] = []
+        for state in self.states:
+            exact = self.inside is None and SUM_RESIDUAL not in state
+            left_out = _IN_PLACE if exact else ()
+            states.append({name: state[name] for name in state if name not in left_out})
+        return Unsplit(self.pieces, states)
 
     def join(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row must call it."""
@@ -117,6 +134,8 @@ class Memory:
     def __init__(self) -> None:
         self._buckets: dict[Key, BucketState] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
+        # Of a checkpoint, until the buckets are used. They are void once other buckets are.
+        self._unsplit: dict[Key, Unsplit] = {}
 
     def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
         """The state of the bucket with these parameters in this order.
@@ -143,8 +162,18 @@ class Memory:
                 for parameter, part, length in zip(key, parts, fresh.lengths, strict=True)
             ]
             fresh.put(name, torch.cat(filled))
+        self._restore(key, fresh)
         self._buckets[key] = fresh
         return fresh
+
+    def _restore(self, key: Key, fresh: BucketState) -> None:
+        """Add what a checkpoint has of this bucket."""
+        saved = self._unsplit.pop(key, None)
+        if saved is None or saved.pieces != fresh.pieces:
+            self._unsplit.clear()
+            return
+        for state, kept in zip(fresh.states, saved.states, strict=True):
+            state |= {name: tensor.to(fresh.device, copy=True) for name, tensor in kept.items()}
 
     def take_apart(self) -> None:
         """Split all buckets into single parameters.
@@ -154,6 +183,15 @@ class Memory:
         for parameter, name, tensor in list(self.single()):
             self._loose.setdefault(parameter, {})[name] = tensor
         self._buckets.clear()
+        self._unsplit.clear()
+
+    def unsplit(self) -> dict[Key, Unsplit]:
+        """What is kept besides `single`, by bucket."""
+        return self._unsplit | {key: bucket.unsplit() for key, bucket in self._buckets.items()}
+
+    def put_unsplit(self, saved: dict[Key, Unsplit]) -> None:
+        """Keep what `unsplit` gave for the next exchange of these buckets."""
+        self._unsplit = dict(saved)
 
     def lists(self) -> Iterator[BucketState]:
         """The state of each bucket."""
@@ -187,15 +225,17 @@ class Memory:
         """Discard all state."""
         self._buckets.clear()
         self._loose.clear()
+        self._unsplit.clear()
 
     def scale(self, factor: torch.Tensor | float) -> None:
         """Multiply all state by a factor, like the loss."""
+        states = list(self._loose.values())
         for bucket in self._buckets.values():
-            for state in bucket.states:
-                for tensor in state.values():
-                    tensor.mul_(factor)
-        for tensors in self._loose.values():
-            for tensor in tensors.values():
+            states += bucket.states
+        for saved in self._unsplit.values():
+            states += saved.states
+        for state in states:
+            for tensor in state.values():
                 tensor.mul_(factor if isinstance(factor, float) else factor.to(tensor.device))
 
 

@@ -19,8 +19,9 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from busbw.accel.attachment import Attachment
 from busbw.accel.codecs.base import ring_bytes
-from busbw.accel.ddp import Attachment, attach
+from busbw.accel.ddp import attach
 from busbw.host.port_counters import device_counters
 from busbw.launch.control import Control
 from busbw.measure.events import EnterPhase

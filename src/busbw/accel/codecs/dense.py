@@ -15,7 +15,7 @@ class Dense(Codec):
     """
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)
+        wire = DTYPES.get(self.settings.wire, part.dtype)
         sent = part
         if wire == part.dtype:
             comm.average(part)
