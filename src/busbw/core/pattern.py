@@ -113,6 +113,57 @@ def settled(steps: list[_Step]) -> list[_Step]:
     return steps[SETTLING:] if len(steps) >= MIN_STEPS + SETTLING else steps
 
 
+class Times(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Durations of calls in microseconds. `n` is how many were timed."""
+
+    n: Positive
+    total: float
+    least: float
+    median: float
+    most: float
+
+
+class KernelCalls(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Communication that is known by its kernels alone: those of one name and size.
+
+    `function` is a collective's name, '' if the kernel does not state one. `bytes` are those of the
+    first input of the operator that launched it, None where the trace does not have them.
+    """
+
+    name: str
+    library: str
+    gpu_us: Times
+    function: str = ""
+    bytes: Figure | None = None
+    dtype: str | None = None
+
+
+class GpuTime(msgspec.Struct, omit_defaults=True, frozen=True):
+    """What the GPUs of a trace did, in microseconds, added up over `gpus`.
+
+    `kernels_us` adds the durations of all kernels and of copies between GPUs, also of those that
+    ran at the same time. `communication_us` is the part that communicates, and `exposed_us` how
+    long communication ran while no other kernel did. `unlisted` is the communication whose calls
+    are not in the record.
+    """
+
+    gpus: Positive
+    kernels_us: float
+    communication_us: float
+    exposed_us: float
+    unlisted: list[KernelCalls] = []
+
+    @property
+    def unlisted_us(self) -> float:
+        """The time of the communication whose calls are not in the record."""
+        return sum(kernels.gpu_us.total for kernels in self.unlisted)
+
+    @property
+    def unlisted_calls(self) -> int:
+        """The number of its kernels."""
+        return sum(kernels.gpu_us.n for kernels in self.unlisted)
+
+
 class Header(msgspec.Struct, tag="header", omit_defaults=True):
     """Where the record comes from, and what it lacks."""
 
@@ -130,6 +181,7 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
     notes: list[str] = []
     clocks: dict[str, int] = {}  # calls whose gpu_us is by each clock; empty: not stated
     training: TrainingSteps | None = None
+    gpu_time: GpuTime | None = None
 
 
 class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
@@ -148,16 +200,6 @@ class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
     def lacks(self, rank: int | None) -> bool:
         """Whether this is none of its ranks, whose number is known."""
         return rank is not None and 0 < self.ranks <= rank
-
-
-class Times(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Durations of calls in microseconds. `n` is how many were timed."""
-
-    n: Positive
-    total: float
-    least: float
-    median: float
-    most: float
 
 
 class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):

@@ -177,19 +177,20 @@ _Calls = Counter[tuple[str, int]]
 
 
 def coverage(pattern: Pattern) -> list[str]:
-    """Notes on a record that lacks ranks: which it has, and, for each named kind of group, whether
-    those read are alike.
+    """Notes on what a record lacks: calls of which only the kernels are known, and ranks: which
+    it has, and, for each named kind of group, whether those read are alike.
 
-    Empty if all ranks were read, or the record does not state which.
+    Empty if nothing is known to be missing.
     """
     ranks, world = sorted(set(pattern.header.ranks)), world_of(pattern)
     if pattern.header.source in FORMATS_OF_TYPICAL_RANKS:
         if world == 1:
             return []
         return [f"the file states the calls of a typical rank: all {world} are taken to make them"]
+    notes = _unlisted_notes(pattern.header)
     if not lacks_ranks(pattern):
-        return []
-    notes = [_ranks_note(pattern.header, ranks, world), *_kind_notes(pattern)]
+        return notes
+    notes += [_ranks_note(pattern.header, ranks, world), *_kind_notes(pattern)]
     alone = all(
         members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1
         for comm in pattern.comms
@@ -197,6 +198,22 @@ def coverage(pattern: Pattern) -> list[str]:
     if alone and any(row.cpu_us or row.gpu_us for row in pattern.rows):
         notes.append(WAITS_NOTE)
     return notes
+
+
+def _unlisted_notes(header: Header) -> list[str]:
+    """A note on communication that has kernels, but no calls in the record."""
+    gpu_time = header.gpu_time
+    if gpu_time is None or not gpu_time.unlisted:
+        return []
+    longest = sorted(gpu_time.unlisted, key=lambda kernels: -kernels.gpu_us.total)
+    names = list(dict.fromkeys(kernels.name for kernels in longest))
+    others = f" and {len(names) - MAX_KINDS} others" if len(names) > MAX_KINDS else ""
+    share = 100 * gpu_time.unlisted_us / (gpu_time.communication_us or 1.0)
+    return [
+        f"the record lacks the calls of {share:.1f} % of the communication's GPU time:"
+        f" {counted(gpu_time.unlisted_calls, 'kernel')}, {gpu_time.unlisted_us / 1e3:.3f} ms"
+        f" ({', '.join(names[:MAX_KINDS])}{others})"
+    ]
 
 
 def lacks_ranks(pattern: Pattern) -> bool:

@@ -8,6 +8,7 @@ from math import ceil
 import msgspec
 
 from busbw.core.collectives import BY_NAME
+from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
@@ -54,9 +55,13 @@ def predict_pattern(
 
     Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
     `ratios` are measured ones of functions that run together (model.overlap). UsageError if the
-    pattern has another number of ranks than the job, and no rule scales it.
+    pattern has another number of ranks than the job, and no rule scales it; NoMeasurement if it
+    has no call.
     """
     job = job or Job()
+    if not pattern.rows:
+        message = "; ".join([f"{source}: no call in it has a size", *coverage(pattern)])
+        raise NoMeasurement(message, f"busbw show {source}, for the time of its kernels")
     recorded_ranks = world_of(pattern)
     per_host = job.per_host or setting.system.gpus
     check(setting.system, job.hosts or 1, per_host)

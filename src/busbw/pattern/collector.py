@@ -10,12 +10,12 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TypeGuard
 
 import msgspec
 
-from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Call, Comm, Header, Pattern, PatternRow, Times
+from busbw.core.pattern import MAX_FIGURE, MAX_RANKS, Call, Comm, Header, Pattern, PatternRow
+from busbw.pattern.gpu_time import GpuTimes, summarize
 from busbw.pattern.merge import Observed
 from busbw.pattern.pattern_lines import MAX_NOTES
 
@@ -119,17 +119,10 @@ class Tally:
         rows = []
         for collected in self._rows.values():
             row = collected.row
-            row.cpu_us = _summarize(collected.cpu_us)
-            row.gpu_us = _summarize(collected.gpu_us)
+            row.cpu_us = summarize(collected.cpu_us) if collected.cpu_us else None
+            row.gpu_us = summarize(collected.gpu_us) if collected.gpu_us else None
             rows.append(row)
         return Pattern(self.header, self.comms, rows, self._calls)
-
-
-def _summarize(durations: "array[float]") -> Times | None:
-    if not durations:
-        return None
-    total, least, largest = sum(durations), min(durations), max(durations)
-    return Times(len(durations), total, least, median(durations), largest)
 
 
 @dataclass(slots=True)
@@ -189,6 +182,7 @@ class Collector:
         self.lost_calls: dict[tuple[Hashable, Hashable], int] = {}
         # Communicators whose calls have numbers that differ between ranks.
         self.unnumbered: set[Hashable] = set()
+        self.gpu_times = GpuTimes()
         self._kept = 0
         self.call_count = 0
 

@@ -35,7 +35,7 @@ def pattern(record: Pattern) -> list[Element]:
 
 
 def _bar(line: text.PatternLine) -> Bar:
-    label = f"{text.function(line)} {format_size(line.row.bytes)}"
+    label = f"{line.kernel or text.function(line)} {text.size_text(line)}"
     if line.row.dtype:
         label += f" {line.row.dtype}"
     figure = f"{percent_text(line.weight, line.total)} %, {counted(line.row.calls, 'call')}"

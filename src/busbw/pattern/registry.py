@@ -110,8 +110,10 @@ FORMATS: tuple[Format, ...] = (
         "kineto",
         "Trace of torch.profiler",
         '`prof.export_chrome_trace("trace.json.gz")`',
-        "calls in order, type, communicators, times on the GPU",
-        "operator, in most releases root, algorithm and protocol",
+        "calls in order, type, communicators, times on the GPU; the time of all kernels, and of"
+        " those that communicate by their names",
+        "operator, in most releases root, algorithm and protocol; of CUDA graphs and of other"
+        " libraries than NCCL the calls: their kernels are counted",
         kineto.recognizes,
         kineto.read,
     ),
@@ -230,11 +232,12 @@ class _Job:
 
     def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
         """The record, in which files that no format recognizes are named; NoCall if no file held
-        a call.
+        a call or what a GPU did.
         """
         for error in unrecognized:
             self._collector.add_problem(error.message)
-        if not self._collector.call_count:
+        collected = self._collector
+        if not collected.call_count and not collected.gpu_times.has_kernels():
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""
             message = f"{self._first}: no call in it, read as {self._row.title}{reason}"

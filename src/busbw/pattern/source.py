@@ -41,7 +41,7 @@ class Source:
         `nccl_trace_rank_3`.
         """
         match = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
-        return int(match[1]) if match and len(match[1]) < 8 else None
+        return int(match[1]) if match and len(match[1]) < 7 else None
 
     def close(self) -> None:
         """Close the file."""

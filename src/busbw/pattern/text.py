@@ -10,6 +10,8 @@ from busbw.core.pattern import (
     AROUND_CALL,
     EVENTS,
     KERNEL,
+    Comm,
+    GpuTime,
     Header,
     Pattern,
     PatternRow,
@@ -23,7 +25,20 @@ from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import peers_text, percent_text, text_or_unknown, time_text
 
 DEFAULT_WIDTH = 80
-DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
+_KERNEL_WIDTH = 34
+_UNKNOWN = Comm(-1, 0)  # of kernels whose calls are not recorded
+DROP_ORDER = (
+    "least",
+    "protocol",
+    "group",
+    "predicted",
+    "op",
+    "algorithm",
+    "peers",
+    "type",
+    "ranks",
+    "median",
+)
 _OPTIONAL = {
     "type",
     "op",
@@ -34,6 +49,7 @@ _OPTIONAL = {
     "predicted",
     "median",
     "least",
+    "kernel",
 }
 
 
@@ -46,13 +62,17 @@ CLOCKS = {
 
 @dataclass(frozen=True, slots=True)
 class PatternLine:
-    """A row with its times, and its weight in the total of all rows."""
+    """A row with its times, and its weight in the total of all rows.
 
-    pattern: Pattern
+    `kernel` names the kernels of a row whose calls are not recorded.
+    """
+
+    comm: Comm
     row: PatternRow
     times: Times | None
     weight: float
     total: float
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +96,8 @@ KINDS = (
 
 def kind(pattern: Pattern) -> _Kind:
     """The GPU's time if any call has one, else the host's, else bytes."""
+    if pattern.header.gpu_time and pattern.header.gpu_time.unlisted:
+        return KINDS[0]
     for time in KINDS:
         if time.field and any(getattr(row, time.field) for row in pattern.rows):
             return time
@@ -85,7 +107,12 @@ def kind(pattern: Pattern) -> _Kind:
 def function(line: PatternLine) -> str:
     """busbw's name of the collective, or send or recv."""
     collective = COLLECTIVES.get(line.row.function)
-    return collective.name if collective else line.row.function
+    return (collective.name if collective else line.row.function) or "-"
+
+
+def size_text(line: PatternLine) -> str:
+    """The bytes of a call; those of kernels may be unknown."""
+    return "-" if line.kernel and not line.row.bytes else format_size(line.row.bytes)
 
 
 def _time(field: str) -> Callable[[PatternLine], str]:
@@ -94,14 +121,13 @@ def _time(field: str) -> Callable[[PatternLine], str]:
 
 COLUMNS: tuple[Column, ...] = (
     Column(title="function", value=function, left=True),
-    Column(title="bytes", value=lambda line: format_size(line.row.bytes)),
+    Column(title="kernel", value=lambda line: line.kernel[:_KERNEL_WIDTH] or "-", left=True),
+    Column(title="bytes", value=size_text),
     Column(title="type", value=lambda line: line.row.dtype or "-", left=True),
     Column(title="op", value=lambda line: line.row.op or "-", left=True),
     Column(title="peers", value=lambda line: peers_text(line.row), left=True),
-    Column(title="ranks", value=lambda line: line.pattern.comm(line.row).ranks or "-"),
-    Column(
-        title="group", value=lambda line: line.pattern.comm(line.row).name[:12] or "-", left=True
-    ),
+    Column(title="ranks", value=lambda line: line.comm.ranks or "-"),
+    Column(title="group", value=lambda line: line.comm.name[:12] or "-", left=True),
     Column(title="algorithm", value=lambda line: line.row.algorithm or "-", left=True),
     Column(title="protocol", value=lambda line: line.row.protocol or "-", left=True),
     Column(title="calls", value=lambda line: line.row.calls),
@@ -131,6 +157,8 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     )
     table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
     above, below = wrapped(head(pattern), width), wrapped(foot(pattern), width)
+    if pattern.header.gpu_time and not lines:
+        return above + below
     return f"{above}\n{table}{hidden_line}\n{below}"
 
 
@@ -138,8 +166,29 @@ def head(pattern: Pattern) -> str:
     """Where the pattern is from, and what its rows are sorted by."""
     sort_kind = kind(pattern)
     meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
-    order = f"sorted by share of {sort_kind.name} ({average(pattern)}{meaning})"
-    return f"{_title(pattern)}\n{order}\n"
+    shared = f"communication's {sort_kind.name}" if sort_kind is KINDS[0] else sort_kind.name
+    if not pattern.rows and sort_kind is not KINDS[0]:
+        return f"{_title(pattern)}\n{_gpu_time(pattern.header.gpu_time)}"
+    order = f"sorted by share of {shared} ({average(pattern)}{meaning})"
+    return f"{_title(pattern)}\n{_gpu_time(pattern.header.gpu_time)}{order}\n"
+
+
+def _gpu_time(gpu_time: GpuTime | None) -> str:
+    """What part of the GPUs' time is communication."""
+    if gpu_time is None:
+        return ""
+    whole_us, part_us = gpu_time.kernels_us, gpu_time.communication_us
+    if not part_us:
+        return (
+            f"communication takes none of all GPU time, {time_text(whole_us * 1e-6)} in kernels\n"
+        )
+    share = percent_text(part_us, whole_us)
+    gpus = f" of {counted(gpu_time.gpus, 'GPU')}" if gpu_time.gpus > 1 else ""
+    part, whole = time_text(part_us * 1e-6), time_text(whole_us * 1e-6)
+    return (
+        f"communication takes {share} % of all GPU time: {part} of {whole} in kernels{gpus},"
+        f" {time_text(gpu_time.exposed_us * 1e-6)} of it while no other kernel ran\n"
+    )
 
 
 def foot(pattern: Pattern) -> str:
@@ -149,7 +198,7 @@ def foot(pattern: Pattern) -> str:
 
 def sorted_lines(pattern: Pattern) -> list[PatternLine]:
     """The rows, that with the largest share first."""
-    return sorted(_lines(pattern, kind(pattern)), key=lambda line: (-line.weight, line.row.id))
+    return sorted(_lines(pattern, kind(pattern)), key=lambda line: -line.weight)
 
 
 def shown_columns(lines: Sequence[PatternLine]) -> list[Column]:
@@ -167,11 +216,24 @@ def _lines(pattern: Pattern, sort_kind: _Kind) -> list[PatternLine]:
         _amount(row, sort_kind) * weight
         for row, weight in zip(pattern.rows, row_weights, strict=True)
     ]
-    total = sum(amounts)
+    gpu_time = pattern.header.gpu_time if sort_kind is KINDS[0] else None
+    total = sum(amounts) + (gpu_time.unlisted_us / gpu_time.gpus if gpu_time else 0.0)
     lines = []
     for row, amount in zip(pattern.rows, amounts, strict=True):
         times = getattr(row, sort_kind.field) if sort_kind.field else None
-        lines.append(PatternLine(pattern, row, times, amount, total))
+        lines.append(PatternLine(pattern.comm(row), row, times, amount, total))
+    return lines + (_kernel_lines(gpu_time, total) if gpu_time else [])
+
+
+def _kernel_lines(gpu_time: GpuTime, total: float) -> list[PatternLine]:
+    """Communication whose calls are not recorded, by kernel."""
+    lines = []
+    for kernels in gpu_time.unlisted:
+        row = PatternRow(
+            -1, -1, kernels.function, kernels.bytes or 0, kernels.gpu_us.n, dtype=kernels.dtype
+        )
+        weight = kernels.gpu_us.total / gpu_time.gpus
+        lines.append(PatternLine(_UNKNOWN, row, kernels.gpu_us, weight, total, kernels.name))
     return lines
 
 
@@ -195,6 +257,8 @@ def _title(pattern: Pattern) -> str:
 
 
 def _totals(pattern: Pattern, sort_kind: _Kind) -> str:
+    if pattern.header.gpu_time and not pattern.rows:
+        return ""
     calls = sum(row.calls for row in pattern.rows)
     size = sum(row.calls * row.bytes for row in pattern.rows)
     rows = counted(len(pattern.rows), "row")
@@ -246,7 +310,7 @@ def _step(training: TrainingSteps | None) -> str:
 def _remarks(pattern: Pattern) -> str:
     header = pattern.header
     lines = []
-    if not pattern.ordered:
+    if pattern.rows and not pattern.ordered:
         lines.append("the order of the calls is unknown")
     if header.dropped:
         lines.append(f"{counted(header.dropped, 'call')} dropped by what recorded them")

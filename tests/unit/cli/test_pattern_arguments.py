@@ -49,7 +49,7 @@ def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
 @pytest.mark.parametrize(
     ("file", "kind"),
     [
-        ("inspector_v4.0.jsonl", "GPU time"),
+        ("inspector_v4.0.jsonl", "communication's GPU time"),
         ("clog_v1.log", "CPU time"),
         ("simai_moe.txt", "bytes (average of all ranks; the calls are not timed)"),
     ],

@@ -8,6 +8,8 @@ from pattern_records import record
 
 from busbw.core import gzip_stream
 from busbw.core.errors import UsageError
+from busbw.core.pattern_weights import coverage
+from busbw.pattern.text import table
 
 
 def arguments(name="allreduce", sent=1024, received=1024, dtype="Float", **fields):
@@ -49,6 +51,13 @@ def kernel(dur, stream=20, **fields):
         "dur": dur,
         "args": {"stream": stream, **fields},
     }
+
+
+def gpu_event(name, dur, ts=500.0, pid=0, cat="kernel", **fields):
+    return kernel(dur) | {"name": name, "ts": ts, "pid": pid, "cat": cat, "args": fields}
+
+
+CUSTOM = "void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)"
 
 
 def trace(*events, rank=0):
@@ -107,6 +116,95 @@ def test_names_of_kernels_are_not_evidence():
 def test_trace_of_kernels_alone_is_read():
     pattern = record(trace(kernel(30.0, **{"External id": 7}, **arguments())))
     assert (pattern.rows[0].function, pattern.rows[0].gpu_us.total) == ("all_reduce", 30.0)
+
+
+def test_communication_without_a_call_is_counted_by_its_kernels():
+    operator = call(9, 3.0) | {
+        "name": "symm_mem::multimem_all_reduce_",
+        "args": {
+            "External id": 9,
+            "Input Dims": [[1024, 2], [], []],
+            "Input type": ["c10::BFloat16", "", ""],
+        },
+    }
+    launcher = operator | {
+        "name": "execute_model",
+        "args": {"External id": 5, "Input Dims": [[64]], "Input type": ["float"]},
+    }
+    graphed = kernel(20.0, **{"External id": 5, "graph node id": 3})
+    multimem = "void (anonymous namespace)::multimem_all_reduce_kernel<float>(int)"
+    pattern = record(
+        trace(
+            call(7, 1.0),
+            operator,
+            launcher,
+            kernel(30.0, **{"External id": 7}),
+            graphed,
+            graphed,
+            gpu_event(multimem, 10.0, **{"External id": 9}),
+            gpu_event("nvjet_tst_128x64", 100.0),
+            gpu_event("Memcpy PtoP (Device -> Device)", 5.0, cat="gpu_memcpy"),
+            gpu_event("Memcpy HtoD (Pinned -> Device)", 99.0, cat="gpu_memcpy"),
+        )
+    )
+    assert [(row.function, row.calls, row.gpu_us.total) for row in pattern.rows] == [
+        ("all_reduce", 1, 30.0)
+    ]
+    gpu_time = pattern.header.gpu_time
+    assert (gpu_time.kernels_us, gpu_time.communication_us) == (185.0, 85.0)
+    assert [(kernels.gpu_us.n, kernels.bytes, kernels.dtype) for kernels in gpu_time.unlisted] == [
+        (2, None, None),
+        (1, 4096, "bfloat16"),
+        (1, None, None),
+    ]
+    (note,) = [note for note in coverage(pattern) if "lacks the calls" in note]
+    assert "64.7 %" in note and "4 kernels, 0.055 ms" in note and "ncclDevKernel_AllReduce" in note
+
+
+def test_hidden_communication_is_not_exposed_and_gpus_do_not_hide_each_other():
+    pattern = record(
+        trace(
+            gpu_event("gemm", 10.0, ts=0.0),
+            gpu_event(CUSTOM, 10.0, ts=5.0),
+            gpu_event(CUSTOM, 10.0, ts=5.0, pid=1),
+        )
+    )
+    gpu_time = pattern.header.gpu_time
+    assert (gpu_time.gpus, gpu_time.kernels_us, gpu_time.exposed_us) == (2, 30.0, 15.0)
+    text = table(pattern)
+    assert "communication takes 66.7 % of all GPU time: 20.00 us of 30.00 us" in text
+    assert "all_reduce  vllm::cross_device_reduce_1stage      -      2" in text
+
+
+def test_a_trace_without_communication_is_an_answer():
+    text = table(record(trace(gpu_event("gemm", 10.0))))
+    assert "communication takes none of all GPU time, 10.00 us in kernels\n" in text
+
+
+def test_kernels_of_an_old_trace_are_counted_by_name():
+    nameless = call(7, 1.0) | {"args": {"External id": 7}}
+    pattern = record(trace(nameless, kernel(30.0, **{"External id": 77, "correlation": 77})))
+    assert not pattern.rows and pattern.header.gpu_time.unlisted_calls == 1
+    assert "PyTorch 2.1 and older" in " ".join(pattern.header.notes)
+
+
+def test_merged_traces_of_several_ranks_are_separate():
+    events = [
+        event | {"pid": f"[TP0{rank}-EP00] {event['pid']}"}
+        for rank in range(2)
+        for event in (call(7, 1.0), kernel(30.0 + rank, **{"External id": 7}))
+    ]
+    pattern = record(trace(*events))
+    assert [(row.calls, row.gpu_us.least) for row in pattern.rows] == [(1, 30.0)]
+    assert (pattern.header.ranks, pattern.header.gpu_time.gpus) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize("broken", [["x"], {"a": 1}, None, 1.5e300, "7"])
+def test_odd_streams_and_ids_are_no_defect(broken):
+    fields = {"stream": broken, "correlation": broken}
+    pattern = record(trace(call(7, 1.0), kernel(30.0, **{"External id": 7}, **fields)))
+    assert pattern.rows[0].gpu_us.total == 30.0
+    assert record(trace(kernel(30.0, **{"External id": broken}))).header.gpu_time.unlisted_calls
 
 
 def test_point_to_point_splits_and_control():

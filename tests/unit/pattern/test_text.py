@@ -27,7 +27,7 @@ def rows(text: str) -> list[list[str]]:
 
 def test_rows_are_sorted_by_their_share_of_one_kind_of_time() -> None:
     text = table(make_pattern(), 200)
-    assert "sorted by share of GPU time" in text and "999" not in text
+    assert "sorted by share of communication's GPU time" in text and "999" not in text
     assert [(row[0], row[-1]) for row in rows(text)] == [
         ("all_reduce", "66.7"),
         ("all_gather", "33.3"),

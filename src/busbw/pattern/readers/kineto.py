@@ -3,8 +3,11 @@ kernels have its duration on the GPU.
 
 A kernel belongs to the call with its `External id`; without one, to that of the launch with its
 `correlation`. A trace that was cut to its kernels is read too: they repeat the arguments. The names
-of kernels tell neither protocol nor operator: others run under the same name. Source:
-torch/csrc/distributed/c10d/ParamCommsUtils.hpp, kineto's output_json.cpp.
+of kernels tell neither protocol nor operator: others run under the same name. They do tell which
+kernels communicate: those without a call, of CUDA graphs and of other libraries than NCCL, are
+counted by name. Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp, kineto's output_json.cpp.
+
+SGLang merges the traces of all ranks: `pid` is `[TP00-EP00] 7` then, and each label is a rank.
 """
 
 import re
@@ -17,12 +20,18 @@ from busbw.core.pattern import Figure, key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
 from busbw.pattern.collector import Collector
+from busbw.pattern.gpu_time import Kernels
 from busbw.pattern.merge import POINT_TO_POINT, Observed
-from busbw.pattern.readers import json_recovery
+from busbw.pattern.readers import json_recovery, operators
 from busbw.pattern.readers.execution_trace import make_call
+from busbw.pattern.readers.kernel_names import Communication, communication
 from busbw.pattern.source import Source
 
 _CALL = "record_param_comms"
+_KERNEL, _COPY = "kernel", "gpu_memcpy"
+_ON_GPU = frozenset({_KERNEL, _COPY})
+_NODE = "graph node id"
+_LABEL = re.compile(r"\[[\w-]+\] ")
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 
 
@@ -31,6 +40,7 @@ class _Event(msgspec.Struct):
     cat: str = ""
     ts: float | str | None = None
     dur: float | str | None = None
+    pid: float | str | None = None  # of a kernel, the GPU
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -56,15 +66,29 @@ def read(source: Source, collector: Collector) -> None:
         collector.add_problem(f"{source.name}: {error}")
         trace = _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
     job, header = trace.distributedInfo, collector.header
-    rank = job.get("rank", source.rank)
-    if not isinstance(rank, int):
-        rank = source.number
     world = job.get("world_size")
     if isinstance(world, int):
         header.world = max(header.world, world)
     header.nccl = header.nccl or str(job.get("nccl_version", ""))
-    collector.add_process(rank, rank)
-    _Reader(source, collector, rank).run(trace)
+    base_us = trace.baseTimeNanoseconds / 1e3
+    labels = {label for label in map(_label, trace.traceEvents) if label}
+    for label in sorted(labels):
+        merged = [event for event in trace.traceEvents if _label(event) == label]
+        process = f"{source.number} {label}"
+        collector.add_process(process)
+        _Reader(source, collector, process).run(merged, base_us)
+    if not labels:
+        rank = job.get("rank", source.rank)
+        if not isinstance(rank, int):
+            rank = source.number
+        collector.add_process(rank, rank)
+        _Reader(source, collector, rank).run(trace.traceEvents, base_us)
+
+
+def _label(event: _Event) -> str:
+    """The label of the rank in a merged trace, '' in any other."""
+    match = _LABEL.match(event.pid) if isinstance(event.pid, str) else None
+    return match[0] if match else ""
 
 
 def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
@@ -76,6 +100,7 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
                 str(fields.get("cat", "")),
                 fields.get("ts"),
                 fields.get("dur"),
+                fields.get("pid"),
                 msgspec.Raw(msgspec.json.encode(fields.get("args", {}))),
             )
         except json_recovery.UNEXPECTED:
@@ -83,104 +108,140 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
 
 
 class _Reader:
-    def __init__(self, source: Source, collector: Collector, rank: int) -> None:
-        self._source, self._collector, self._rank = source, collector, rank
+    """Reads the events of one rank; `process` is its number, or the key of one that has none."""
+
+    def __init__(self, source: Source, collector: Collector, process: Hashable) -> None:
+        self._source, self._collector, self._process = source, collector, process
         self._nameless = 0
+        self._on_gpu = 0  # kernels
         self._found: list[Observed] = []
 
-    def run(self, trace: _Trace) -> None:
+    def run(self, events: list[_Event], base_us: float) -> None:
         """Read the calls of the host, then what their kernels add; the calls are added in order of
         time.
         """
-        events = [event for event in trace.traceEvents if event.name == _CALL]
-        kernels = [
-            event
-            for event in trace.traceEvents
-            if event.cat.lower() == "kernel" and "nccl" in event.name
-        ]
-        base_us = trace.baseTimeNanoseconds / 1e3
-        by_id = self._calls(events or kernels, base_us, timed=not events)
+        calls = [event for event in events if event.name == _CALL]
+        kernels = self._kernels(events)
+        by_id = self._calls(calls, base_us)
+        if not calls:
+            kernels = self._calls_of_kernels(kernels, base_us)
+        unlisted = self._add_times(kernels, base_us, _launches(events) if kernels else {}, by_id)
+        sizes = operators.sizes(events, {number for *_, number in unlisted})
+        for event, kernel, number in unlisted:
+            size, dtype = sizes.get(number, (None, None))
+            self._collector.gpu_times.add_unlisted(
+                Kernels(*kernel, bytes=size, dtype=dtype), _us(event.dur)
+            )
+        self._add_notes(calls)
+        for call in sorted(self._found, key=lambda call: call.at_us or 0.0):
+            self._collector.add_call(self._process, call)
+
+    def _kernels(self, events: list[_Event]) -> list[tuple[_Event, Communication]]:
+        """The kernels of communication. The time of all kernels is added up."""
+        found = []
+        for event in events:
+            kind = event.cat.lower()
+            if kind not in _ON_GPU:
+                continue
+            communicates = communication(event.name)
+            if communicates is None and kind != _KERNEL:
+                continue  # memory that is set or copied
+            try:
+                at_us, time_us = _us(event.ts), _us(event.dur)
+            except ValueError as error:
+                self._collector.add_problem(f"{self._source.name}: a kernel: {error}")
+                continue
+            self._on_gpu += 1
+            self._collector.gpu_times.add(
+                (self._process, event.pid), at_us, time_us, communicates=communicates is not None
+            )
+            if communicates is not None:
+                found.append((event, communicates))
+        return found
+
+    def _add_notes(self, calls: list[_Event]) -> None:
+        """Say why there is no call, or no time of one."""
+        name = self._source.name
+        untimed = sum(call.gpu_us is None for call in self._found)
         if self._nameless and not self._found:
             self._collector.add_note(
-                f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and"
-                " older write them: profile again with a newer one"
+                f"{name}: its {_CALL} do not name the collective, as PyTorch 2.1 and older write"
+                " them: kernels are counted by name"
             )
-        elif events:
-            launches = self._launches(trace.traceEvents) if kernels else {}
-            self._add_times(kernels, base_us, launches, by_id)
-        elif not kernels:
+        elif not calls and not self._on_gpu:
             self._collector.add_note(
-                f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not"
-                " for Gloo on CPUs"
+                f"{name}: no {_CALL} in this trace: PyTorch records it for NCCL, not for Gloo on"
+                " CPUs"
             )
-        for call in sorted(self._found, key=lambda call: call.at_us or 0.0):
-            self._collector.add_call(self._rank, call)
+        elif untimed and self._on_gpu:
+            self._collector.add_note(
+                f"{name}: {counted(untimed, 'call')} without a kernel in the trace: it was captured"
+                " into a CUDA graph, is part of a group, or ran outside of the trace"
+            )
 
-    def _calls(self, events: list[_Event], base_us: float, *, timed: bool) -> dict[int, Observed]:
-        """Add the calls of these events to `self._found`, and return them by id.
-
-        Events that are kernels are `timed`: their durations are those of the calls.
-        """
+    def _calls(self, events: list[_Event], base_us: float) -> dict[int, Observed]:
+        """Add the calls of these events to `self._found`, and return them by id."""
         by_id: dict[int, Observed] = {}
         for event in events:
             try:
                 arguments = _arguments(event)
-                call = self._call(arguments, base_us + float(event.ts or 0))
+                call = self._call(arguments, base_us + _us(event.ts))
                 if call is None:
                     continue
                 self._found.append(call)
                 by_id[_number(arguments, "External id")] = call
-                if timed:
-                    call.gpu_at_us, call.gpu_us = call.at_us, float(event.dur or 0)
-                    call.stream = arguments.get("stream")
             except json_recovery.UNEXPECTED as error:
                 self._collector.add_problem(
                     f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}"
                 )
         return by_id
 
-    def _launches(self, events: list[_Event]) -> dict[int, int]:
-        """The id of the call by the correlation number of each launch."""
-        calls = {}
-        for event in events:
-            if event.cat in _LAUNCHES and b'"correlation"' in bytes(event.args):
-                try:
-                    arguments = _arguments(event)
-                    calls[_number(arguments, "correlation")] = _number(arguments, "External id")
-                except json_recovery.UNEXPECTED:
-                    continue
-        return calls
+    def _calls_of_kernels(
+        self, kernels: list[tuple[_Event, Communication]], base_us: float
+    ) -> list[tuple[_Event, Communication]]:
+        """Add the calls of kernels that repeat their arguments; the other kernels are returned."""
+        others = []
+        for event, kernel in kernels:
+            arguments = _arguments_or_none(event)
+            if "Collective name" not in arguments:
+                others.append((event, kernel))
+                continue
+            try:
+                call = self._call(arguments, base_us + _us(event.ts))
+            except json_recovery.UNEXPECTED as error:
+                self._collector.add_problem(
+                    f"{self._source.name}: {event.name[:60]}: {type(error).__name__}: {error}"
+                )
+                call = None
+            if call is None:
+                others.append((event, kernel))
+                continue
+            self._found.append(call)
+            _add_time(call, event, arguments, base_us)
+        return others
 
     def _add_times(
         self,
-        kernels: list[_Event],
+        kernels: list[tuple[_Event, Communication]],
         base_us: float,
         launches: dict[int, int],
         by_id: dict[int, Observed],
-    ) -> None:
-        """Add the start, duration and stream of each kernel to its call."""
-        unmatched = 0
-        for event in kernels:
-            try:
-                arguments = _arguments(event)
-                call = None
-                if "External id" in arguments:
-                    call = by_id.get(_number(arguments, "External id"))
-                call = call or by_id.get(launches.get(_number(arguments, "correlation"), -1))
-                if call is None:
-                    unmatched += 1
-                    continue
-                at_us = base_us + float(event.ts or 0)
-                call.gpu_at_us = at_us if call.gpu_at_us is None else min(call.gpu_at_us, at_us)
-                call.gpu_us = (call.gpu_us or 0.0) + float(event.dur or 0)
-                call.stream = arguments.get("stream")
-            except json_recovery.UNEXPECTED:
-                unmatched += 1
-        if unmatched:
-            self._collector.add_note(
-                f"{self._source.name}: {counted(unmatched, 'kernel')} of NCCL whose call is not in"
-                " the trace"
-            )
+    ) -> list[tuple[_Event, Communication, int]]:
+        """Add the start, duration and stream of each kernel to its call. Kernels without a call are
+        returned with the id of what launched them, -1 if it is unknown.
+        """
+        unlisted = []
+        for event, kernel in kernels:
+            arguments = _arguments_or_none(event)
+            launch = launches.get(_number(arguments, "correlation", -1), -1)
+            own = _number(arguments, "External id", launch)
+            call = by_id.get(own) or by_id.get(launch)
+            if call is None:
+                # a node of a CUDA graph has the id of what launched the graph
+                unlisted.append((event, kernel, -1 if _NODE in arguments else own))
+            else:
+                _add_time(call, event, arguments, base_us)
+        return unlisted
 
     def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
         """The call with these arguments; None for a function that moves no data."""
@@ -191,7 +252,7 @@ class _Reader:
             if name and key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             if name not in ("", "wait", "init"):
-                self._collector.count_omitted(self._rank, name)
+                self._collector.count_omitted(self._process, name)
             return None
         comm, ranks = self._comm(arguments)
         sent, received = _number(arguments, "In msg nelems"), _number(arguments, "Out msg nelems")
@@ -217,9 +278,42 @@ class _Reader:
         ranks = len(members) or _number(arguments, "Group size", 0)
         key: Hashable = (name, tuple(members) or listed)
         shown = description if description not in ("", "undefined") else name
-        rank = members.index(self._rank) if self._rank in members else None
-        self._collector.add_comm(key, ranks, shown, members=members, process=self._rank, rank=rank)
+        rank = members.index(self._process) if self._process in members else None
+        self._collector.add_comm(
+            key, ranks, shown, members=members, process=self._process, rank=rank
+        )
         return key, ranks
+
+
+def _launches(events: list[_Event]) -> dict[int, int]:
+    """The id of the call by the correlation number of each launch."""
+    calls = {}
+    for event in events:
+        if event.cat in _LAUNCHES and b'"correlation"' in bytes(event.args):
+            arguments = _arguments_or_none(event)
+            calls[_number(arguments, "correlation", -1)] = _number(arguments, "External id", -1)
+    return calls
+
+
+def _add_time(call: Observed, event: _Event, arguments: dict[str, Any], base_us: float) -> None:
+    """Add a kernel to its call."""
+    at_us = base_us + _us(event.ts)
+    call.gpu_at_us = at_us if call.gpu_at_us is None else min(call.gpu_at_us, at_us)
+    call.gpu_us = (call.gpu_us or 0.0) + _us(event.dur)
+    stream = arguments.get("stream")
+    call.stream = stream if isinstance(stream, int | str) else None
+
+
+def _us(time: float | str | None) -> float:
+    return float(time or 0)
+
+
+def _arguments_or_none(event: _Event) -> dict[str, Any]:
+    """The arguments of an event, {} if they cannot be read."""
+    try:
+        return _arguments(event)
+    except json_recovery.UNEXPECTED:
+        return {}
 
 
 def _arguments(event: _Event) -> dict[str, Any]:
@@ -230,10 +324,13 @@ def _arguments(event: _Event) -> dict[str, Any]:
 
 
 def _number(arguments: dict[str, Any], name: str, missing: int | None = None) -> int:
-    value = arguments.get(name, missing)
-    if value is None:
-        raise KeyError(name)
-    return int(value)
+    value: Any = arguments.get(name, missing)
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        if missing is None:
+            raise KeyError(name) from None
+        return missing
 
 
 def _numbers(listed: Any) -> list[int]:

@@ -89,7 +89,9 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
     plan = ReplayPlan(pattern)
     if not plan.operations:
         raise NoMeasurement(
-            f"{job.replay.pattern}: no call of it can be replayed",
+            "; ".join(
+                [f"{job.replay.pattern}: no call of it can be replayed", *coverage(recorded)]
+            ),
             "busbw show FILE shows what it holds",
         )
     enter_phase("init", job.engine)

@@ -1,0 +1,129 @@
+"""Which kernels of a trace are communication, by their names.
+
+The first row that matches counts. A pattern is searched in the kernel's qualified name, without
+template and call arguments, in any case: `deep_ep::internode::dispatch` of
+`void deep_ep::internode::dispatch<true, 3>(int*)`. Sources: the projects that define the kernels,
+named in each row.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from busbw.pattern import merge
+
+NCCL = "NCCL or RCCL"
+
+
+class Communication(NamedTuple):
+    """What a kernel's name says.
+
+    `function` is a collective's name, or '' if the name does not state one.
+    """
+
+    name: str
+    library: str
+    function: str
+
+
+class _Row(NamedTuple):
+    pattern: str
+    library: str
+    function: str = ""
+
+
+_FUNCTION = r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all(?:v|_?base)?|broadcast"
+_ROWS = (
+    # ncclDevKernel_AllReduce_Sum_f32_RING_LL, ncclKernel_..., ncclSymkDevKernel_..., NCCL 2.4's
+    # ncclAllReduceRingLLKernel_sum_f32; MSCCL's are part of RCCL
+    _Row(r"\b(?:[nr]ccl|msccl)\w*kernel", NCCL),
+    # vLLM and SGLang: csrc/custom_all_reduce.cuh, quickreduce; AITER: custom_all_reduce.cuh
+    _Row(r"\breduce_scatter_cross_device", "AITER", "reduce_scatter"),
+    _Row(r"\bcross_device_reduce_|\bquickreduce::", "vLLM, SGLang, AITER", "all_reduce"),
+    _Row(r"\ballgather_(?:lastdim|vec)", "AITER", "all_gather"),
+    # DeepEP: csrc/kernels
+    _Row(
+        r"\b(?:deep_ep|hybrid_ep)::|\bnotify_(?:dispatch|combine)\b|\bcached_notify"
+        r"|\bget_dispatch_layout\b",
+        "DeepEP",
+    ),
+    _Row(r"\bmori::|\bEp(?:Dispatch|Combine)\w*Kernel", "MORI"),
+    _Row(r"\buccl(?:::|_)", "UCCL"),
+    _Row(r"\bpplx\w*::|\ba2a_(?:dispatch|combine)_(?:send|recv)", "pplx-kernels"),
+    # TensorRT-LLM: kernels/communicationKernels, mnnvl; FlashInfer: comm/trtllm_*.cuh
+    _Row(
+        r"\bmoe_?a2a|\bmoe_?all_?to_?all|\bmoe_comm\w*::", "TensorRT-LLM, FlashInfer", "alltoallv"
+    ),
+    _Row(
+        r"\b(?:tensorrt_llm|flashinfer)::.*all_?reduce|\blamport_\w*all_?reduce"
+        r"|\ballreduce_fusion_kernel|\bar_fusion::|\btrtllm_\w*all_?reduce",
+        "TensorRT-LLM, FlashInfer",
+        "all_reduce",
+    ),
+    _Row(r"\bk?userbuffers_", "Transformer Engine"),
+    # PyTorch: csrc/distributed/c10d, symm_mem and intra_node_comm
+    _Row(
+        rf"\bmultimem_(?:one_shot_)?(?:{_FUNCTION})|\b(?:one|two)_?shot_?(?:{_FUNCTION})"
+        r"|\bhybridCubeMeshAllReduce|\bc10d::symmetric_memory::|\b(?:put|wait)_signal_kernel\b",
+        "PyTorch symmetric memory",
+    ),
+    _Row(r"(?:\b|_)nvshmem", "NVSHMEM"),
+    _Row(r"\broc_?shmem", "rocSHMEM"),
+    _Row(r"\bmscclpp", "MSCCL++"),
+    _Row(r"\boneccl", "oneCCL"),
+    _Row(r"\bhcom_", "HCCL"),
+    # Copies between GPUs, as profilers name them
+    _Row(r"^Memcpy PtoP|^CopyPeerToPeer|^hipMemcpyPeer", "copy between GPUs"),
+    # Triton kernels, and those of engines that are not named above. A reduction within a warp or a
+    # block is no communication, and `broadcast` is an operation on tensors too.
+    _Row(
+        r"(?<!warp)(?<!warp_)(?<!block)(?<!block_)"
+        r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)",
+        "other",
+    ),
+)
+_TABLE = tuple((re.compile(row.pattern, re.IGNORECASE), row) for row in _ROWS)
+_STATED = re.compile(rf"(?:{_FUNCTION})|_reduce_", re.IGNORECASE)
+_UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::|\(anonymous\)::")
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_LENGTH = re.compile(r"\d+")
+_LONGEST = 64  # characters of a name that is kept
+
+
+@lru_cache(maxsize=1 << 12)
+def communication(kernel: str) -> Communication | None:
+    """What the name of a kernel says of its communication; None for any other kernel."""
+    name = _qualified(kernel)
+    for pattern, row in _TABLE:
+        if pattern.search(name):
+            return Communication(name[:_LONGEST], row.library, row.function or _stated(name))
+    return None
+
+
+def _stated(name: str) -> str:
+    """The collective that a name states, '' for none."""
+    match = _STATED.search(name)
+    return merge.function(match[0].strip("_")) or "" if match else ""
+
+
+def _qualified(kernel: str) -> str:
+    """The kernel's name with its namespaces, without its type, its template's and its call's
+    arguments.
+    """
+    name = _UNNAMED.sub("", kernel[:4096]).strip()
+    if _MANGLED.match(name):
+        return "::".join(_mangled_parts(name)) or name
+    if name.startswith("Memcpy "):
+        return name
+    name = re.split(r"[<(\[]", name, maxsplit=1)[0].strip()
+    return name.rsplit(" ", 1)[-1]
+
+
+def _mangled_parts(name: str) -> list[str]:
+    """The parts of a name that a C++ compiler mangled: `_ZN4vllm6reduceI...` has vllm, reduce."""
+    parts, at = [], _MANGLED.match(name).end()  # type: ignore[union-attr]
+    while length := _LENGTH.match(name, at):
+        end = length.end() + int(length[0][:5])
+        parts.append(name[length.end() : end])
+        at = end
+    return [part for part in parts if not part.startswith("_GLOBAL__N_")]

@@ -1,0 +1,62 @@
+"""Kernels that communicate are known by their names, as profilers print them."""
+
+import pytest
+
+from busbw.pattern.readers.kernel_names import communication
+
+COMMUNICATION = [
+    ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+    ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+    ("ncclDevKernel_Reduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce"),
+    ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", ""),
+    ("ncclSymkDevKernel_ReduceScatter_LDMC_Sum_bf16(ncclSymkDevWorkArgs)", "reduce_scatter"),
+    ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "all_reduce"),
+    ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", ""),
+    ("mscclKernel_Sum_half_Simple(ncclWork)", ""),
+    ("void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)", "all_reduce"),
+    ("_ZN4vllm26cross_device_reduce_2stageI6__halfLi8EEEvPNS_8RankDataE", "all_reduce"),
+    ("void quickreduce::allreduce_prototype_twoshot<x>(void*)", "all_reduce"),
+    ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::Half, 16>(int)", "all_reduce"),
+    ("_ZN12_GLOBAL__N_126multimem_all_gather_kernelILi16EEEvPv", "all_gather"),
+    ("void <unnamed>::two_shot_all_reduce_kernel_inplace<float>(float*)", "all_reduce"),
+    ("void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8>(int)", "all_reduce"),
+    ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_twoshot<x>", "all_reduce"),
+    ("void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<x>(int)", "alltoallv"),
+    ("void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)", ""),
+    ("void deep_ep::intranode::cached_notify_combine<8>(void**)", ""),
+    ("void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(int)", ""),
+    ("void pplx::a2a_combine_recv_kernel<x>(int)", ""),
+    ("nvshmemi_barrier_on_stream_kernel(int)", ""),
+    ("void mscclpp::allreduce_LL_1node<float>(int)", "all_reduce"),
+    ("kuserbuffers_pushsend(int)", ""),
+    ("Memcpy PtoP (Device -> Device)", ""),
+    ("one_shot_all_to_all_triton", "alltoall"),
+]
+OTHERS = [
+    "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, ncclKernel*>>(int)",
+    "void at::native::elementwise_kernel<128, 4, allreduce>(int)",
+    "void (anonymous namespace)::groupnorm_kernel_dispatch_down<__hip_bfloat16, 1024u>(int)",
+    "_combined_routing_compute",
+    "void warpAllReduceSum<float>(float*)",
+    "void softmax_block_all_reduce<float>(float*)",
+    "void at::native::broadcast_kernel<float>(float*)",
+    "_scatter_gather_elementwise_kernel",
+    "moeTopK_dispatch_kernel",
+    "void flashinfer::BatchDecodeWithPagedKVCacheKernel<x>(int)",
+    "Memcpy DtoD (Device -> Device)",
+    "Memcpy HtoD (Pinned -> Device)",
+    "_Z",
+    "_ZN99999999999x",
+    "",
+]
+
+
+@pytest.mark.parametrize(("kernel", "function"), COMMUNICATION)
+def test_a_kernel_that_communicates_states_its_collective(kernel: str, function: str) -> None:
+    found = communication(kernel)
+    assert found is not None and found.function == function
+
+
+@pytest.mark.parametrize("kernel", OTHERS)
+def test_other_kernels_are_no_communication(kernel: str) -> None:
+    assert communication(kernel) is None
