@@ -191,7 +191,7 @@ def second_host(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
     return [(run.lab.hosts[1].name, run.lab.hosts[1].address)]
 
 
-LAUNCHER, DAEMON = ("prterun", "mpirun", "orterun"), ("prted", "orted")
+LAUNCHER, DAEMON = ("prterun", "mpirun", "orterun"), strikes.DAEMON
 KINDS: tuple[Kind, ...] = (
     Kind(
         "killed",
@@ -325,6 +325,18 @@ KINDS: tuple[Kind, ...] = (
         local=False,
         ends=True,
         at_end=True,
+    ),
+    Kind(
+        "both gone",
+        strikes.stop_daemon_and_kill_busbw,
+        -9,
+        words(),
+        local=False,
+        at_start=False,
+        unsaved=True,
+        setting=strikes.with_torch,
+        clean_s=30.0,
+        missing=strikes.no_torch,
     ),
     Kind("no answer", strikes.nothing, 3, second_host, local=False, setting=strikes.black_hole),
 )

@@ -42,7 +42,7 @@ class Setting:
     `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed
     classically.
 
-    `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and
+    `engine` torch needs seconds for its start. `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and
     `ignored` the signals that it does not get. With `small_pipe` little of what it prints waits to
     be read.
     """
@@ -52,6 +52,7 @@ class Setting:
     cycles: int
     ifname: str = "10.77.0.0/24"
     ranks: int = 4
+    engine: str = "mpi"
     sweep: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
     shell: str = ""
@@ -126,7 +127,7 @@ class Run:
             "run",
             "all_reduce",
             "--engine",
-            "mpi",
+            self.setting.engine,
             "--format",
             "csv",
             "--json",

@@ -10,11 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from running import Gone, Run
 
+DAEMON = ("prted", "orted")
+TORCH_START_S = 60.0
 PULSES = 6
 BLOCKED_S = 4.0  # longer than twice the limit
 Do = Callable[[Any, Run], None]  # the first is the Fault
@@ -64,6 +67,20 @@ def signal_busbw(number: signal.Signals) -> Do:
 
 def kill_named(*names: str) -> Do:
     return lambda _fault, run: _signal_first(run.named(*names), signal.SIGKILL, names)
+
+
+def with_torch(_fault: Any, run: Run) -> None:
+    run.setting.engine, run.setting.launch_limit_s = "torch", TORCH_START_S
+
+
+def no_torch() -> str:
+    return "" if find_spec("torch") else "PyTorch is not installed"
+
+
+def stop_daemon_and_kill_busbw(_fault: Any, run: Run) -> None:
+    """A daemon that cannot end its ranks, and nobody who could tell it to."""
+    stop_named(*DAEMON)(_fault, run)
+    run.signal_busbw(signal.SIGKILL)
 
 
 def nothing(_fault: Any, _run: Run) -> None:

@@ -172,7 +172,7 @@ def command(
 
     All figures have intervals over --rounds. What is not faster beyond them is not recommended. If
     figures contradict each other, such as a step alone that is longer than one with the network, or
-    vary too much, nothing is recommended, and the exit code is 3.
+    vary too much, nothing is recommended, and the exit code is 3; also if a check did not end.
 
     With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak,
     and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
@@ -231,6 +231,7 @@ def command(
     if file is not None:
         save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)
-    if refusal and not table:
-        talk(refusal.strip())
-    return int(Exit.UNKNOWN if refusal else Exit.OK)
+    said = [] if table else filter(None, [refusal.strip(), *result.errors])
+    for text in said:
+        talk(text)
+    return int(Exit.UNKNOWN if refusal or result.errors else Exit.OK)

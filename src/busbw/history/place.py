@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from busbw.core.errors import UsageError
 from busbw.core.settings import OFF
 
 VARIABLE = "BUSBW_HISTORY"
@@ -25,9 +26,15 @@ def history_file(environment: Mapping[str, str]) -> Path:
 
 def default_path(environment: Mapping[str, str]) -> Path:
     """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an
-    absolute path (XDG base directories 0.8).
+    absolute path (XDG base directories 0.8). UsageError if the user has no home directory.
     """
     data_home = Path(environment.get("XDG_DATA_HOME", ""))
     if not data_home.is_absolute():
-        data_home = Path.home() / ".local" / "share"
+        try:
+            data_home = Path.home() / ".local" / "share"
+        except RuntimeError as error:
+            raise UsageError(
+                "the history has no place: HOME is not set, and this user has no home directory",
+                "export BUSBW_HISTORY=FILE",
+            ) from error
     return data_home / "busbw" / "history.sqlite"

@@ -29,6 +29,7 @@ WAIT_S = 10.0  # for another writer
 # first. What the user added stays.
 MAX_KEPT, MAX_KEPT_BYTES = 2000, 200_000_000
 MEASURE = "measure one, like busbw run all_reduce, or add a file: busbw history add result.json"
+OTHER_FILE = "name a history that you can read and write: export BUSBW_HISTORY=FILE"
 STORED = tuple(name for name in StoredRun.__struct_fields__ if name not in ("id", "kept"))
 COLUMNS = (*STORED, "id", "kept")
 CELL = CellKey.__struct_fields__
@@ -219,20 +220,18 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
     If the file does not exist, `create` makes it and its directory; without `create` that is a
     UsageError. Errors of SQLite become a BusbwError that names the file.
     """
-    if not create and not file.exists():
-        raise UsageError(f"{file}: no such history", MEASURE)
     try:
         if create:
             _create(file)
+        elif not file.exists():
+            raise UsageError(f"{file}: no such history", MEASURE)
         with closing(sqlite3.connect(file, timeout=wait_s, isolation_level=None)) as connection:
             _prepare(connection, file, create=create)
             yield History(connection)
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
     except OSError as error:
-        raise UsageError(
-            f"{file}: {error.strerror or error}", "use --db with a file in a writable directory"
-        ) from error
+        raise UsageError(f"{file}: {error.strerror or error}", OTHER_FILE) from error
 
 
 def _create(file: Path) -> None:
@@ -268,13 +267,13 @@ def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
             f"{file}: the disk is full; earlier runs are still stored", f"df -h {file.parent}"
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return UsageError(f"{file}: {error}", "use --db with the file of a history")
+        return UsageError(f"{file}: {error}", OTHER_FILE)
     if code == sqlite3.SQLITE_CORRUPT:
         return UsageError(
             f"{file}: {error}", f"restore a backup, or move it away: mv {file} {file}.broken"
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return UsageError(f"{file}: {error}", "use --db with a file in a writable directory")
+        return UsageError(f"{file}: {error}", OTHER_FILE)
     return NoMeasurement(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")
 
 

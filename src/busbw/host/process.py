@@ -101,6 +101,11 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
 
 
+def outlive_parent() -> None:
+    """Undo `die_with_parent`."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+
+
 def allow_open_files() -> None:
     """Raise this process's limit of open files to its hard limit.
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import time
 import uuid
 import warnings
@@ -127,6 +128,8 @@ class Cleanup:
         pids = []
         for entry in Path("/proc").glob("[0-9]*"):
             pid = int(entry.name)
+            if pid == os.getpid():  # a rank's child that cleans up
+                continue
             try:
                 is_of_job = self._is_marked(pid) or self._is_daemon(pid)
                 if is_of_job and _network(pid) in self._networks:
@@ -154,6 +157,17 @@ class Cleanup:
             and process.name(pid) in DAEMONS
             and f"-{self.node}-{self.launcher}@" in process.command(pid)
         )
+
+
+def end_job_here() -> None:
+    """Kill the job that this process belongs to on this host, with its daemon, and remove its
+    files. One process of the job does it, the first.
+    """
+    marker = os.environ.get(MARKER, "")
+    with socket.socket(socket.AF_UNIX) as first, contextlib.suppress(OSError):
+        first.bind(f"\0{MARKER}.{marker}")
+        if marker:
+            Cleanup(marker).kill_remaining()
 
 
 def _remove_folder(folder: Path) -> None:

@@ -212,6 +212,11 @@ FAILURES: tuple[Failure, ...] = (
         "copy it to the same path on each; for busbw itself: busbw deploy --hosts h1,h2",
     ),
     Failure(
+        r"Too many open files|PMIX_ERR_SYS_LIMITS_PIPES|PMIX_ERR_SYS_LIMITS_FILES",
+        "the launcher got no more open files (Too many open files)",
+        "ulimit -n 1024   (on every host; ulimit -Hn is the most that a user may ask for)",
+    ),
+    Failure(
         r"(?:[Tt]hread|fork)\S*(?: \S+){0,3} Resource temporarily unavailable",
         "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",

@@ -4,6 +4,7 @@ Checked against 5.0.11: PRRTE reads prte_if_include (one exact name or CIDR), PM
 ptl_tcp_if_include.
 """
 
+import errno
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ ABORT_DELAY = ("--mca", "mpi_abort_delay", "1")  # seconds
 # seconds idle, seconds between probes, lost probes: 25 s in total
 KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}
 VERSION_LIMIT_S = 20.0
+OPEN_FILES_HINT = "ulimit -n 1024   (a launcher needs some 20 for itself, and 4 for each rank)"
 _VERSION = re.compile(r"Open MPI\)?\s+v?(\d+)\.(\d+)(\.\d+)?")
 _ADDRESS = re.compile(r".+@[0-9.]+")  # of a user
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -69,9 +71,17 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
             f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", _install()
         ) from error
     except OSError as error:
-        raise NoMeasurement(f"{path} cannot be run: {error.strerror}", _install()) from error
+        files = error.errno in (errno.EMFILE, errno.ENFILE)
+        raise NoMeasurement(
+            f"{path} cannot be run: {error.strerror}", OPEN_FILES_HINT if files else _install()
+        ) from error
     text = (done.stdout + done.stderr).decode(errors="replace")
     match = _VERSION.search(text)
+    if match is None and "home directory" in text:
+        raise NoMeasurement(
+            f"{path} does not start: HOME is not set, and user {os.geteuid()} has no home",
+            "export HOME=$(mktemp -d)",
+        )
     if match is None or int(match.group(1)) < 4:
         first_line = text.strip().partition("\n")[0]
         raise NoMeasurement(

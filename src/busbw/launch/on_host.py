@@ -5,6 +5,7 @@ agent, so that a host answers even if its daemon of Open MPI, or its network for
 """
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,18 @@ def list_full_file_systems() -> list[str]:
         if space["free"] < needed:
             free, total = _size_text(space["free"]), _size_text(space["total"])
             messages.append(f"{folder} has no room ({free} of {total} are free)")
+    return messages
+
+
+def list_limits() -> list[str]:
+    """What a user's limits on this host allow to a process, if that may be too little."""
+    file_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    messages = []
+    if 0 <= file_bytes < MIN_SHARED_BYTES:  # INFINITY is -1
+        messages.append(f"a file may have {_size_text(file_bytes)} at most (ulimit -f)")
+    cpu_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
+    if cpu_s >= 0:
+        messages.append(f"a process may use {cpu_s} s of CPU time (ulimit -t)")
     return messages
 
 

@@ -7,6 +7,8 @@ _HINTS: dict[int, str] = {
     signal.SIGBUS: (
         "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)"
     ),
+    signal.SIGXCPU: "ulimit -t   (the limit of CPU time has passed): raise it",
+    signal.SIGXFSZ: "ulimit -f   (a file, or shared memory, grew beyond this limit): raise it",
     signal.SIGTERM: "a user or the scheduler terminated it: request more time",
 }
 _OTHER_HINT = "ulimit -c unlimited, run again, and read the core file on {host}"

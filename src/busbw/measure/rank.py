@@ -34,7 +34,7 @@ from busbw.measure.events import (
     write_report,
 )
 from busbw.measure.job import Job, SweepJob, decode_job, kind_of
-from busbw.measure.watchdog import Reporter, Watchdog
+from busbw.measure.watchdog import GRACE_S, Reporter, Watchdog, end_within
 
 LOG = logging.getLogger("busbw.measure.rank")  # as a program its name is __main__
 DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
@@ -134,6 +134,7 @@ def fail(error: BaseException, control: Control | None) -> int:
         traceback.print_exception(error)
     write_failure(report)
     if control is not None and control.processes > 1:
+        end_within(GRACE_S)
         control.abort(report.exit, report.message)
     return report.exit
 

@@ -30,6 +30,7 @@ from busbw.measure.sink import Sink
 
 TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
 SIGNAL_EXIT_BASE = 128  # mpirun's exit code when a rank died of signal N is this plus N
+LIMITS_HINT = "ulimit -a; raise these limits, or ask who set them: /etc/security/limits.conf"
 ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
 
 
@@ -186,6 +187,10 @@ class Follower:
             message = f"{error.message}; on this host {' and '.join(full)}"
             hint = f"df -h {full[0].split()[0]}; {SHARED_HINT}"
             return NoMeasurement(message, hint, error.options)
+        limits = on_host.list_limits() if unexplained or rank is not None else []
+        if limits:
+            message = f"{error.message}; on this host {' and '.join(limits)}"
+            return NoMeasurement(message, LIMITS_HINT, error.options)
         return None
 
     def _killed_rank(self, status: int, text: str) -> int | None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from busbw.core.errors import Exit
 from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
 from busbw.host import kernel_log, link_state, process, tcp_connections
 from busbw.launch import interfaces
-from busbw.launch.cleanup import FOLDER
+from busbw.launch.cleanup import FOLDER, KILL_LIMIT_S, end_job_here
 from busbw.measure.job import Job
 from busbw.measure.progress import Pace, Progress
 
@@ -43,6 +44,29 @@ FRAMES = 3
 WORK_S = 1.0  # between reports of the current work
 
 Reporter = Callable[[Report], None]
+
+
+def end_within(limit_s: float) -> None:
+    """Have a child end the job on this host if this process has not ended within the limit.
+
+    For calls that may hold the interpreter's lock for ever, in which no thread of this process can
+    act: the abort of Open MPI waits for its daemon.
+    """
+    rank = os.getpid()
+    with warnings.catch_warnings():
+        # Python warns of forks with threads, but the child uses none of their locks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if os.fork():
+            return
+    try:
+        process.die_with_parent()
+        if os.getppid() == rank:
+            time.sleep(limit_s)
+            process.outlive_parent()
+            end_job_here()
+            process.kill(rank)
+    finally:
+        os._exit(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +92,8 @@ class Watchdog:
     """Watches the main thread of rank `rank` with the limits of `job`.
 
     Reports go to `report`; on rank 0 they include the current work, if the job asks for it. If the
-    job is not ended after a report, the rank exits with `code`. It first kills its parent if that
-    is one of the `daemons` (by name), which could outlive the job.
+    job is not ended after a report, the rank exits with `code`. If its parent is one of the
+    `daemons` (by name), which could outlive the job, the job on this host is ended with it.
     """
 
     def __init__(
@@ -233,10 +257,8 @@ class Watchdog:
             self._report(msgspec.structs.replace(stalled, library=self.library()))
 
     def _exit(self) -> None:
-        """End this rank, since the launcher is out of reach, and its daemon, so that nothing
-        remains on this host.
-        """
-        parent = os.getppid()
-        if process.name(parent) in self._daemons:
-            process.kill(parent)  # ends its other ranks too: see process.die_with_parent
+        """End this rank, since the launcher is out of reach, and the job on this host."""
+        if process.name(os.getppid()) in self._daemons:
+            end_within(0.0)
+            time.sleep(KILL_LIMIT_S)
         os._exit(self._code)

@@ -46,8 +46,21 @@ class Planner:
 
         `check`: the exchanges to check: `best`, `all` or `none`. The error of the first transport
         is raised; a later transport that fails is left out. The file gets all completed
-        measurements.
+        measurements. A check that fails is an error of the result, which is then not complete.
         """
+        merged = self._measure(transports)
+        try:
+            self._check(merged, transports, check)
+        except BaseException:
+            merged.errors.append("the run ended before its exchanges were checked")
+            raise
+        finally:
+            merged.complete = not merged.errors
+            self._save(merged, self.sink(False))
+        return merged
+
+    def _measure(self, transports: Sequence[Transport]) -> PlanResult:
+        """The exchanges over every transport. The result is not complete before it is checked."""
         merged: PlanResult | None = None
         job = self.job
         for transport in transports:
@@ -66,10 +79,11 @@ class Planner:
                     merged.plan.runs += new.plan.runs
                 elif isinstance(new, PlanResult):
                     merged = merged or new
+                if merged is not None:
+                    merged.complete = False
                 self._save(merged, sink)
             job = _with_wait(job, merged)
         assert merged is not None
-        self._check(merged, transports, check)
         return merged
 
     def _run(self, transport: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
@@ -93,17 +107,19 @@ class Planner:
             for transport in transports:
                 over = [item for item in plan.exchanges if item.transport == transport.name]
                 for size in dict.fromkeys(exchange.bucket_mb for exchange in over):
-                    self._train(transport, [item for item in over if item.bucket_mb == size])
+                    exchanges = [item for item in over if item.bucket_mb == size]
+                    self._train(merged, transport, exchanges)
         else:
             best = recommended(plan)
             while best is not None and best.checked_s is None:
-                if not self._train(BY_NAME[best.transport], [best]):
+                if not self._train(merged, BY_NAME[best.transport], [best]):
                     break
                 self._save(merged, self.sink(False))
                 best = recommended(plan)
-        self._save(merged, self.sink(False))
 
-    def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
+    def _train(
+        self, merged: PlanResult, transport: Transport, exchanges: Sequence[Exchange]
+    ) -> bool:
         """Train with each exchange, and store its steps.
 
         All have buckets of the same size. Returns whether all were trained.
@@ -117,8 +133,10 @@ class Planner:
         try:
             if exchanges:
                 self._run(transport, TrainJob(training=spec, **common), sink)
-        except BusbwError as error:  # the plan is valid without it
-            sink.note(f"note: the training over {transport.name} did not end: {error.message}")
+        except BusbwError as error:  # what was measured before is valid without it
+            merged.errors.append(
+                f"not checked: the training over {transport.name} did not end: {error.message}"
+            )
         finally:
             result = sink.record.result
             for exchange in exchanges:

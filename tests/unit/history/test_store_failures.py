@@ -41,6 +41,8 @@ def test_an_impossible_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert isinstance(refused(tmp_path / "file" / "h.sqlite"), UsageError)
     assert isinstance(refused(tmp_path), UsageError)
+    # as below a folder that another user may not enter
+    assert isinstance(refused(tmp_path / ("x" * 300), create=False), UsageError)
     missing = refused(tmp_path / "none.sqlite", create=False)
     assert missing.message.endswith("no such history")
     assert missing.hint.endswith("or add a file: busbw history add result.json")
@@ -95,7 +97,7 @@ def test_a_read_only_folder_is_named_and_runs_are_kept(
     small_disk("remount,ro")
     error = refused(file)
     assert isinstance(error, UsageError)
-    assert "--db" in error.hint
+    assert "BUSBW_HISTORY=FILE" in error.hint
     small_disk("remount,rw")
     with opened(file, create=False) as history:
         assert len(history.runs()) == 1

@@ -214,6 +214,16 @@ CASES = [
         "ulimit -u",
     ),
     (
+        "couldn't open the help file:\n    help-oob-base.txt: Too many open files. Sorry!\n",
+        "the launcher got no more open files",
+        "ulimit -n 1024",
+    ),
+    (
+        "[vm:8113] PMIX ERROR: PMIX_ERR_SYS_LIMITS_PIPES in file iof_base_setup.c at line 119\n",
+        "the launcher got no more open files",
+        "ulimit -n 1024",
+    ),
+    (
         "Host key verification failed.\r\n" + DAEMON.format(code=255),
         "host h2: the host key is unknown to ssh",
         "ssh-keyscan h2",

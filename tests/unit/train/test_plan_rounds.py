@@ -1,10 +1,14 @@
 """Which exchanges of a plan are checked by training, on one rank in this process."""
 
+import contextlib
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from busbw.core.errors import NoMeasurement
 from busbw.launch.control import SoloControl
 from busbw.measure.job import Job
 from busbw.measure.rank import perform
@@ -12,7 +16,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Placement
 from busbw.train import plan_rounds, transports
-from busbw.train.kinds import PlanJob
+from busbw.train.kinds import PlanJob, TrainJob
 from busbw.train.plan_types import PlanSpec
 from busbw.train.types import TrainSpec
 
@@ -33,10 +37,18 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> plan_rounds.Planner:
-    """One that runs its jobs in this process."""
+def planner(
+    monkeypatch: pytest.MonkeyPatch,
+    *methods: str,
+    target: float,
+    file: Path | None = None,
+    check_ends: BaseException | None = None,
+) -> plan_rounds.Planner:
+    """One that runs its jobs in this process; trainings that check end with `check_ends`."""
 
     def in_this_process(work: Job, _: Placement, sink: Sink) -> None:
+        if check_ends is not None and isinstance(work, TrainJob):
+            raise check_ends
         perform(work, SoloControl(), sink.take)
 
     monkeypatch.setattr(plan_rounds, "run", in_this_process)
@@ -45,7 +57,7 @@ def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> pl
         training=TrainSpec(model="mlp-small", methods=methods, **STEPS),
         plan=PlanSpec(iters=2, target=target),
     )
-    return plan_rounds.Planner(job, Placement(ranks=1), None, lambda _: Sink(Record()))
+    return plan_rounds.Planner(job, Placement(ranks=1), file, lambda _: Sink(Record()))
 
 
 def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
@@ -115,3 +127,23 @@ def test_contradictory_plans_are_not_checked(monkeypatch: pytest.MonkeyPatch) ->
     plan = planner(monkeypatch, "int8", target=1e-4).run(transports.parse("as-is"), "best").plan
     assert plan is not None
     assert [exchange.checked_s for exchange in plan.exchanges] == [None]
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [
+        (NoMeasurement("rank 1 died", ""), "the training over as-is did not end: rank 1 died"),
+        (SystemExit(143), "the run ended before its exchanges were checked"),
+    ],
+)
+def test_a_plan_whose_check_did_not_end_is_not_complete(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: BaseException, error: str
+) -> None:
+    monkeypatch.setattr(plan_rounds, "recommended", lambda plan: plan.exchanges[0])
+    file = tmp_path / "plan.json"
+    plan = planner(monkeypatch, "int8", target=1e-4, file=file, check_ends=ends)
+    with contextlib.suppress(SystemExit):
+        plan.run(transports.parse("as-is"), "best")
+    saved = json.loads(file.read_text())
+    assert not saved["complete"] and error in saved["errors"][0]
+    assert len(saved["plan"]["exchanges"]) == 1
