@@ -18,6 +18,11 @@ REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "hosts": ((r"name more --hosts", "start it on more hosts with mpirun or srun"),),
     "json": ((r"--json\b", "-J"),),
     "limit": ((r"--limit\b", "-T"),),
+    # They have no such option.
+    "launch_limit": (
+        (r"give more time: --launch-limit \d+, or ", ""),
+        (r", or more time: --launch-limit \d+", ""),
+    ),
     "ranks": (
         (r"-n is the number of ranks; iterations are --iters", "give fewer with -g and -t"),
         (r"-n (\d+)", r"-t times -g is \1"),

@@ -3,6 +3,8 @@
 import msgspec
 
 PREFIX = "busbw-report: "
+# These phases share one deadline, --launch-limit after the rank's start.
+STARTING = frozenset({"rendezvous", "init", "prepare"})
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):
@@ -63,6 +65,11 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     links_down: list[str] = []
     library: str = ""
     connections: list[Connection] = []
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its limit is that of the start."""
+        return self.phase in STARTING
 
     @property
     def phase_text(self) -> str:

@@ -19,6 +19,11 @@ _RESUME = (
     "a user, a debugger or the scheduler stopped it (SIGSTOP): look for who did it, and start the"
     " run again"
 )
+_IMPORT = "importlib"  # in the calls of a rank that imports a module
+_IMPORT_HINT = (
+    "give more time: --launch-limit 600, or look there at what else runs (top) and at the file"
+    " system that Python is on"
+)
 _DUMP = "py-spy dump --pid PID   (on such a rank's host)"
 
 
@@ -98,6 +103,18 @@ class Evidence:
         late = {rank: report for rank, report in self.stalled.items() if report.step == first_step}
         return late if len(late) < len(self.stalled) else {}
 
+    def is_starting(self) -> bool:
+        """Whether the limit that passed is that of the start."""
+        return any(report.is_starting for report in self.stalled.values())
+
+    def importing(self) -> list[int]:
+        """Ranks that have not read all of their Python modules."""
+        return sorted(
+            rank
+            for rank, report in self.stalled.items()
+            if any(_IMPORT in call for call in report.doing)
+        )
+
     def name(self, rank: int) -> str:
         """`rank 3 on h2 (GPU 1, pid 77)`, as far as it is known."""
         text = f"rank {rank}{_on(self.place(rank))}"
@@ -158,7 +175,8 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     """
     message, hint = _cause(evidence)
     stall = _stall_text(evidence, waited_s, leaving_s)
-    return TimedOut(f"{stall}: {message}", hint, options=["limit"])
+    option = "launch_limit" if evidence.is_starting() else "limit"
+    return TimedOut(f"{stall}: {message}", hint, options=[option])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:
@@ -209,6 +227,10 @@ def _cause(evidence: Evidence) -> tuple[str, str]:
     if broken:
         return _broken(evidence, broken), _broken_hint(evidence, broken)
     links_down, silent = evidence.unlinked(), evidence.silent()
+    importing = evidence.importing()
+    if importing and not links_down:
+        verb = "is" if len(importing) == 1 else "are"
+        return f"{evidence.names(importing)} {verb} still importing Python modules", _IMPORT_HINT
     if evidence.late() and not silent:
         message, hint = _late_ranks(evidence)
         if links_down:
@@ -278,9 +300,10 @@ def _same_step(evidence: Evidence) -> tuple[str, str]:
         f" ({_current_call(evidence.stalled)}), so the network or the library is stuck"
         f"{_library_report(evidence)}"
     )
+    option = "--launch-limit" if evidence.is_starting() else "--limit"
     hint = (
         "ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or"
-        " more time: --limit 600"
+        f" more time: {option} 600"
     )
     return message, hint
 

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
 from busbw.core.host_ranges import listed
+from busbw.launch.rank_deaths import (
+    MPIRUN_RANK_DEATH,
+    SRUN_RANK_DEATH,
+    one_line,
+    or_others,
+    rank_words,
+)
 from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
-MPIRUN_RANK_DEATH = (
-    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
-    r" (?P<signal>\d+)"
-)
-KILLED, ABORTED = "Killed", "Aborted"
-SRUN_RANK_DEATH = (
-    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
-    r" error|Aborted|Illegal instruction)"
-)
 _PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
 DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
 SHARED_HINT = (
@@ -252,10 +250,13 @@ FAILURES: tuple[Failure, ...] = (
 )
 
 
-def launcher_error(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
+def launcher_error(
+    status: int, stderr_tail: str, hosts: Sequence[str] = (), cause: str = ""
+) -> BusbwError:
     """The error for a launcher that exited with `status` (-N if signal N killed it).
 
-    `stderr_tail` is the end of its stderr, `hosts` are those that it used.
+    `stderr_tail` is the end of its stderr, `hosts` are those that it used. `cause` is what is known
+    to have ended it, such as the exit of a rank.
     """
     error = known_error(stderr_tail, hosts)
     if error:
@@ -269,7 +270,7 @@ def launcher_error(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> 
     if lines:
         quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:])
     where = f" on {listed(hosts)}" if hosts else ""
-    message = f"the launcher{where} {ending}{quoted}"
+    message = f"{cause or f'the launcher{where} {ending}'}{quoted}"
     if status == -signal.SIGKILL:
         hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)"
         return NoMeasurement(message, hint)
@@ -283,7 +284,7 @@ def known_error(
 
     With `kills` only failures that explain a death count.
     """
-    text = f"{_one_line(stderr_tail)} "
+    text = f"{one_line(stderr_tail)} "
     for failure in FAILURES:
         if kills and not failure.kills:
             continue
@@ -298,92 +299,6 @@ def known_error(
     return None
 
 
-def reports_rank_death(stderr: str) -> bool:
-    """Whether a signal killed a rank, which breaks connections, according to the launcher."""
-    text = _one_line(stderr)
-    return any(re.search(pattern, text) for pattern in (MPIRUN_RANK_DEATH, SRUN_RANK_DEATH))
-
-
-def killed_rank(stderr: str) -> int | None:
-    """The rank that SIGKILL ended, according to the launcher."""
-    text = _one_line(stderr)
-    by_mpirun = re.search(MPIRUN_RANK_DEATH, text)
-    if by_mpirun:
-        killed = int(by_mpirun["signal"]) == signal.SIGKILL
-        return int(by_mpirun["rank"]) if killed else None
-    by_srun = re.search(SRUN_RANK_DEATH, text)
-    return min(_ranks(by_srun["rank"])) if by_srun and by_srun["why"] == KILLED else None
-
-
-def put_cause_first(stderr: str, gone: Sequence[int]) -> str:
-    """The launcher's stderr, with srun's report of the rank that died first moved to the front.
-
-    When a rank dies, Slurm kills the others of the step; some abort on their own. srun may report
-    them in any order. The cause is a rank that died of a fault, otherwise the rank whose exit the
-    others saw first (`gone`). The other reports are dropped if srun also reported the host of the
-    cause first.
-    """
-    reports = list(re.finditer(SRUN_RANK_DEATH, stderr))
-    faults = [report for report in reports if report["why"] not in (KILLED, ABORTED)]
-    cause = (faults[0], faults[0]["rank"]) if faults else _first_reported(reports, gone)
-    if cause is None:
-        return stderr
-    first, rank = cause
-    certain = bool(faults) or first["host"] == reports[0]["host"]
-    remainder = re.sub(SRUN_RANK_DEATH, "", stderr) if certain else stderr
-    return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{remainder}"
-
-
-def _first_reported(
-    reports: Sequence[re.Match[str]], gone: Sequence[int]
-) -> tuple[re.Match[str], str] | None:
-    """srun's report of the first rank of `gone` that it reported, and that rank."""
-    for rank in gone:
-        for report in reports:
-            if rank in _ranks(report["rank"]):
-                return report, str(rank)
-    return None
-
-
-def _ranks(text: str) -> set[int]:
-    """The ranks of srun's `0,2-3`."""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        if part:
-            first, _, last = part.partition("-")
-            ranks |= set(range(int(first), int(last or first) + 1))
-    return ranks
-
-
-def _rank_words(ranks: str) -> str:
-    """`rank 2` or `ranks 0,2-3`."""
-    return f"ranks {ranks}" if re.search("[,-]", ranks) else f"rank {ranks}"
-
-
-def _or_others(match: re.Match[str], text: str) -> str:
-    """The ranks of other hosts that may have died first instead."""
-    others = {
-        report["host"]: report["rank"]
-        for report in re.finditer(SRUN_RANK_DEATH, text)
-        if report["host"] != match.groupdict().get("host")
-    }
-    if not others:
-        return ""
-    names = " and ".join(f"{_rank_words(ranks)} on host {host}" for host, ranks in others.items())
-    return f", or {names} died first: Slurm then kills all others, and reports them in any order"
-
-
-def aborting_host(stderr: str) -> str:
-    """The host of the rank that called MPI_Abort, according to the launcher; '' if none did."""
-    pattern = r"due to process rank \d+ with PID \d+ on node (\S+) calling"
-    match = re.search(pattern, _one_line(stderr))
-    return match.group(1) if match else ""
-
-
-def _one_line(stderr: str) -> str:
-    return " ".join(stderr.replace("\0", " ").split())
-
-
 def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:
     """The words that fill a failure's message and hint, by placeholder."""
     groups = {name: value for name, value in match.groupdict().items() if value is not None}
@@ -391,7 +306,7 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     named = groups.get("host", remote.group(1) if remote else "")
     bare = named.rpartition("@")[2].strip("[]:'\"")
     words = groups | {"host": bare or named or listed(hosts) or "this one"}
-    words |= {"ranks": _rank_words(groups.get("rank", "")), "or_others": _or_others(match, text)}
+    words |= {"ranks": rank_words(groups.get("rank", "")), "or_others": or_others(match, text)}
     if "signal" in words:
         number = int(words["signal"])
         words["signal_name"] = signal_name(number)

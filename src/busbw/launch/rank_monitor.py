@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -138,7 +138,8 @@ class RankMonitor:
                 for rank, here in self.started_ranks.items()
                 if (here.host, here.pid) == (report.host, report.pid)
             ]
-        else:
+        elif not (self.rows and report.is_starting and report.waited_s < self.limit_s):
+            # Rows come by another pipe: a report of the start may come after the first.
             if not self.first_stall_at:
                 self.first_stall_at = self.last_report_at
                 # Hosts are asked while the other ranks report.
@@ -321,6 +322,15 @@ class RankMonitor:
             return None
         on_host = [rank for rank in self.lost_ranks if self.started_ranks[rank].host == host]
         return diagnosis.death(self._evidence_of_reports(), (on_host or self.lost_ranks)[0])
+
+    def names(self, ranks: Iterable[int]) -> str:
+        """`ranks 2, 3 on h2 and rank 4 on h3`."""
+        return self._evidence_of_reports().names(ranks)
+
+    def absent_ranks(self) -> list[int]:
+        """The ranks that have not started, where others have."""
+        absent = sorted(set(range(self.ranks)) - self.started_ranks.keys())
+        return absent if len(absent) < self.ranks else []
 
     def signal_error(self, signal: int) -> BusbwError | None:
         """The error if the launcher only reports that a rank died of `signal`.

@@ -12,16 +12,16 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import (
-    SHARED_HINT,
+from busbw.launch.failures import SHARED_HINT, known_error
+from busbw.launch.launcher_noise import Framing
+from busbw.launch.mpirun import marked
+from busbw.launch.rank_deaths import (
     aborting_host,
+    exited_rank,
     killed_rank,
-    known_error,
     put_cause_first,
     reports_rank_death,
 )
-from busbw.launch.launcher_noise import Framing
-from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Failed, Note, Started, failure
 from busbw.measure.job import kind_of
@@ -162,13 +162,20 @@ class Follower:
         if SIGNAL_EXIT_BASE < status < SIGNAL_EXIT_BASE + signal.NSIG:
             killed = self.monitor.signal_error(status - SIGNAL_EXIT_BASE)
         error = (
-            death
-            or known_error(text, self.hosts)
-            or killed
-            or job.launcher_error(status, text, self.hosts)
+            death or known_error(text, self.hosts) or killed or self._launcher_error(status, text)
         )
         error = self._out_of_room(error, status, text) or error
         error.add(self._rows_reached())
+        return error
+
+    def _launcher_error(self, status: int, text: str) -> BusbwError:
+        """The error of a launcher that does not say why it ended, with ranks that may be why."""
+        exited = exited_rank(text)
+        cause = f"{self.monitor.names([exited[0]])} exited with {exited[1]}" if exited else ""
+        error = job.launcher_error(status, text, self.hosts, cause)
+        absent = self.monitor.absent_ranks()
+        if absent and not exited:
+            error.add(f"; {self.monitor.names(absent)} had not started")
         return error
 
     def _out_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import Exit
-from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
+from busbw.core.rank_messages import STARTING, Gone, Here, Leaving, Report, Stalled, Working
 from busbw.host import kernel_log, link_state, process, tcp_connections
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER, KILL_LIMIT_S, end_job_here
@@ -34,8 +34,6 @@ GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still s
 GATHERING_POLL_S = 0.1  # between two searches for them
 TEARDOWN = "teardown"
 TEARDOWN_S = (5.0, 60.0)  # the least and the largest limit of this phase, also without --limit
-# These phases share one deadline, --launch-limit after the rank's start.
-STARTING = frozenset({"rendezvous", "init", "prepare"})
 GRACE_S = 8.0  # for the launcher to end the job after a report; then the rank exits
 POLL_S = 0.5
 AWAY_S = 2.0  # a wait longer by this much means that this process was stopped itself

@@ -4,6 +4,8 @@ phase and a command.
 
 from dataclasses import replace
 
+import msgspec
+
 from busbw.core.rank_messages import Connection, Here, Stalled
 from busbw.launch import packet_loss
 from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death
@@ -123,6 +125,17 @@ def test_the_rank_at_the_smallest_step_is_late() -> None:
         " an earlier step"
     )
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
+
+
+def test_a_rank_that_still_imports_is_named_and_needs_more_time_to_start() -> None:
+    """Its modules come slowly on a busy machine: the network is not at fault."""
+    calls = ["<frozen importlib._bootstrap>:241 _call_with_frames_removed"]
+    importing = msgspec.structs.replace(stalled(1, 1, "init", "torch"), doing=calls)
+    error = conclude(evidence_of(importing, stalled(0, 2, "init", "torch")), 9.0)
+    assert "rank 1 on h1 (pid 101) is still importing Python modules" in error.message
+    assert "--launch-limit 600" in error.hint
+    every = conclude(evidence_of(*(stalled(rank, 2, "init", "torch") for rank in range(4))), 9.0)
+    assert "no rank is late" in every.message and "--launch-limit 600" in every.hint
 
 
 def test_without_a_late_rank_nccls_report_is_quoted() -> None:

@@ -4,13 +4,8 @@ for it.
 
 import pytest
 
-from busbw.launch.failures import (
-    FAILURES,
-    killed_rank,
-    known_error,
-    launcher_error,
-    put_cause_first,
-)
+from busbw.launch.failures import FAILURES, known_error, launcher_error
+from busbw.launch.rank_deaths import exited_rank, killed_rank, put_cause_first
 
 DAEMON = """------------------------------------------------------------
 A daemon failed to report back after being spawned. This could
@@ -460,4 +455,18 @@ def test_mpirun_output_is_not_reordered():
     assert (
         put_cause_first("mpirun noticed that process rank 1 died", [1])
         == "mpirun noticed that process rank 1 died"
+    )
+
+
+@pytest.mark.parametrize("name", ["[prterun-h1-2220@1,1]", "[[30452,1],1]"])
+def test_the_rank_that_exited_first_is_read_from_what_mpirun_says(name):
+    """Open MPI 5 and 4."""
+    text = (
+        "mpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n"
+        f"  Process name: {name}\n  Exit code:    7\n-----\n"
+    )
+    assert exited_rank(text) == (1, 7)
+    assert launcher_error(7, "", ["h1"], "rank 1 on h1 exited with 7").message == (
+        "rank 1 on h1 exited with 7, without an error message"
     )

@@ -101,6 +101,19 @@ def test_a_new_row_clears_stall_reports(sleepers: list[subprocess.Popen[bytes]])
     assert job_monitor.stop_reason() is None
 
 
+def test_a_report_of_the_start_that_comes_after_a_row_is_no_stall(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    """Rows and reports come by two pipes."""
+    job_monitor = monitor(sleepers)
+    job_monitor.record_event()
+    pid = sleepers[1].pid
+    job_monitor.record_report(encode(Stalled(1, HOST, pid, "prepare", "", 3, 0.4)))
+    assert job_monitor.stall_reports == {}
+    job_monitor.record_report(encode(Stalled(1, HOST, pid, "prepare", "", 9, 5.1)))
+    assert list(job_monitor.stall_reports) == [1]
+
+
 def test_silence_ends_the_run_unless_there_is_no_limit(
     sleepers: list[subprocess.Popen[bytes]],
 ) -> None:
