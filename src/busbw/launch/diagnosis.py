@@ -175,8 +175,10 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     """
     message, hint = _cause(evidence)
     stall = _stall_text(evidence, waited_s, leaving_s)
-    option = "launch_limit" if evidence.is_starting() else "limit"
-    return TimedOut(f"{stall}: {message}", hint, options=[option])
+    text = f"{stall}: {message}"
+    if evidence.is_starting():
+        return TimedOut(text, hint, options=["launch_limit"])
+    return TimedOut(text, hint, options=["limit"])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:
@@ -219,18 +221,26 @@ def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) ->
     return f"{first.phase_text} made no progress for {first.waited_s:.0f} s"
 
 
-def _cause(evidence: Evidence) -> tuple[str, str]:
+def _cannot_run(evidence: Evidence) -> tuple[str, str] | None:
+    """The cause where processes are stopped, have ended, or have not read their modules."""
     broken = evidence.broken()
     if evidence.helpers and not any(state in STOPPED for state in broken.values()):
         # Ranks that cannot report any more end themselves after a while.
         return _helpers(evidence), _RESUME
     if broken:
         return _broken(evidence, broken), _broken_hint(evidence, broken)
-    links_down, silent = evidence.unlinked(), evidence.silent()
     importing = evidence.importing()
-    if importing and not links_down:
+    if importing and not evidence.unlinked():
         verb = "is" if len(importing) == 1 else "are"
         return f"{evidence.names(importing)} {verb} still importing Python modules", _IMPORT_HINT
+    return None
+
+
+def _cause(evidence: Evidence) -> tuple[str, str]:
+    cause = _cannot_run(evidence)
+    if cause:
+        return cause
+    links_down, silent = evidence.unlinked(), evidence.silent()
     if evidence.late() and not silent:
         message, hint = _late_ranks(evidence)
         if links_down:
