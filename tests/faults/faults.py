@@ -201,6 +201,15 @@ KINDS: tuple[Kind, ...] = (
         at_end=True,
     ),
     Kind("stopped", strikes.signalled(signal.SIGSTOP), 3, the_rank("stopped"), at_end=True),
+    Kind(
+        "frozen",
+        strikes.freeze,
+        3,
+        the_rank("frozen"),
+        at_start=False,
+        extra_s=10.0,
+        missing=strikes.no_freezer,
+    ),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=12.0),
     Kind(

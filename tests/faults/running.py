@@ -83,6 +83,7 @@ class Run:
         self._token = uuid.uuid4().hex
         self._process: subprocess.Popen[str] | None = None
         self._readers: list[threading.Thread] = []
+        self._afterwards: list[Callable[[], object]] = []
 
     def __enter__(self) -> "Run":
         with contextlib.ExitStack() as undo:
@@ -97,6 +98,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
+        while self._afterwards:
+            self._afterwards.pop()()
         for pid in self._here():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -206,6 +209,10 @@ class Run:
         """Something to do at the end, after all processes have ended."""
         self._undo.callback(action)
 
+    def when_ended(self, action: Callable[[], object]) -> None:
+        """Something to do when busbw has ended, before what is left is counted."""
+        self._afterwards.append(action)
+
     def _read_talk(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
@@ -300,6 +307,8 @@ class Run:
             return False
         for reader in self._readers:
             reader.join(5)
+        while self._afterwards:
+            self._afterwards.pop()()
         return True
 
     def record_files(self) -> None:

@@ -83,6 +83,24 @@ def stop_daemon_and_kill_busbw(_fault: Any, run: Run) -> None:
     run.signal_busbw(signal.SIGKILL)
 
 
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+def no_freezer() -> str:
+    return "" if os.access(FREEZER, os.W_OK) else "no freezer that a test may use (cgroup 1)"
+
+
+def freeze(fault: Any, run: Run) -> None:
+    """As `docker pause` does. What is frozen cannot be killed: it is thawed when busbw has ended."""
+    group = FREEZER / f"fault-{os.getpid()}-{fault.rank}"
+    group.mkdir()
+    run.undo(group.rmdir)
+    pid = run.pid_of(fault.rank)
+    (group / "cgroup.procs").write_text(str(pid))
+    (group / "freezer.state").write_text("FROZEN")
+    run.when_ended(lambda: (group / "freezer.state").write_text("THAWED"))
+
+
 def nothing(_fault: Any, _run: Run) -> None:
     """What is wrong was set up before."""
 

@@ -22,8 +22,11 @@ Result = TypeVar("Result")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GONE = ""
 ENDED = frozenset({GONE, "Z", "X", "x"})
-STOPPED = frozenset({"T", "t"})
+FROZEN = "F"  # not a letter of proc(5)
+STOPPED = frozenset({"T", "t", FROZEN})
+CGROUPS = Path("/sys/fs/cgroup")
 STATES = {
+    FROZEN: "frozen with its cgroup",
     "T": "stopped",
     "t": "stopped by a debugger",
     "Z": "dead",
@@ -136,8 +139,31 @@ def start_time(pid: int) -> int:
 
 
 def state(pid: int) -> str:
-    """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process."""
-    return (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[0]
+    """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process, FROZEN if
+    its cgroup is frozen.
+    """
+    letter = (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[0]
+    return FROZEN if letter in ("S", "D") and _is_frozen(pid) else letter
+
+
+def _is_frozen(pid: int) -> bool:
+    """Whether the cgroup of a process, or one above it, is frozen (cgroups 1 and 2).
+
+    The kernel's function in which it waits says so where the files of cgroups are not mounted.
+    """
+    if read_proc(pid, "wchan") in ("__refrigerator", "do_freezer_trap"):
+        return True
+    for line in read_proc(pid, "cgroup").splitlines():
+        _, controller, path = line.split(":", 2)
+        files = [f"unified{path}/cgroup.events", f"{path.lstrip('/')}/cgroup.events"]
+        if controller:
+            files = [f"freezer{path}/freezer.state"] * (controller == "freezer")
+        for file in files:
+            with contextlib.suppress(OSError):
+                words = (CGROUPS / file).read_text().split()
+                if "FROZEN" in words or "frozen 1" in " ".join(words):
+                    return True
+    return False
 
 
 def fatal_signal(pid: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.rank_messages import Here, Stalled
-from busbw.host.process import ENDED, GONE, STATES, STOPPED
+from busbw.host.process import ENDED, FROZEN, GONE, STATES, STOPPED
 from busbw.launch import packet_loss
 from busbw.launch.failures import DRY_RUN_HINT
 from busbw.launch.hosts import probe_command
@@ -18,6 +18,10 @@ MAX_NAMED, MAX_HOSTS = 8, 3  # ranks, hosts
 _RESUME = (
     "a user, a debugger or the scheduler stopped it (SIGSTOP): look for who did it, and start the"
     " run again"
+)
+_THAW = (
+    "a user or the scheduler froze it (docker pause, freezer.state, cgroup.freeze): thaw it, and"
+    " start the run again"
 )
 _IMPORT = "importlib"  # in the calls of a rank that imports a module
 _IMPORT_HINT = (
@@ -344,6 +348,8 @@ def _and_silent(evidence: Evidence) -> str:
 
 def _broken_hint(evidence: Evidence, broken: Mapping[int, str]) -> str:
     rank, state = min(broken.items())
+    if state == FROZEN:
+        return _THAW
     if state in STOPPED:
         return _RESUME
     host = evidence.host_of(rank)
