@@ -219,7 +219,8 @@ def _with_staging(
 def _timeout_or_default(timeout: timedelta | None) -> timedelta:
     if timeout is None:
         on_nccl = dist.get_backend() == dist.Backend.NCCL
-        return default_pg_nccl_timeout if on_nccl else default_pg_timeout
+        default: timedelta = default_pg_nccl_timeout if on_nccl else default_pg_timeout
+        return default
     if timeout <= timedelta(0):
         raise UsageError(
             f"timeout={timeout.total_seconds():g} s: an exchange needs time",
