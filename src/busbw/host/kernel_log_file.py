@@ -96,7 +96,7 @@ def _is_of_kernel(sample: Sequence[str]) -> bool:
     """Whether lines without a time are the kernel's: those of a boot, or half of them."""
     if _BOOT_TITLE.match("\n".join(sample[:2])):
         return True
-    known = [line for line in sample if _OF_DRIVER.match(line) or concerned().search(line)]
+    known = [line for line in sample if _OF_DRIVER.match(line) or concerned(line)]
     return bool(known) and len(known) >= MIN_SHARE * len(sample)
 
 

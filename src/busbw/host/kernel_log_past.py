@@ -169,9 +169,9 @@ def _kind(text: str) -> str:
     xids = logged_xids(text)
     if xids:
         return f"{xids[0].bus} {xids[0].number}"
-    judged = concerned().search(text)
+    judged = concerned(text)
     if judged or _RESET.search(text):
-        return f"{JUDGED_LINE} {judged.lastindex if judged else 0}"
+        return f"{JUDGED_LINE} {judged}"
     if _FOUND.search(text):
         return MATCHED_LINE
     return OTHER_LINE if _DEVICES.search(text) else ""

@@ -39,7 +39,7 @@ def fires(name, line, verdict, subject):
         rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)
     ]
     assert matching == [name], "one line is one rule's"
-    assert concerned().search(line), "snapshots keep it"
+    assert concerned(line), "snapshots keep it"
 
 
 def test_healthy_lines_of_the_family_do_not_fire():
@@ -330,6 +330,6 @@ def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line
         fires = {
             rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)
         }
-        assert not fires or concerned().search(text)
+        assert not fires or concerned(text)
         for name in fires:
             assert {finding.verdict for finding in found(name, logged(text))} <= {PASS, WARN, FAIL}
