@@ -238,6 +238,20 @@ def test_program_inside_a_shell():
     )
 
 
+@pytest.mark.parametrize(
+    ("hosts", "fixed"),
+    [
+        ("h1:8:h2:8", "h1:8,h2:8"),
+        ("h1:h2 -N 4", "h1:4,h2:4"),
+        ("h1:8,h2:h3:4", "h1:8,h2,h3:4"),
+        ("10.1.1.1:10.1.1.2", "10.1.1.1,10.1.1.2"),
+        ("[fd00::1]:8,h2:h3", "'[fd00::1]:8,h2,h3'"),
+    ],
+)
+def test_hosts_keep_their_slots(hosts, fixed):
+    assert rule("line-hosts", f"mpirun -n 8 -H {hosts} {PERF}").fix == f"-H {fixed}"
+
+
 def test_invalid_sizes_are_not_judged():
     assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
 

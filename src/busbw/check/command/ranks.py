@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, inner, rule
+from busbw.check.command.line import CHANGE_SCRIPT, HOSTFILES, Line, Place, inner, rule
 from busbw.check.command.parse_line import parse
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
@@ -40,9 +40,9 @@ def check_hosts(line: Line) -> Iterator[Finding]:
     if not wrong:
         yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", hosts))
         return
-    names = []
+    names: list[str] = []
     for host in line.hosts:
-        names += [host.name, host.slots] if host in wrong else [host.name]
+        names += _separated(host) if host.wrong else [_spelled(host)]
     first = wrong[0]
     message = (
         f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates"
@@ -52,8 +52,27 @@ def check_hosts(line: Line) -> Iterator[Finding]:
         "",
         message,
         Evidence("-H", hosts, "h1:8,h2:8"),
-        fix=filled("-H {hosts}", hosts=",".join(name + slots for name in names)),
+        fix=filled("-H {hosts}", hosts=",".join(_with_slots(name, slots) for name in names)),
     )
+
+
+def _spelled(host: Place) -> str:
+    return f"{host.name}:{host.slots}" if host.slots else host.name
+
+
+def _with_slots(name: str, slots: str) -> str:
+    return name if ":" in name else name + slots
+
+
+def _separated(host: Place) -> list[str]:
+    """The hosts that were meant, each with its slots: `h1:8` and `h2:8` for `h1:8:h2:8`."""
+    names: list[str] = []
+    for word in (host.name, *filter(None, host.slots.split(":"))):
+        if word.isdecimal() and names and ":" not in names[-1]:
+            names[-1] += f":{word}"
+        else:
+            names.append(word)
+    return names
 
 
 SLOTS = CheckRow(

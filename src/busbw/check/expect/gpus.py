@@ -240,7 +240,7 @@ def _fix_of_gpu(target: Target, gpu: inventory.Gpu) -> str:
     if _differs(gpu.model, expected.model):
         return f"replace {gpu.label}, or correct the file"
     if _differs(gpu.vbios, expected.vbios):
-        return f"update the VBIOS of {gpu.label} with the vendor's tool"
+        return f"drain the node; update the VBIOS of {gpu.label} with the vendor's tool"
     if _differs(gpu.persistence, expected.persistence):
         if expected.persistence:
             return "systemctl enable --now nvidia-persistenced"

@@ -30,7 +30,10 @@ VERSIONS = CheckRow(
         "A node that missed an update, or got one by itself, fails jobs that run on the others, or"
         " runs them slower."
     ),
-    fix="install the versions that the other nodes have, hold the packages back, and reboot",
+    fix=(
+        "drain the node; install the versions that the other nodes have, hold the packages back,"
+        " and reboot"
+    ),
     stays="yes, until the next update",
     reads=("NVML", KERNEL, inventory.OS_RELEASE),
     sources=("the file given with --expect", "os-release(5)"),
@@ -223,7 +226,10 @@ PCIE = CheckRow(
         "A BIOS that limits all slots to an older generation halves all links, and no comparison of"
         " the slots shows it."
     ),
-    fix="set the link speed of {bdf}'s slot to Auto in the BIOS; reseat the card and its riser",
+    fix=(
+        "drain the node; set the link speed of {bdf}'s slot to Auto in the BIOS; power it off and"
+        " reseat the card and its riser"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/{current,max}_link_{speed,width}", "NVML"),
     sources=("the file given with --expect",),

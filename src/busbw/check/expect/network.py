@@ -153,7 +153,7 @@ PORT_TABLE = PartTable(
     where=RDMA,
     fix=(
         "lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it"
-        " is not, check its seat and power"
+        " is not, drain the node, power it off, and check its seat and power"
     ),
 )
 
@@ -213,8 +213,8 @@ def _compare_port(target: Target, port: Port, number: int) -> Comparison:
     compared = Comparison(
         target,
         port.name,
-        f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch"
-        " port",
+        f"mlxlink -d {word(port.device)} -m; drain the node; reseat or replace the cable, and check"
+        " the switch port",
     )
     state = inventory.port_state(machine, port)
 
@@ -294,7 +294,10 @@ INTERFACES = CheckRow(
         "A launch, storage and the fabric of some clouds use them. A link at a tenth of its rate "
         "slows each of these, and a job only seems slow."
     ),
-    fix="ethtool {netdev}; ip link show {netdev}; reseat the cable, and check the switch port",
+    fix=(
+        "ethtool {netdev}; ip link show {netdev}; drain the node; reseat the cable, and check the"
+        " switch port"
+    ),
     stays="a cable is permanent; an MTU set with ip link is lost at the next reboot",
     reads=("/sys/class/net/*/{speed,operstate,mtu,device}",),
     sources=("the file given with --expect",),
@@ -323,7 +326,8 @@ def _compare_interface(target: Target, interface: Interface, number: int) -> Com
     compared = Comparison(
         target,
         interface.name,
-        f"ethtool {name}; ip link show {name}; reseat the cable, and check the switch port",
+        f"ethtool {name}; ip link show {name}; drain the node; reseat the cable, and check the"
+        " switch port",
     )
     if group.rate_gbit_s is not None and not interface.up:
         compared.same(

@@ -137,5 +137,8 @@ def _judge_drives(target: Target) -> Iterator[Finding]:
             name,
             f"the NVMe controller {name} is {state}",
             evidence_of_state,
-            fix=f"nvme smart-log /dev/{word(name)}; dmesg | grep {word(name)}; replace it",
+            fix=(
+                f"nvme smart-log /dev/{word(name)}; dmesg | grep {word(name)}; drain the node and"
+                " replace it"
+            ),
         )

@@ -343,11 +343,12 @@ def check_values(machine: Machine) -> Iterator[Finding]:
     ]
     for setting in words:
         meant = "1" if setting.value.lower() in TRUE_WORDS else "0"
+        fix = setting.to(meant)
+        if meant == "1" and setting.name.endswith("_DISABLE"):
+            # it has disabled nothing so far, and jobs ran
+            fix = f"{setting.unset}; only if it must be disabled: {fix}"
         yield warned(
-            setting.name,
-            f"NCCL reads {setting.text} as 0",
-            setting.evidence("a number"),
-            fix=setting.to(meant),
+            setting.name, f"NCCL reads {setting.text} as 0", setting.evidence("a number"), fix=fix
         )
     if not words:
         named = ", ".join(setting.text for setting in switches)

@@ -314,7 +314,8 @@ def _judge_failing_files(machine: Machine, device: str, paths: list[str]) -> Fin
     )
     first = machine.read(paths[0]).reason
     message = f"{counted(len(paths), 'file')} of it cannot be read: {first}"
-    return failed(device, message, *evidence, fix=filled(DEVICE_FILES.fix, device=device))
+    name = machine.target(paths[0].rpartition("/")[0]) or device  # the kernel knows no GPU 2
+    return failed(device, message, *evidence, fix=filled(DEVICE_FILES.fix, device=name))
 
 
 def _files_by_device(machine: Machine) -> dict[str, list[str]]:

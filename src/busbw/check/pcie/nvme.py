@@ -41,6 +41,10 @@ NVME = CheckRow(
         "NVM Express Base Specification, critical warning",
     ),
 )
+NO_CONTROLLER = (
+    "dmesg -T | grep -e nvme -e {bdf}; nvme list; drain the host, power it off, and reseat or"
+    " replace the drive"
+)
 
 
 @check(NVME, after=GPUDIRECT_LOOPBACK)
@@ -129,5 +133,5 @@ def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
         bdf,
         message,
         Evidence(f"{at(bdf)}/driver", driver or "no driver", "nvme, with a controller"),
-        fix=filled(NVME.fix, bdf=bdf, name="nvmeN"),
+        fix=filled(NO_CONTROLLER, bdf=bdf),
     )
