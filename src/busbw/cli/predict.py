@@ -30,9 +30,11 @@ from busbw.cli.terminal import width
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import collective as collective_row
 from busbw.core.dtypes import dtype as dtype_row
-from busbw.core.errors import Exit, UsageError
+from busbw.core.errors import BusbwError, Exit, UsageError
+from busbw.core.pattern import Pattern
 from busbw.measure import alltoallv_traffic
 from busbw.model import explanation_text, prediction_text
+from busbw.model.buckets import Bucket
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence
 from busbw.model.measured_system import of_result, shape
@@ -45,6 +47,7 @@ from busbw.model.reference.curves import Curve
 from busbw.model.reference.results import curve_of
 from busbw.model.spine import Spine, derived_uplinks
 from busbw.model.systems import MAX_HOSTS, System
+from busbw.model.training_step import RecordedTraining
 
 _OF_COLLECTIVE = {
     "collective": "COLLECTIVE",
@@ -198,8 +201,10 @@ def command(
         setting = replace(setting, system=without_rails(hardware, rails_lost))
         from busbw.pattern.registry import load  # it imports the readers of all patterns
 
+        pattern = load([pattern_file])
+        training = _training(pattern, pattern_file)
         expected = predict_pattern(
-            load([pattern_file]), setting, pattern_file, source, evidence, job, ratios
+            pattern, setting, pattern_file, source, evidence, job, ratios, training
         )
         if format_name == "json":
             answer(explanation_text.json(expected))
@@ -225,6 +230,23 @@ def command(
     else:
         answer(prediction_text.text(prediction, width()))
     return int(Exit.OK)
+
+
+def _training(pattern: Pattern, source: str) -> RecordedTraining | None:
+    """The step of a pattern that is a DistributedDataParallel training's; None if it is not, or if
+    the record does not tell what a step takes and waits.
+    """
+    from busbw.pattern.training.finder import recorded_step  # only patterns need it
+
+    try:
+        step = recorded_step(pattern, source)
+    except BusbwError:
+        return None
+    if step.step_s is None or step.waited_s is None:
+        return None
+    buckets = [Bucket(bucket.nbytes, bucket.ready_s) for bucket in step.buckets]
+    dtypes = [bucket.dtype for bucket in step.buckets]
+    return RecordedTraining(step.ranks, buckets, dtypes, step.step_s, step.waited_s)
 
 
 def _spine(oversubscription: float, hosts_per_leaf: int | None, uplinks: int | None) -> Spine:

@@ -13,7 +13,7 @@ from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
 from busbw.model.estimate import Setting
-from busbw.model.forecast import Evidence, forecast
+from busbw.model.forecast import Evidence, forecast, published
 from busbw.model.link_times import link_times
 from busbw.model.nccl.p2p import PAIRS
 from busbw.model.overlap import Ratios
@@ -23,7 +23,8 @@ from busbw.model.predict import check, describe
 from busbw.model.spine import Spine
 from busbw.model.spine_notes import spine_notes
 from busbw.model.systems import System
-from busbw.model.types import Forecast, PatternPrediction, PredictedRow
+from busbw.model.training_step import RecordedTraining, predicted_step
+from busbw.model.types import Forecast, PatternPrediction, PredictedRow, PredictedStep
 
 PACKED = "ranks whose place is unknown are placed host by host"
 SENT = "its time is that of the send"
@@ -50,8 +51,10 @@ def predict_pattern(
     evidence: Evidence | None = None,
     job: Job | None = None,
     ratios: Ratios | None = None,
+    training: RecordedTraining | None = None,
 ) -> PatternPrediction:
-    """The prediction of every row of the pattern.
+    """The prediction of every row of the pattern, and of the step of `training`, of which it is
+    the record.
 
     Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
     `ratios` are measured ones of functions that run together (model.overlap). UsageError if the
@@ -83,6 +86,7 @@ def predict_pattern(
     notes += unused_notes(overlapped, ratios or {})
     notes += spine_notes(setting, []) if any(row.hosts > 1 for row in rows) else []
     about = describe(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
+    shorter, longer = _range(rows)
     return PatternPrediction(
         source=source,
         described=about,
@@ -93,8 +97,39 @@ def predict_pattern(
         scale=job.scale if ranks != recorded_ranks else "",
         least_s=overlapped.total.least_s,
         most_s=overlapped.total.most_s,
+        low_s=overlapped.total.least_s * shorter,
+        high_s=overlapped.total.most_s * longer,
+        step=_step(training, setting, ranks, per_host, recorded_ranks, evidence),
         notes=[overlap_note(overlapped, average(pattern)), *notes],
     )
+
+
+def _range(rows: Sequence[PredictedRow]) -> tuple[float, float]:
+    """The factors of the total if all calls are at the fast and at the slow end of their ranges."""
+    total_s = shortest_s = longest_s = 0.0
+    for row in rows:
+        if row.forecast:
+            total_s += row.total_s
+            shortest_s += row.total_s * row.forecast.busbw / row.forecast.high
+            longest_s += row.total_s * row.forecast.busbw / row.forecast.low
+    return (shortest_s / total_s, longest_s / total_s) if total_s else (1.0, 1.0)
+
+
+def _step(
+    training: RecordedTraining | None,
+    setting: Setting,
+    ranks: int,
+    per_host: int,
+    recorded_ranks: int,
+    evidence: Evidence | None,
+) -> PredictedStep | None:
+    """The step of a training of all ranks."""
+    if training is None or training.ranks != recorded_ranks:
+        return None
+    hosts = ceil(ranks / per_host)
+    if hosts > 1 and not setting.system.nics:
+        return None
+    return predicted_step(training, setting, hosts, ceil(ranks / hosts), evidence or published())
 
 
 def _unsized(pattern: Pattern, ranks: int) -> list[str]:

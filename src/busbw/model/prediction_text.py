@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from busbw.core.sizes import counted, format_size
 from busbw.model import bounds_text, explanation_text
 from busbw.model.reference.expected import Basis
-from busbw.model.types import Crossing, Forecast, PatternPrediction, PredictedRow, Prediction
+from busbw.model.types import (
+    Crossing,
+    Forecast,
+    PatternPrediction,
+    PredictedRow,
+    PredictedStep,
+    Prediction,
+)
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import bandwidth_text, text_or_unknown, time_text
 
@@ -166,13 +173,16 @@ def pattern_foot(answer: PatternPrediction) -> str:
     calls = sum(row.calls for row in answer.rows if row.forecast)
     ends = list(dict.fromkeys(map(time_text, (answer.least_s, answer.most_s))))
     foot = f"total  {' to '.join(ends)} in {counted(calls, 'call')}"
+    if answer.high_s > answer.low_s:
+        within = " to ".join(map(time_text, (answer.low_s, answer.high_s)))
+        foot += f", {within} within the ranges of all"
     if answer.recorded_s:
         shares = [f"{100 * s / answer.recorded_s:.1f}" for s in (answer.least_s, answer.most_s)]
         foot += (
             f"; the record lasts {time_text(answer.recorded_s)}, of which that is"
             f" {' to '.join(dict.fromkeys(shares))} %"
         )
-    foot += "\n"
+    foot += f"\n{_step_line(answer.step)}"
     reasons: dict[str, list[PredictedRow]] = {}
     for row in answer.without:
         reasons.setdefault(f"{row.function}: {row.reason}", []).append(row)
@@ -180,3 +190,15 @@ def pattern_foot(answer: PatternPrediction) -> str:
         count = counted(sum(row.calls for row in rows), "call")
         foot += f"no time for {counted(len(rows), 'row')} of {count}: {reason}\n"
     return foot + explanation_text.notes(answer.described, answer.notes)
+
+
+def _step_line(step: PredictedStep | None) -> str:
+    """The step of a training, and what it waits for; otherwise that this is unknown."""
+    if step is None:
+        return "exposed  unknown: the record does not tell what computation hides of the calls\n"
+    exposed = " to ".join(map(time_text, (step.least_exposed_s, step.most_exposed_s)))
+    return (
+        f"step   {time_text(step.step_s)} if computation takes as long as recorded:"
+        f" {time_text(step.exposed_s)} of the exchange are exposed, {exposed} within the ranges;"
+        f" recorded {time_text(step.recorded_s)}, {time_text(step.recorded_exposed_s)} exposed\n"
+    )

@@ -210,6 +210,20 @@ class PredictedRow(msgspec.Struct, frozen=True):
         return self.weight * self.forecast.time_s * self.calls if self.forecast else 0.0
 
 
+class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step of a recorded training, in seconds: as recorded, and with computation as recorded
+    and the exchange of its gradients on the other system. `exposed_s` is the part of that exchange
+    which a step waits for, from `least_exposed_s` to `most_exposed_s` within its ranges.
+    """
+
+    recorded_s: float
+    recorded_exposed_s: float
+    step_s: float
+    exposed_s: float
+    least_exposed_s: float
+    most_exposed_s: float
+
+
 class PatternPrediction(
     msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True
 ):
@@ -217,7 +231,8 @@ class PatternPrediction(
 
     `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on;
     `scale` is the rule where they differ. The calls take from `least_s`, if they overlap as they
-    may, to `most_s`; both are total_s if none overlap.
+    may, to `most_s`; both are total_s if none overlap. Within the ranges of the calls it is from
+    `low_s` to `high_s`. `step` is that of a training of which buckets, step and wait were recorded.
     """
 
     source: str
@@ -229,6 +244,9 @@ class PatternPrediction(
     scale: str = ""
     least_s: float = 0.0
     most_s: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+    step: PredictedStep | None = None
     notes: list[str] = []
 
     @property

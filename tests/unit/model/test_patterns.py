@@ -1,15 +1,19 @@
 """A recorded application on another system."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import Header, Pattern, Times
 from busbw.model import prediction_text
+from busbw.model.buckets import Bucket
 from busbw.model.estimate import Setting
 from busbw.model.forecast import forecast
 from busbw.model.patterns import place, predict_pattern
 from busbw.model.systems import parse_system
+from busbw.model.training_step import RecordedTraining
 from busbw.pattern.collector import Arguments, Tally
 
 
@@ -39,7 +43,6 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
         (2, 1),
         (1, 2),
     ]
-    from busbw.core.collectives import BY_NAME
 
     assert all_ranks.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30)
     assert gathered.measured_s == pytest.approx(300e-6 * 100 / 2)  # of half the ranks
@@ -102,3 +105,37 @@ def test_sends_have_the_channels_of_their_whole_communicator() -> None:
     rows = predict_pattern(tally.to_pattern(), setting, "app.jsonl", "described").rows
     rates = [row.forecast.busbw / 1e9 for row in rows if row.forecast]
     assert rates == pytest.approx([14, 49], rel=0.01)
+
+
+def test_the_total_has_the_ranges_of_its_calls() -> None:
+    predicted = predict_pattern(recorded(), Setting(parse_system("h100x8")), "a", "described")
+    assert 0 < predicted.low_s < predicted.least_s <= predicted.most_s < predicted.high_s
+    text = " ".join(prediction_text.pattern_text(predicted, 80).split())
+    assert "within the ranges of all" in text
+    assert "exposed unknown" in text
+
+
+@pytest.mark.parametrize("system", ["h100x8", "b200x8"])
+def test_the_step_of_a_training_is_its_computation_and_what_the_exchange_exposes(
+    system: str,
+) -> None:
+    tally = Tally(Header(source="test", world=16), ordered=False)
+    world = tally.add_comm(16, members=range(16))
+    tally.add_calls(Arguments(world, "all_reduce", 1 << 28, 1 << 26, "float32", "sum"), 10)
+    buckets = [Bucket(1 << 28, 0.0), Bucket(1 << 28, 0.05)]
+    training = RecordedTraining(16, buckets, ["float", "bfloat16"], 0.1, 0.02)
+    setting = Setting(parse_system(system))
+    predicted = predict_pattern(tally.to_pattern(), setting, "a", "described", training=training)
+    step = predicted.step
+    last = forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 28)
+    assert step is not None and last is not None
+    # Backward hides the first bucket, and nothing hides the last.
+    assert step.exposed_s == pytest.approx(last.time_s)
+    assert step.step_s == pytest.approx(0.1 - 0.02 + last.time_s)
+    assert step.least_exposed_s < step.exposed_s < step.most_exposed_s
+    text = " ".join(prediction_text.pattern_text(predicted, 80).split())
+    assert "recorded 100.0 ms, 20.00 ms exposed" in text
+    part = predict_pattern(
+        recorded(), setting, "a", "described", training=replace(training, ranks=8)
+    )
+    assert part.step is None  # a training of some of the ranks

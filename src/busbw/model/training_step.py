@@ -1,0 +1,56 @@
+"""What a step of a recorded DistributedDataParallel training takes on another system: its
+computation as recorded, and what the exchange of its buckets exposes there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from busbw.core.collectives import BY_NAME
+from busbw.model.buckets import Bucket, exposed_s
+from busbw.model.estimate import Setting
+from busbw.model.forecast import Evidence, forecast
+from busbw.model.types import PredictedStep
+
+GRADIENTS = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTraining:
+    """A step of `ranks` ranks: its buckets and their element types, what it took, and how much of
+    that it waited for gradients when backward had ended.
+    """
+
+    ranks: int
+    buckets: Sequence[Bucket]
+    dtypes: Sequence[str]
+    step_s: float
+    waited_s: float
+
+
+def predicted_step(
+    training: RecordedTraining, setting: Setting, hosts: int, per_host: int, evidence: Evidence
+) -> PredictedStep | None:
+    """The step on so many hosts; None where a bucket has no time."""
+    expected = []
+    for bucket, dtype in zip(training.buckets, training.dtypes, strict=True):
+        of_type = replace(setting, dtype=dtype or setting.dtype)
+        one = forecast(of_type, BY_NAME[GRADIENTS], hosts, per_host, bucket.nbytes, evidence)
+        if one is None:
+            return None
+        expected.append(one)
+    exposed, shortest, longest = (
+        exposed_s(training.buckets, times, [])
+        for times in (
+            [one.time_s for one in expected],
+            [one.time_s * one.busbw / one.high for one in expected],
+            [one.time_s * one.busbw / one.low for one in expected],
+        )
+    )
+    return PredictedStep(
+        recorded_s=training.step_s,
+        recorded_exposed_s=training.waited_s,
+        step_s=training.step_s - training.waited_s + exposed,
+        exposed_s=exposed,
+        least_exposed_s=shortest,
+        most_exposed_s=longest,
+    )
