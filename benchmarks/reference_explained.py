@@ -16,13 +16,11 @@ from busbw.model.explain import Measured, explain
 from busbw.model.forecast import Evidence
 from busbw.model.nccl.choice import ALL_ALLOWED
 from busbw.model.reference.curves import Curve, built_in
-from busbw.model.reference.described import setting_of
+from busbw.model.reference.described import SHARP, setting_of
 from busbw.model.types import Explanation
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reference_errors import without
-
-SHARP = "SHARP"  # of a source: reduction in the network's switches, by whichever algorithm
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,8 @@ def headline(curve: Curve) -> Figure:
 
 def explained(curve: Curve) -> Explained:
     """A curve, explained by the others."""
-    described = replace(setting_of(curve), may=ALL_ALLOWED)
+    described = setting_of(curve)
+    described = replace(described, may=ALL_ALLOWED, system=replace(described.system, collnet=False))
     row = BY_NAME[curve.collective]
     measured = Measured(row, curve.hosts, curve.per_host, headline(curve), curve.run)
     known = Evidence(without(lambda other: other.run == curve.run))

@@ -94,6 +94,16 @@ _OF_COLLECTIVE = {
 @nccl_option
 @settings_options
 @click.option(
+    "--sharp",
+    is_flag=True,
+    help="the network's switches reduce, as with NCCL_COLLNET_ENABLE=1 and its plugin",
+)
+@click.option(
+    "--ctas",
+    type=click.IntRange(1, 64),
+    help="most channels of NCCL, as NCCL_MAX_CTAS  [default: all]",
+)
+@click.option(
     "--counts",
     default="",
     callback=not_empty,
@@ -164,6 +174,8 @@ def command(
     nccl: str,
     algo: str,
     proto: str,
+    sharp: bool,
+    ctas: int | None,
     counts: str,
     results: tuple[str, ...],
     oversubscription: float,
@@ -187,12 +199,14 @@ def command(
     row = collective_row(collective)
     links = Links(nics, fabric, cpu)
     hardware, source = given_system(system, topo, links) or this_system(links)
+    hardware = replace(hardware, collnet=sharp)
     setting = Setting(
         hardware,
         release(nccl),
         parse_allowed(algo, proto, row.name),
         _spine(oversubscription, hosts_per_leaf, uplinks),
         dtype=dtype_row(datatype).name,
+        ctas=ctas or 0,
     )
     evidence = calibrate(results, hardware) if results else of_own(setting, known_curves())
     if pattern_file:

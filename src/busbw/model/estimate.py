@@ -23,6 +23,7 @@ from busbw.model.systems import System
 BOARD = 8  # GPUs
 # What NVLSTree reached of NCCL's model on 4 to 32 hosts of 8 H100: 0.88 to 1.09 in six clusters.
 OF_NVLS_TREE = 0.93
+NVLS_CTAS = 16  # src/enqueue.cc of 2.30.7: NVLS needs no more for its peak
 LARGE_BYTES = 1 << 30  # of which any matrix moves some
 # What it reached on 2 and 20 racks of GB200 and GB300, of the rate inside one: 0.74 to 0.92.
 OF_RACKS = 0.85
@@ -37,6 +38,8 @@ class Setting:
     an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
     host; None for an even exchange. `dtype` and `op` are names of their tables. `comm` are
     the hosts of the communicator of a send and its ranks on each; None for a measured sendrecv.
+    `ctas` are the most channels that NCCL may use, 0 for as many as it takes; its choice does not
+    depend on them.
     """
 
     system: System
@@ -47,6 +50,7 @@ class Setting:
     dtype: str = "float"
     op: str = "sum"
     comm: tuple[int, int] | None = None
+    ctas: int = 0
 
     def allowed(self, collective: str) -> Allowed:
         """What NCCL may use for the collective with this element type."""
@@ -128,6 +132,8 @@ def by_links(
         return chosen
     if chosen.algorithm == RING and collective in ROOTED:
         return _through_all_ranks(setting, hosts, per_host, size_bytes, chosen)
+    if chosen.algorithm == NVLS and size_bytes:
+        return _by_slower_links(setting, collective, (hosts, per_host), size_bytes, chosen)
     if chosen.algorithm == NVLS_TREE and size_bytes:
         if hosts == 2 or per_host > BOARD:
             return _by_slower_links(setting, collective, (hosts, per_host), size_bytes, chosen)
@@ -152,8 +158,8 @@ def _through_all_ranks(
 def _by_slower_links(
     setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, chosen: Choice
 ) -> Choice:
-    """NVLSTree on two hosts, where each byte crosses the network once, and on racks, at the rate of
-    the slower links.
+    """NVLSTree on two hosts, where each byte crosses the network once, and on racks, and NVLS over
+    switches that reduce, at the rate of the slower links.
 
     NCCL's search gives a channel one speed inside and between hosts, so its model has 497 GB/s for
     2 x 8 B200, which reach 684 and 718. From three racks on, the GPUs of one inside the trees send
@@ -165,13 +171,17 @@ def _by_slower_links(
     alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
     if alone is None:
         return chosen
+    # With reduction in the network's switches (NVLS on several hosts), there is no tree.
+    share = 1.0 if chosen.algorithm == NVLS else tree_share(hosts)
     inside = size_bytes * float(row.bus_factor(per_host)) / alone.transfer_s
     if per_host > BOARD:
-        inside *= OF_RACKS * tree_share(hosts)
+        inside *= OF_RACKS * share
     factor = float(row.bus_factor(hosts * per_host))
-    narrow = narrow_links(setting, collective, NVLS_TREE, hosts, per_host)
-    between = narrow.nics * tree_share(hosts) * factor * OF_NICS
+    narrow = narrow_links(setting, collective, chosen.algorithm, hosts, per_host)
+    between = narrow.nics * share * factor * OF_NICS
     transfer_s = size_bytes * factor / min(inside, between)
+    if chosen.algorithm == NVLS:
+        return replace(chosen, parts=Parts(chosen.parts.latency_s, transfer_s))
     levels_s = (chosen.parts.latency_s - alone.latency_s) * log2(hosts) / int(log2(hosts))
     return replace(chosen, parts=Parts(alone.latency_s + levels_s, transfer_s))
 
@@ -238,6 +248,16 @@ def flows_of_nic(
     if collective == p2p.PAIRS:
         return channels_of_send(setting, hosts, per_host)
     return hosts - 1
+
+
+def channels_left(setting: Setting, algorithm: str, hosts: int, per_host: int) -> float:
+    """The part of an algorithm's channels that `ctas` leaves; 1 for sends, which have their own."""
+    if not setting.ctas or algorithm == P2P:
+        return 1.0
+    own = NVLS_CTAS
+    if algorithm not in (NVLS, NVLS_TREE):
+        own = setting.system.model(LATEST, hosts, per_host).ring.channels
+    return min(1.0, setting.ctas / own)
 
 
 def channels_of_send(setting: Setting, hosts: int, per_host: int) -> int:

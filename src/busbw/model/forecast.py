@@ -10,7 +10,7 @@ from msgspec import structs
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import bounds
-from busbw.model.estimate import Setting, by_links, estimate
+from busbw.model.estimate import Setting, by_links, channels_left, estimate
 from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.nccl.constants import NVLS, RING
@@ -207,6 +207,10 @@ def _expected(
             Basis.CALIBRATION,
         )
     expected = _from_published(setting, collective, shape, size_bytes, chosen, evidence.known)
+    left = channels_left(setting, chosen.algorithm, *shape)
+    if left < 1:  # no published run is of fewer channels
+        longer_s = expected.time_s + chosen.parts.transfer_s * (1 / left - 1)
+        expected = replace(expected, time_s=longer_s, basis=Basis.MODEL)
     off = _carried(setting, collective, shape, size_bytes, own)
     return replace(expected, time_s=expected.time_s * exp(off)) if off else expected
 

@@ -167,6 +167,11 @@ def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
         )
     if system.rccl:
         notes.append("busbw has no model of RCCL: the bounds are those of the links")
+    if system.collnet and not system.nvls:
+        notes.append(
+            "busbw has no times of CollNet without NVLS: the rows are of other algorithms, and the"
+            " bounds are those of CollNet"
+        )
     if release.nvls_efficiency is None and chosen.startswith("NVLS"):
         notes.append(OWN_NVLS)
     return notes

@@ -92,6 +92,7 @@ class System:
     nic_over_pcie: bool = False  # whether the NICs' slots are slower than their ports
     nic_notes: tuple[str, ...] = ()  # said of several hosts
     nics_unknown: str = ""  # why no NIC is known, though there are some
+    collnet: bool = False  # whether the network's switches reduce (SHARP)
 
     @property
     def payload_nic(self) -> float:
@@ -101,7 +102,7 @@ class System:
 
     def features(self) -> Features:
         """The features that `bounds` may use."""
-        return Features(nvls=self.nvls)
+        return Features(nvls=self.nvls, collnet=self.collnet)
 
     def notes_on(self, hosts: int) -> list[str]:
         """What an answer about so many hosts should say of the system."""
@@ -169,6 +170,7 @@ class System:
             tree(host, channels.channels),
             nvls(host),
             self.cpu,
+            collnet=self.collnet,
             near=self.near,
             net_latency_us=self.network.latency_us if self.network else 0.0,
         )

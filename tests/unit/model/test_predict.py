@@ -1,5 +1,6 @@
 """Predictions against recorded measurements, with and without curves and a calibration."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,33 @@ def test_a_ring_of_fp8_on_more_than_eight_ranks_is_the_last_that_nccl_takes() ->
     ring = Setting(parse_system("h100x8"), may=may, dtype="f8e4m3")
     expected = estimate(ring, "all_reduce", 2, 8, GIB)
     assert expected is not None and expected.algorithm == "Ring"
+
+
+def busbw_of(setting: Setting, hosts: int, size: int = 16 * GIB) -> float:
+    (row,) = predict(setting, AR, [hosts], 8, [size], "described").rows
+    return row.busbw
+
+
+def test_with_sharp_the_network_reduces_whatever_the_number_of_hosts() -> None:
+    """8 hosts of H100 reached 450 GB/s (Azure)."""
+    plain = Setting(parse_system("h100x8"))
+    sharp = replace(plain, system=replace(plain.system, collnet=True))
+    assert busbw_of(plain, 8) < 350e9 < 400e9 < busbw_of(sharp, 8) < 480e9
+    assert busbw_of(sharp, 64) == pytest.approx(busbw_of(sharp, 8), rel=0.05)
+    predicted = predict(sharp, AR, [8], 8, [GIB], "described")
+    assert predicted.bounds.chosen == "NVLS"
+    assert not any("CollNet" in note for note in predicted.notes)
+    a100 = Setting(replace(parse_system("a100x8"), collnet=True))
+    described = predict(a100, AR, [8], 8, [GIB], "described").described
+    assert any("no times of CollNet" in note for note in described.notes)
+
+
+def test_fewer_channels_take_longer() -> None:
+    plain = Setting(parse_system("h100x8"))
+    rates = [busbw_of(replace(plain, ctas=ctas), 1) for ctas in (2, 8, 16, 64)]
+    assert rates[1] == pytest.approx(rates[3] / 2, rel=0.05)
+    assert rates[0] == pytest.approx(rates[3] / 8, rel=0.05)
+    assert rates[2] == rates[3] == busbw_of(plain, 1)
 
 
 def test_a_type_that_nvls_does_not_reduce_overrules_nccl_algo() -> None:

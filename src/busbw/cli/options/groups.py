@@ -130,7 +130,7 @@ PREDICT: Groups = (
     ("System", ("topo", "fabric", "cpu", "gpus", "rails_lost")),
     ("The network above the leaf switches", ("oversubscription", "hosts_per_leaf", "uplinks")),
     ("What to predict", ("factor", "datatype", "counts", "scale", "together")),
-    ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "results")),
+    ("NCCL's choice, and corrections", ("nccl", "algo", "proto", "sharp", "ctas", "results")),
     ("Output", ("format_name",)),
 )
 REPLAY: Groups = (

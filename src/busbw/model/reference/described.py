@@ -12,6 +12,8 @@ from busbw.model.reference.curves import Curve
 from busbw.model.reference.similar import Job, nics_rate
 from busbw.model.systems import parse_system, with_nics
 
+SHARP = "SHARP"  # of a source: reduction in the network's switches, by whichever algorithm
+
 
 @cache
 def setting_of(curve: Curve) -> Setting:
@@ -21,6 +23,7 @@ def setting_of(curve: Curve) -> Setting:
         system = with_nics(system, curve.nics)
     if curve.fabric:
         system = replace(system, network=BY_NETWORK[curve.fabric])
+    system = replace(system, collnet=curve.algorithm == SHARP)
     may = Allowed()
     if curve.algorithm in MODELLED:
         may = Allowed(algorithms=(curve.algorithm,))

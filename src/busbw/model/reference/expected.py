@@ -26,7 +26,7 @@ from busbw.model.bounds import P2P
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
 from busbw.model.reference.curves import Curve, Reference
-from busbw.model.reference.described import choice_of
+from busbw.model.reference.described import SHARP, choice_of
 from busbw.model.reference.described import job_of as job_of_curve
 from busbw.model.reference.similar import (
     BOARD,
@@ -159,7 +159,8 @@ def expect(
         return replace(expected, model_s=time_s)
     if board is not None:  # over PCIe, slots limit several hosts as they do one
         time_s = max(time_s, board.time_s * _factor(job, job.ranks) / _factor(job, job.per_host))
-    ran_alike = [curve for curve in curves if curve.algorithm in ("", choice.algorithm)]
+    named = (SHARP,) if choice.algorithm == NVLS else ("", choice.algorithm)
+    ran_alike = [curve for curve in curves if curve.algorithm in named]
     return _corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit)
 
 
