@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from offload_pair import DEVICE, Net, Pair  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
 from busbw.accel.offloading import copy_streams, host_memory, schedule, worker  # noqa: E402
@@ -291,6 +292,23 @@ def test_sparse_gradients_are_refused():
     net = nn.Embedding(5, 3, sparse=True)
     with pytest.raises(UsageError, match="sparse gradients"):
         offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+
+
+@pytest.mark.parametrize(
+    "clip", [clip_grad_norm_, lambda *arguments: nn.utils.clip_grad_value_(*arguments)]
+)
+def test_clipping_gradients_that_were_taken_is_refused(clip):
+    net = nn.Linear(4, 3).to(DEVICE)
+    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
+    net(torch.ones(2, 4, dtype=torch.bfloat16, device=DEVICE)).sum().backward()
+    with pytest.raises(UsageError, match="nothing would be clipped"):
+        clip(net.parameters(), 1.0)
+    optimizer.step()
+    other = nn.Linear(2, 2)
+    other(torch.ones(1, 2)).sum().backward()
+    clip_grad_norm_(other.parameters(), 0.1)
+    assert other.weight.grad.norm() < 0.1
+    optimizer.close()
 
 
 def test_states_are_not_copied_into_forked_processes():

@@ -2,6 +2,7 @@
 runs as it does without it.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -78,6 +79,21 @@ while not pathlib.Path("rank_0.ddp").exists():  # a signal may end the rank now
 print(json.dumps(report))
 gc.freeze()
 """
+
+
+def test_a_dump_of_gloos_calls_gets_the_ranks_of_the_job(monkeypatch) -> None:
+    spec = importlib.util.spec_from_file_location("recorder", RECORDER / "sitecustomize.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.delenv("BUSBW_CAPTURE", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    spec.loader.exec_module(module)
+    recorder = module.Recorder("folder", 0)
+    gloo = {"pg_config": {"": {"name": "", "ranks": "[0]"}}}
+    recorder._add_world(gloo)
+    assert gloo["pg_config"]["0"]["ranks"] == "[0, 1, 2]"
+    nccl = {"pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}}
+    recorder._add_world(nccl)
+    assert nccl["pg_config"]["0"]["ranks"] == "[0, 1]"
 
 
 def test_a_training_runs_as_without_the_recorder(tmp_path: Path) -> None:

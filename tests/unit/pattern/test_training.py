@@ -118,6 +118,11 @@ def test_a_real_training_on_gpus():
             UsageError,
             "192 MiB by reduce_scatter, 0 B by all_gather, and less by all_reduce: it shards",
         ),
+        (
+            lambda pattern: pattern.rows.append(row(4, 1_000_000, "all_gather")),
+            UsageError,
+            "22.89 MiB by all_gather, and .* by all_reduce, as which PyTorch records Gloo's",
+        ),
         (lambda pattern: pattern.calls.clear(), UsageError, "the order of its calls is unknown"),
         (
             lambda pattern: pattern.calls.__delitem__(slice(8, None)),

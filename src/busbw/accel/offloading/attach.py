@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from busbw.accel.ddp import Attached, prepare
+from busbw.accel.ddp import Attached, prepare, uncompiled
 from busbw.accel.offloading.optimizer import OffloadedAdamW
 from busbw.accel.offloading.placement import Offloaded, Unit, choose, divide, local_part, owners
 from busbw.accel.offloading.settings import OffloadSettings
@@ -53,6 +53,8 @@ def offload(
         NoMeasurement: host memory is too small or cannot be pinned; nothing has been changed then.
     """
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
+    if isinstance(uncompiled(model), DistributedDataParallel):
+        model = uncompiled(model)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
     _check_combination(inner, stream_weights, exchange, wrapped=inner is not model)
@@ -126,6 +128,11 @@ def _has_shards(model: nn.Module) -> bool:
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise UsageError(
+            f"a part of the {type(model).__name__} is in DistributedDataParallel",
+            "wrap the whole model: offload(DistributedDataParallel(model), ...)",
+        )
     if type(optimizer) is not torch.optim.AdamW:
         raise UsageError(
             f"offload takes a torch.optim.AdamW, not a {type(optimizer).__name__}",

@@ -12,7 +12,7 @@ import torch
 
 from busbw.accel import checkpoint
 from busbw.accel.host_adam import HostAdam, Rule
-from busbw.accel.offloading import saving
+from busbw.accel.offloading import clipping, saving
 from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.placement import Offloaded, Placement, Staging, Unit, local_part
 from busbw.accel.offloading.schedule import Norms, Schedule
@@ -69,6 +69,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         listed = [parameter for group in groups for parameter in group["params"]]
         self._frozen = [parameter for parameter in listed if id(parameter) not in offloaded_ids]
         self._at_end: list[Callable[[], object]] = []
+        clipping.refuse(self.schedule)
         # Also at the end of the program, which must not end while the thread runs.
         weakref.finalize(self, self.worker.close)
 

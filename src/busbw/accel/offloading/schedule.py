@@ -177,6 +177,10 @@ class Schedule:
             self.worker.submit(pieces)
         self._pieces += pieces
 
+    def has_taken(self, parameter: torch.Tensor) -> bool:
+        """Whether the parameter's gradient came since the last step."""
+        return any(item.parameter is parameter for item in self._received.values())
+
     def end(self) -> None:
         """End a step: make, confirm or replace its updates.
 

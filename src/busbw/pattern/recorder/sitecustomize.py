@@ -25,6 +25,7 @@ import importlib
 import importlib.util
 import json
 import os
+import pickle
 import platform
 import sys
 import threading
@@ -39,9 +40,11 @@ LAUNCH, LAUNCH_FILE = "BUSBW_CAPTURE_LAUNCH", ".launch"
 GROUPS_MODULE, DDP_MODULE = "torch.distributed.distributed_c10d", "torch.nn.parallel.distributed"
 WRITE_EVERY_S = 1.0  # at least
 WRITING_SHARE = 0.01  # of a rank's time, at most: a dump of 20000 calls takes some 0.1 s
+WORLD_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 NS_PER_US = 1e3
 BUCKETS = "rebuilt_per_bucket_param_indices"  # a fact of DDP
+DEFAULT_GROUP = ("0", "default_pg")  # its name and description
 DUMPS = ("_dump_nccl_trace", "_dump_fr_trace")  # of PyTorch, by kind of device
 
 
@@ -62,7 +65,7 @@ class DdpSteps:
         self._waits: dict[int, float] = {}  # by index of the step's duration
         self._iteration = 0  # the last that DDP timed
         self._had_backward = True
-        self.rank, self._world = dist.get_rank(), dist.get_world_size()
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._facts: dict[str, Any] = {}
         self._shapes: list[list[list[int]]] = []
         parameters = _parameters(model)
@@ -138,7 +141,7 @@ class DdpSteps:
         return {
             "version": 1,
             "rank": self.rank,
-            "world": self._world,
+            "world": self.world,
             "host": platform.node(),
             "steps_us": self._durations_us(),
             "waits_us": [self._waits[step] for step in wait_steps],
@@ -160,8 +163,14 @@ def _parameters(model: Any) -> list[Any]:
 
 
 def _shapes(model: Any, buckets: str) -> list[list[list[int]]]:
-    """The shapes of the parameters in each bucket, of which DDP writes the indices."""
-    shapes = [list(parameter.shape) for parameter in _parameters(model)]
+    """The shapes of the parameters in each bucket, of which DDP writes the indices.
+
+    It sends complex numbers as pairs of real ones.
+    """
+    shapes = [
+        [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
+        for parameter in _parameters(model)
+    ]
     written = filter(None, buckets.split(","))
     return [_chosen(shapes, bucket.split()) for bucket in written]
 
@@ -293,15 +302,27 @@ class Recorder:
             make = getattr(torch._C._distributed_c10d, name, None)
             dump: bytes = make(True, False, False) if make else b""  # without stack traces
             if b"profiling_name" in dump:
-                return dump
+                content = pickle.loads(dump)
+                self._add_world(content)
+                return pickle.dumps(content)
         return b""
+
+    def _add_world(self, content: dict[str, Any]) -> None:
+        """Add the ranks of the default group, which a dump of Gloo's calls does not name."""
+        groups = content.setdefault("pg_config", {})
+        world = _from_environment(WORLD_VARIABLES)
+        if self._steps is not None:
+            world = self._steps.world
+        if world and not any(name in groups for name in DEFAULT_GROUP):
+            name, description = DEFAULT_GROUP
+            ranks = str(list(range(world)))
+            groups[name] = {"name": name, "desc": description, "ranks": ranks}
 
     def _rank(self) -> int | None:
         if self._steps is not None:
             rank: int = self._steps.rank
             return rank
-        values = [os.environ[name] for name in RANK_VARIABLES if name in os.environ]
-        return int(values[0]) if values else None
+        return _from_environment(RANK_VARIABLES)
 
     def _save(self, name: str, data: bytes) -> None:
         path = Path(self._folder, name)
@@ -320,6 +341,12 @@ class Recorder:
             if name not in self._failed:
                 self._failed.add(name)
                 sys.stderr.write(f"busbw: {path} cannot be written: {error.strerror}\n")
+
+
+def _from_environment(names: tuple[str, ...]) -> int | None:
+    """The number in the first of these variables that is set."""
+    values = [os.environ[name] for name in names if name in os.environ]
+    return int(values[0]) if values else None
 
 
 def pass_on() -> None:

@@ -16,6 +16,8 @@ from busbw.core.pattern_weights import step
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.training.recorded_step import elements
 
+# Sharded training gathers its parameters in each step; a loss over all ranks gathers less.
+MIN_GATHERED = 0.25  # of what is all-reduced
 SMALL_BYTES = 512  # what is smaller is a value such as a loss, not gradients
 NEGLIGIBLE = 0.01  # of the bytes: calls of metrics, which no evidence is needed to leave out
 GRADIENTS, SHARDED = "all_reduce", ("reduce_scatter", "all_gather")
@@ -71,17 +73,24 @@ class _Search:
 
     def _require_all_reduces(self) -> None:
         """UsageError if gradients go by other calls, or none do."""
-        rows = self._pattern.rows
         reduced = max(self._bytes_of_comms().values(), default=0)
         totals = dict.fromkeys(SHARDED, 0)
-        for row in rows:
+        for row in self._pattern.rows:
             if row.function in totals:
                 totals[row.function] += row.bytes * row.calls
+        rest = ""
         if totals["reduce_scatter"] > reduced:
+            rest = "less by all_reduce"
+        elif not self._facts.shapes and totals["all_gather"] > MIN_GATHERED * reduced > 0:
+            rest = (
+                f"{format_size(reduced)} by all_reduce, as which PyTorch records Gloo's"
+                " reduce_scatter"
+            )
+        if rest:
             amounts = ", ".join(f"{format_size(total)} by {name}" for name, total in totals.items())
             raise UsageError(
-                f"{self._source}: {amounts}, and less by all_reduce: it shards its states (FSDP,"
-                " ZeRO) or layers; a plan is for the all_reduces of DistributedDataParallel",
+                f"{self._source}: {amounts}, and {rest}: it shards its states (FSDP, ZeRO) or"
+                " layers; a plan is for the all_reduces of DistributedDataParallel",
                 self._hook_hint() or FSDP_HINT,
             )
         if not reduced:

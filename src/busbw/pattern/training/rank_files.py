@@ -9,8 +9,12 @@ from busbw.core.pattern import TrainingSteps
 from busbw.core.sizes import counted
 from busbw.pattern.readers import json_recovery
 
-SUFFIX = ".ddp"
+SUFFIX, RECORDER_SUFFIX = ".ddp", ".fr"
 VERSION = 1
+NO_DDP = (
+    "no model in PyTorch's DistributedDataParallel was trained in its ranks, and only such a model"
+    " can be given to busbw.accel.attach"
+)
 
 
 class RankSteps(TrainingSteps, frozen=True, kw_only=True):
@@ -38,6 +42,8 @@ def read(folder: Path) -> tuple[TrainingSteps | None, int, list[str]]:
         else:
             notes.append(f"{path.name}: version {steps.version}; this busbw reads {VERSION}")
     if not ranks:
+        if not notes and any(folder.glob(f"*{RECORDER_SUFFIX}")):
+            notes.append(NO_DDP)
         return None, 0, notes
     ranks.sort(key=lambda steps: steps.rank)
     if len(ranks) < ranks[0].world:
