@@ -133,6 +133,7 @@ class Follower:
 
     def _stop_reason(self) -> BusbwError | None:
         """The error with which to stop a job that is still running."""
+        self.sink.record.catch_up()
         if self._failures:
             waited_s = time.monotonic() - self._failed_at
             return RankFailed(self._failures[0]) if waited_s > ABORT_S else None

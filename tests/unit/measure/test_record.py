@@ -83,16 +83,18 @@ def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
 def test_a_program_suspended_while_it_writes_continues_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a row's times are: before and after it is written."""
-    times = iter([0.0, 0.0, 1.0, 100.0, 109.9, 110.1, 110.1])
+    """What a row's times are: before and after it is written. A row that was left out follows
+    within a second, also if none comes after it.
+    """
+    times = iter([0.0, 0.0, 1.0, 100.0, 100.9, 100.9, 101.1, 101.1])
     monkeypatch.setattr("busbw.measure.record.time", SimpleNamespace(monotonic=lambda: next(times)))
     record = Record(tmp_path / "result.json")
     record.take(started())
     saved = []
-    for number in range(3):
-        record.take(row(number))
+    for take in (lambda: record.take(row(0)), lambda: record.take(row(1)), *[record.catch_up] * 2):
+        take()
         saved.append(record.saved)
-    assert saved == [1, 1, 3], "99 s to write are no reason to wait for a quarter of an hour"
+    assert saved == [1, 1, 1, 2]
 
 
 def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
@@ -165,6 +167,23 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
         thread.join()
     assert row_counts == sorted(row_counts)
     assert len(set(row_counts)) > 3, "the reader saw several states"
+
+
+def test_a_file_that_another_run_replaces_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    file = tmp_path / "results" / "result.json"
+    one, other = Record(file), Record(file)
+    for record, rows in ((one, 1), (other, 2), (one, 3)):
+        if record.result is None:
+            record.take(started())
+        for number in range(rows):
+            record.take(row(number))
+    assert "another run writes to this file" in one.problem.message
+    assert other.problem is None and len(read(file).rows) == 2
+    assert len(read(tmp_path / "result.json").rows) == 4
 
 
 def test_an_interrupted_writer_leaves_the_old_file(
