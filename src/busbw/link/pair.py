@@ -5,7 +5,7 @@ listener or server on the node. `PairTest` sends them. Each wait has a limit.
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 import msgspec
@@ -136,6 +136,8 @@ class Client(msgspec.Struct, frozen=True, tag=True):
     limit_s: float
 
 
+ANSWER_S = 5.0  # for a node to answer that it is there
+
 Request = Describe | Listen | Receive | Send | Answer | Ping | Serve | Finish | Client
 
 
@@ -240,6 +242,10 @@ class PairTest:
         """
         limit_s = measured_s + 2 * self.spec.limit_s
         (sender, sender_answer), (receiver, receiver_answer) = sending, receiving
+        wait((sender_answer, receiver_answer), measured_s + self.spec.limit_s)
+        for place, answer in sending, receiving:
+            if not answer.done():  # it works, or is stopped: then it is lost, and not asked again
+                place.node.ask(Describe(False), Description, ANSWER_S)
         sent = sender.node.result(sender_answer, TransferEnd, limit_s)
         received = receiver.node.result(receiver_answer, TransferEnd, limit_s)
         flow.rate = received.rate if received.rate is not None else sent.rate
