@@ -85,8 +85,8 @@ def is_cause(detail: Checked, finding: Checked) -> bool:
     return detail.id in CAUSES.get(finding.id, ())
 
 
-def _gravest_first(finding: Checked) -> tuple[int, bool]:
-    return GRADES.index(grade(finding)), finding.id in CAUSES
+def _gravest_first(finding: Checked) -> tuple[int, bool, bool]:
+    return GRADES.index(grade(finding)), finding.id in CAUSES, finding.id in OF_ANY_PART
 
 
 def _causes(bad: Sequence[Checked]) -> dict[int, Checked]:

@@ -116,9 +116,10 @@ def test_a_fault_elsewhere_is_no_detail():
 
 
 def test_a_card_that_is_missing_explains_the_gpu_without_one():
-    gone = finding("nic-missing", Verdict.FAIL, "0000:9c:00.0", "PCI no longer shows it")
     far = finding("pcie-path", Verdict.WARN, "GPU 3", "the nearest is mlx5_0")
-    assert [problem.finding for problem in problems([far, gone])] == [gone]
+    for verdict, name in ((Verdict.FAIL, "0000:9c:00.0"), (Verdict.WARN, "")):
+        gone = finding("nic-missing", verdict, name, "PCI no longer shows it")
+        assert [problem.finding for problem in problems([far, gone])] == [gone]
 
 
 def test_the_table_of_causes_names_checks():
