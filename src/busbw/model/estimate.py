@@ -15,7 +15,7 @@ from busbw.model.bounds import P2P, bounds, tree_share
 from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
 from busbw.model.nccl.choice import COLLECTIVES, ROOTED, US, Allowed, Choice, Parts, choices, parts
-from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, Release
+from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, TREE, Release
 from busbw.model.nccl.nvls_types import allowed_for, by_precision
 from busbw.model.spine import Spine
 from busbw.model.systems import System
@@ -132,6 +132,8 @@ def by_links(
         return chosen
     if chosen.algorithm == RING and collective in ROOTED:
         return _through_all_ranks(setting, hosts, per_host, size_bytes, chosen)
+    if (chosen.algorithm, chosen.protocol) == (TREE, SIMPLE) and size_bytes:
+        return _tree_by_links(setting, collective, (hosts, per_host), size_bytes, chosen)
     if chosen.algorithm == NVLS and size_bytes:
         return _by_slower_links(setting, collective, (hosts, per_host), size_bytes, chosen)
     if chosen.algorithm == NVLS_TREE and size_bytes:
@@ -153,6 +155,24 @@ def _through_all_ranks(
     if through is None:
         return chosen
     return replace(chosen, parts=replace(chosen.parts, latency_s=through.latency_s))
+
+
+def _tree_by_links(
+    setting: Setting, collective: str, shape: tuple[int, int], size_bytes: int, chosen: Choice
+) -> Choice:
+    """Tree with Simple on several hosts, at no less than OF_NICS of its bound. NCCL's limit per
+    channel makes it slower: 3 x 4 and 3 x 8 GB200 reach 234 and 486 GB/s (NVIDIA/nccl issue 1801),
+    where its model has 162 and 184.
+    """
+    row = BY_NAME[collective]
+    narrow = narrow_links(setting, collective, TREE, *shape)
+    limits = {
+        bound.algorithm: bound.busbw for bound in bounds(row, narrow, setting.system.features())
+    }
+    moved = size_bytes * float(row.bus_factor(shape[0] * shape[1]))
+    least_s = moved / (limits[TREE] * OF_NICS)
+    transfer_s = min(chosen.parts.transfer_s, least_s)
+    return replace(chosen, parts=replace(chosen.parts, transfer_s=transfer_s))
 
 
 def _by_slower_links(

@@ -226,6 +226,15 @@ def test_with_sharp_the_network_reduces_whatever_the_number_of_hosts() -> None:
     assert any("no times of CollNet" in note for note in described.notes)
 
 
+@pytest.mark.parametrize(("system", "measured"), [("gb200x4", 234e9), ("gb200x8", 486e9)])
+def test_a_tree_over_hosts_reaches_nearly_its_bound(system: str, measured: float) -> None:
+    """NVIDIA/nccl issue 1801, without NVLS."""
+    described = parse_system(system)
+    setting = Setting(described, may=allowed({"NCCL_ALGO": "Tree"}, "all_reduce"))
+    (row,) = predict(setting, AR, [3], described.gpus, [16 * GIB], "described").rows
+    assert row.busbw == pytest.approx(measured, rel=0.05)
+
+
 def test_fewer_channels_take_longer() -> None:
     plain = Setting(parse_system("h100x8"))
     rates = [busbw_of(replace(plain, ctas=ctas), 1) for ctas in (2, 8, 16, 64)]
