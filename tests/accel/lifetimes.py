@@ -30,7 +30,15 @@ def on_a_part_of_the_ranks() -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         step_of(net, optimizer, number)
-    return {"digest": parameters(net), "ranks": attached.worker.mesh.world.size}
+    states: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(states, attached.state_dict())
+    try:
+        attached.load_state_dict(states[dist.get_rank() - half])  # at the same place in its group
+        refused = ""
+    except UsageError as error:
+        refused = error.message
+    ranks = attached.worker.mesh.world.size
+    return {"digest": parameters(net), "ranks": ranks, "refused": refused}
 
 
 def borrowed() -> float:

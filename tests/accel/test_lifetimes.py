@@ -84,7 +84,9 @@ def test_replicas_on_a_part_of_the_ranks_exchange_by_themselves(job):
     groups = job[: len(job) // 2], job[len(job) // 2 :]
     digests = [{result["on_a_part_of_the_ranks"]["digest"] for result in group} for group in groups]
     assert [len(group) for group in digests] == [1, 1] and digests[0] != digests[1]
-    assert job[0]["on_a_part_of_the_ranks"]["ranks"] == len(job) // 2
+    for result in (result["on_a_part_of_the_ranks"] for result in job):
+        assert result["ranks"] == len(job) // 2
+        assert result["refused"].startswith("the state is of rank")
 
 
 def test_ranks_with_different_settings_all_fail(job):

@@ -91,13 +91,12 @@ class Attachment:
                 _plain(names, unsplit) for names, unsplit in self.worker.memory.unsplit().items()
             ]
         self.worker.check()
-        world = self.worker.mesh.world
         scale = self._scale
         if isinstance(scale, torch.Tensor):
             scale = scale.to("cpu", copy=True)
         state = {
-            "ranks": world.size,
-            "rank": world.rank,
+            "ranks": dist.get_world_size(),
+            "rank": dist.get_rank(),
             "steps": self.steps,
             "scale": scale,
             "kept": by_parameter,
@@ -115,11 +114,11 @@ class Attachment:
             UsageError: the state is from another rank, another number of ranks, or another model,
                 or has parts of several ranks.
         """
-        world = self.worker.mesh.world
-        if (state["ranks"], state["rank"]) != (world.size, world.rank):
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        if (state["ranks"], state["rank"]) != (ranks, rank):
             raise UsageError(
                 f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank"
-                f" {world.rank} of {world.size}",
+                f" {rank} of {ranks}",
                 f"{_SAVE_HINT}; with another number of ranks leave it out: the residuals are then"
                 " lost once",
             )
@@ -128,7 +127,7 @@ class Attachment:
                 self._check_length(parameter, tensor.numel())
         if "checksum" in state and state["checksum"] != _checksum(state):
             raise UsageError(
-                f"the state is not the one that rank {world.rank} saved: it has parts of other"
+                f"the state is not the one that rank {rank} saved: it has parts of other"
                 " ranks, or lacks parts, as torch.distributed.checkpoint loads it",
                 _SAVE_HINT,
             )
