@@ -11,6 +11,7 @@ from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
 from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
+from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
@@ -25,14 +26,21 @@ BRIEF = "brief"
 
 
 def exit_code(result: Outcome | None, format_name: str = "") -> int:
-    """0 for a good result, 1 for wrong data; 3 for a sweep as a brief line if no cell is precise
-    enough for its figure. A process without rows is not rank 0 of its job, which is judged.
+    """0 for a good result, 1 for wrong data and for a log of a run that failed; 3 for a sweep as a
+    brief line if no cell is precise enough for its figure. A process without rows is not rank 0 of
+    its job, which is judged.
     """
-    if result and result.wrong():
+    if result and (result.wrong() or _failed(result)):
         return int(Exit.BAD)
     if format_name == BRIEF and isinstance(result, Result) and result.rows and not headline(result):
         return int(Exit.UNKNOWN)
     return int(Exit.OK)
+
+
+def _failed(result: Outcome) -> bool:
+    """Whether a log states that its run failed."""
+    of_log = [finding for finding in result.findings if finding.id in LOG_FINDINGS]
+    return any(finding.verdict is Verdict.FAIL for finding in of_log)
 
 
 def print_command(prepared: LauncherCommand | None) -> int:

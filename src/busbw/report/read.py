@@ -224,6 +224,8 @@ def read(
     if not data.strip():
         raise UsageError(f"{source}: the file is empty", reading.FORMATS)
     try:
+        if log_lines.is_binary(data):
+            raise UsageError("a binary file, which no program of a benchmark writes", "")
         result = _read_any(data, collective, table)
         check(result)
     except UsageError as error:

@@ -218,3 +218,21 @@ def test_a_tuner_table_is_shown(
 def test_every_kind_has_its_own_schema() -> None:
     assert len(file_kinds.BY_SCHEMA) == len(file_kinds.KINDS)
     assert not file_kinds.BY_SCHEMA.keys() & SCHEMAS.keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
+        ("# Avg bus", "node1: Test NCCL failure common.cu:401 'unhandled system error'\n# Avg bus"),
+    ],
+)
+def test_a_failure_in_any_table_of_a_log_is_exit_code_1(
+    tmp_path: Path, recorded: Path, old: str, new: str
+) -> None:
+    good = (recorded / "nccl_tests" / "all_reduce_2xH200_one_process.txt").read_text()
+    bad = good.replace(old, new)
+    assert bad != good
+    for name, text, code in (("good", good * 2, 0), ("bad", bad, 1), ("second", good + bad, 1)):
+        (tmp_path / name).write_text(text)
+        assert guarded(["show", str(tmp_path / name)]) == code

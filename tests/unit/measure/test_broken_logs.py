@@ -114,3 +114,24 @@ def test_a_title_that_stands_behind_the_figures_may_come_before_them() -> None:
 def test_long_lines_and_many_lines_are_survived(unit: str) -> None:
     survives(unit * 100_000)
     survives((unit * 40 + "\n") * 500)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (bytes(range(128, 256)) * 800, "a binary file"),
+        (b"\x01\x02\x03" * 999, "a binary file"),
+        (b'{"a":' + b"[" * 300_000 + b"]" * 299_000, "JSON: maximum recursion depth"),
+        (b'{"a":' + b"[1," * 200_000, "JSON: maximum recursion depth"),
+    ],
+)
+def test_binary_files_and_deep_ones_are_refused_before_they_are_searched(
+    data: bytes, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        read(data, "file")
+
+
+def test_a_log_with_zeros_and_odd_bytes_is_text() -> None:
+    log = (HEAD + modern("all_reduce", 2).text).encode()
+    assert read(b"\0" * 4096 + b"\xe4\xf6\xfc\n" + log, "log").rows

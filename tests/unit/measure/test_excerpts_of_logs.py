@@ -171,3 +171,19 @@ def test_what_logs_are_copied_through(tmp_path: Path, changed) -> None:
     path = tmp_path / "log"
     path.write_bytes(changed(log))
     assert read(read_bytes(str(path)).decode()) == read(log)
+
+
+@pytest.mark.parametrize(
+    ("name", "collective"), [("allg", "all_gather"), ("redsct", "reduce_scatter"), ("allr", None)]
+)
+def test_nccom_test_names_its_collective(name: str, collective: str | None) -> None:
+    factor = 31 / 32 if collective else 62 / 32
+    rows = [
+        f"{size:10d} {size:10d} uint8 {size / 4e4:8.0f} {40.0:8.2f} {40.0 * factor:8.2f}"
+        for size in (1 << 24, 1 << 25)
+    ]
+    title = "   size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)"
+    log = "\n".join([f"$ nccom-test -r 32 -b 16MB -e 32MB {name}", title, *rows]) + "\n"
+    result = read(log)
+    assert result.spec.collective == (collective or "all_reduce")
+    assert [finding for finding in result.findings if finding.verdict is not Verdict.PASS] == []

@@ -127,3 +127,24 @@ def test_cputime_has_its_own_key(make: Make) -> None:
 )
 def test_strings_end_where_nccl_tests_ends_them(text: str, encoded: str) -> None:
     assert nccl_tests_json.string(text) == encoded
+
+
+def test_the_json_of_a_log_can_be_read_again(recorded: Path) -> None:
+    log = (recorded / "nccl_tests" / f"{RUNS[0]}.txt").read_bytes()
+    first = read(log, "log")
+    assert isinstance(first, Result) and not first.argv
+    again = read(nccl_tests_json.render(first).encode(), "json")
+    assert isinstance(again, Result)
+    assert (again.spec.collective, len(again.rows)) == ("all_reduce", len(first.rows))
+    assert again.rows[-1].out_of_place == first.rows[-1].out_of_place
+
+
+def test_a_busbw_of_no_collective_is_a_finding(recorded: Path) -> None:
+    document = json.loads((recorded / "nccl_tests" / f"{RUNS[0]}.json").read_bytes())
+    for line in document["results"]:
+        for place in ("out_of_place", "in_place"):
+            line[place]["bus_bw"] = float(line[place]["bus_bw"]) * 50
+    result = read(json.dumps(document).encode(), "json")
+    assert isinstance(result, Result)
+    (finding,) = result.findings
+    assert "busbw / algbw is 50" in finding.evidence and "1 for 2 ranks" in finding.evidence

@@ -196,3 +196,15 @@ def test_recorded_logs(sample, name, functions, ranks, skipped):
 def test_bytes_are_those_that_nccl_printed(sample):
     """NCCL 2.23 printed 37756928 bytes for an all_gather of 2359808 floats from each of 4 ranks."""
     assert sample("nccl_2.23_fsdp.log").rows[0].bytes == 37756928
+
+
+@pytest.mark.parametrize("junk", ["[", "9", "a"])
+def test_long_words_take_no_square_of_time(text, junk):
+    """Each line would take minutes if all pairs of its characters were tried."""
+    word = junk * 100_000
+    lines = [
+        f"{word} NCCL INFO AllReduce: opCount 0",
+        f"h:1:1 [0] NCCL INFO {word} Bytes -> Algo 1",
+    ]
+    pattern = text("\n".join([starts(), *lines, f"h:1:1 [0] NCCL INFO {word} opCount", coll(0)]))
+    assert pattern.rows[0].calls == 1

@@ -27,6 +27,7 @@ from busbw.measure.formats.log_collective import (
     Evidence,
     contradiction,
     ranks_of,
+    ratio,
     ratio_text,
 )
 from busbw.measure.formats.nccl_tests_rows import Read
@@ -103,6 +104,22 @@ def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool)
         )
         return [Finding(LOG_FIGURES, Verdict.WARN, message, why, "use the log of one run")]
     return []
+
+
+def of_ratio(collective: Collective, rows: Sequence[ResultRow], ranks: int) -> list[Finding]:
+    """The finding that figures without a table are of another collective or number of ranks."""
+    evidence = Evidence(
+        ratio=ratio(rows),
+        parts=None,
+        operator=None,
+        rooted=None,
+        in_place_checked=None,
+        ranks=ranks,
+        old=False,
+        first=False,
+        blank=False,
+    )
+    return of_collective(collective, evidence, inferred=False)
 
 
 def thousands(rows: Sequence[ResultRow]) -> int:
@@ -194,6 +211,15 @@ def other_ranks(listed: int, collective: Collective, evidence: Evidence) -> Find
 
 def _of_ranks(message: str, evidence: str, fix: str) -> Finding:
     return Finding(LOG_RANKS, Verdict.WARN, message, evidence, fix)
+
+
+def other_tables(bad: Sequence[int]) -> list[Finding]:
+    """The finding of wrong data or a failure in tables of the log that are not read, by number."""
+    if not bad:
+        return []
+    numbers = ", ".join(map(str, bad))
+    message = f"wrong data or a failure in another table of the log: {numbers}"
+    return [Finding(LOG_FAILED, Verdict.FAIL, message, "", f"see it with --table {bad[0]}")]
 
 
 def failed(average_failed: bool, failures: Sequence[str]) -> list[Finding]:

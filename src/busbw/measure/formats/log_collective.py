@@ -73,7 +73,7 @@ def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> Evi
     blank = operator == "" and "redop" in left
     ranks = ranks or (parts if parts and parts > 1 else 0)
     return Evidence(
-        _ratio(rows), parts, operator, rooted, in_place_checked, ranks, old, titles.first, blank
+        ratio(rows), parts, operator, rooted, in_place_checked, ranks, old, titles.first, blank
     )
 
 
@@ -183,6 +183,8 @@ def _parts_fit(row: Collective, evidence: Evidence) -> str:
 
 
 def _whole_fits(row: Collective, evidence: Evidence) -> str:
+    if evidence.operator is None:
+        return ""  # a table of other programs, which count otherwise
     one_rank = evidence.ranks == 1 or (
         evidence.ratio is not None and evidence.ratio[1] < MAX_RATIO_WIDTH
     )
@@ -220,7 +222,7 @@ def _parts(rows: Sequence[ResultRow]) -> int | None:
     return int(parts) if parts >= 1 and parts == int(parts) else None
 
 
-def _ratio(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
+def ratio(rows: Sequence[ResultRow]) -> tuple[float, float] | None:
     """The ratios that all cells allow, from the narrowest bounds on; None where no cell has any."""
     bounds = []
     for row in rows:

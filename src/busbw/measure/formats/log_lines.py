@@ -11,12 +11,15 @@ what it is not. `loads` reads a JSON document that may have been cut off.
 
 import json
 import re
+import sys
 from dataclasses import dataclass
 
 from busbw.core.errors import UsageError
 from busbw.measure.formats.nccl_tests_rows import columns, starts_row
 
 HEAD = 1 << 16
+# The part of a file's head that may be no text: a console's log holds single odd bytes.
+_BINARY_PART = 0.1
 LOG = "give the output of nccl-tests, with its lines of titles and rows"
 CAPTURE = "record the job: busbw capture --help"
 CLOSING = {"{": "}", "[": "]"}
@@ -100,6 +103,15 @@ KINDS: tuple[Foreign, ...] = (
 )
 
 
+def is_binary(data: bytes) -> bool:
+    """Whether this is no text: a tenth of its first characters are controls or no UTF-8. Zeros are
+    left out, which a crash leaves in a log.
+    """
+    head = data[:HEAD].replace(b"\0", b"").decode("utf-8", "replace")
+    odd = sum(character == "\ufffd" or character < "\t" for character in head)
+    return odd > _BINARY_PART * len(head) or (bool(data) and not head)
+
+
 def kind(data: bytes) -> Foreign | None:
     """What the file is; None if no kind is recognized."""
     head = data[:HEAD]
@@ -120,7 +132,7 @@ def loads(text: str) -> tuple[object, bool]:
         raise UsageError(f"JSON: {error}", "give a file that a benchmark wrote") from error
     try:
         return json.loads(closed(text)), False
-    except ValueError:
+    except (ValueError, RecursionError):
         excerpt = text[broken.pos : broken.pos + 20]
         position = f"line {broken.lineno}, column {broken.colno}, before {excerpt!r}"
         raise UsageError(
@@ -132,9 +144,12 @@ def loads(text: str) -> tuple[object, bool]:
 def closed(text: str) -> str:
     """`text` up to its last whole value, with the brackets closed that are still open there."""
     to_close: list[str] = []
+    deepest = sys.getrecursionlimit()  # deeper ones cannot be read either
     end, brackets = 0, ""
     for token in TOKEN.finditer(text):
         if token[0] in CLOSING:
+            if len(to_close) == deepest:
+                return text
             to_close.append(CLOSING[token[0]])
         elif token[0] in "}],":
             if token[0] != "," and to_close:

@@ -174,7 +174,8 @@ def render(result: Result) -> str:
         {
             "version": VERSION,
             "start_time": local_time(result.start),
-            "args": result.argv,
+            # a reader knows the collective by the program; a log states no arguments
+            "args": result.argv or [result.program or f"{result.spec.collective}_perf"],
             "env": [f"{name}={value}" for name, value in result.environment.items()],
             "nccl_version": result.library.nccl,
             "config": _config(result),

@@ -18,7 +18,7 @@ from busbw.core.options import OPTIONS
 from busbw.core.result import Cell, Device, Library, Result, ResultRow, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import nccl_kernels, reading
+from busbw.measure.formats import log_checks, nccl_kernels, reading
 from busbw.measure.formats.nccl_tests_json import Document, Entry, Figures, Line, Number, Spread
 from busbw.ui.number_formats import op_of_column
 
@@ -75,7 +75,12 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
     for pair in run.env:
         variable, _, value = pair.partition("=")
         environment[variable] = shown(variable, value)
+    errors = [masked(error) for error in run.errors or [] if error]
     return Result(
+        findings=[
+            *log_checks.of_ratio(collective_row, rows, ranks),
+            *log_checks.failed(average_failed=False, failures=errors),
+        ],
         tool="nccl-tests",
         spec=_spec(run, collective_row, rows),
         argv=masked_words(run.args),
@@ -87,7 +92,7 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
         environment=environment,
         rows=rows,
         out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
-        errors=[masked(error) for error in run.errors or [] if error],
+        errors=errors,
         complete=whole and run.end_time is not None and run.out_of_bounds is not None,
     )
 

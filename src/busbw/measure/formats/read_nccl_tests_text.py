@@ -203,7 +203,7 @@ def _result(run: Run, option: str | None) -> Result:
         *of_devices,
         *log_checks.time_unit(rows),
         *log_checks.wrong_data(run.rows, collective),
-        *log_checks.failed(facts.get("average_verdict") == "FAILED", run.failures),
+        *log_checks.failed(facts.get("average_verdict") == "FAILED", run.errors + run.failures),
     ]
     sizes = [row.size_bytes for row in rows]
     from_rows = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | _steps(sizes)
@@ -222,6 +222,17 @@ def _result(run: Run, option: str | None) -> Result:
         errors=run.errors,
         complete=_complete(run, stated),
     )
+
+
+def _is_bad(run: Run) -> bool:
+    """Whether the lines of a run state wrong data or a failure."""
+    wrong = any(
+        cell is not None and cell.wrong
+        for table_row in run.rows
+        for cell in (table_row.row.out_of_place, table_row.row.in_place)
+    )
+    stated = int(run.facts.get("out_of_bounds", 0)) or run.facts.get("average_verdict") == "FAILED"
+    return bool(wrong or stated or run.errors or run.failures)
 
 
 def _no_table(found: list[Run]) -> UsageError:
@@ -262,6 +273,8 @@ def read(text: str, collective: str | None = None, table: int | None = None) -> 
         evidence = f"rows per table: {', '.join(str(len(run.rows)) for run in tables)}"
         fix = "choose another with --table 2" + (f" to {len(tables)}" if len(tables) > 2 else "")
         result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, fix))
+        bad = [number for number, run in enumerate(tables, 1) if number > 1 and _is_bad(run)]
+        result.findings += log_checks.other_tables(bad)
     if len(tables) == 1:  # of several, NCCL's lines do not say which run they are of
         nccl_lines.add(result, text)
     return result

@@ -1,6 +1,7 @@
 """What can still be read of a broken JSON file: its objects, one by one."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,8 @@ from typing import Any
 BROKEN = (ValueError, RecursionError)
 # What looking into decoded values raises where they are of other types than expected.
 UNEXPECTED = (*BROKEN, TypeError, KeyError, IndexError, AttributeError, OverflowError)
-_BETWEEN = " \t\r\n,"
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_BETWEEN_DOCUMENTS = re.compile(r"[] \t\r\n,[]*")
 
 
 def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
@@ -19,8 +21,7 @@ def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
     at = text.find("[", at) + 1 if at >= 0 else 0
     decode = json.JSONDecoder(strict=False).raw_decode
     while 0 < at < len(text):
-        while at < len(text) and text[at] in _BETWEEN:
-            at += 1
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
         try:
             value, at = decode(text, at)
         except BROKEN:
@@ -38,9 +39,9 @@ def documents(data: bytes, report: Callable[[str], None]) -> Iterator[dict[str, 
     decode = json.JSONDecoder(strict=False).raw_decode
     at = 0
     while at < len(text):
-        if text[at] in _BETWEEN + "[]":
-            at += 1
-            continue
+        at = _BETWEEN_DOCUMENTS.match(text, at).end()  # type: ignore[union-attr]
+        if at == len(text):
+            return
         try:
             value, at = decode(text, at)
         except BROKEN as error:

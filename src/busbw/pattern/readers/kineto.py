@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from busbw.core.errors import UsageError
 from busbw.core.pattern import Figure, key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
@@ -30,9 +31,13 @@ from busbw.pattern.source import Source
 _CALL = "record_param_comms"
 _KERNEL, _COPY = "kernel", "gpu_memcpy"
 _ON_GPU = frozenset({_KERNEL, _COPY})
+_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+_READ = _ON_GPU | _LAUNCHES | {"cpu_op"}
+# Those of a trace of 2 GiB, whose events take 300 bytes and hold one more object. Each takes some
+# 100 bytes of memory.
+_MOST_OBJECTS = 16_000_000
 _NODE = "graph node id"
 _LABEL = re.compile(r"\[[\w-]+\] ")
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 
 
 class _Event(msgspec.Struct):
@@ -60,6 +65,11 @@ def recognizes(head: bytes) -> bool:
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank."""
     data = source.read_all(collector)
+    if data.count(b"{") > _MOST_OBJECTS:
+        raise UsageError(
+            f"{source.name}: more than {_MOST_OBJECTS:,} objects, which fill the memory",
+            "profile fewer steps",
+        )
     try:
         trace = msgspec.json.decode(data, type=_Trace)
     except json_recovery.BROKEN as error:
@@ -92,8 +102,10 @@ def _label(event: _Event) -> str:
 
 
 def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
-    """The events of a broken trace that can be read."""
+    """The events of a broken trace that can be read and say something of the GPU or its calls."""
     for fields in objects:
+        if str(fields.get("cat")).lower() not in _READ and fields.get("name") != _CALL:
+            continue
         try:
             yield _Event(
                 str(fields.get("name", "")),

@@ -33,16 +33,18 @@ from busbw.pattern.source import Source
 Process = tuple[bytes, bytes, bytes]  # host, process id, GPU
 _Name = tuple[bytes, bytes, bytes]  # host, process id, pointer
 MARK = b"NCCL INFO "
-_WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
+# Names have a limit, so that no line takes the square of its characters.
+_WHERE = re.compile(rb"([^\s:]{1,255}):(\d+):\d+(?: \[(-?\d+)\])?$")
+_LONGEST_PREFIX = 400  # bytes of the end of what stands before a message
 _GPU = re.compile(rb"\[(\d{1,4})\]$")
 _CALL = re.compile(
-    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
+    rb"(\w{1,40}): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
     rb" datatype (\d{1,9}) op (\d{1,9}) "
     rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
     rb" (\d{1,9}))?"
 )
 _CHOICE = re.compile(
-    rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
+    rb"(?:(\w{1,40}): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
     rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
 )
 _INIT = re.compile(
@@ -217,6 +219,7 @@ class _Reader:
         )
 
     def _process(self, prefix: bytes) -> Process:
+        prefix = prefix[-_LONGEST_PREFIX:]
         match = _WHERE.search(prefix)
         if match:
             return match[1], match[2], match[3] or b""

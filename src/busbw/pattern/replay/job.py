@@ -14,9 +14,11 @@ from busbw.core.pattern import KERNEL, Pattern, Times
 from busbw.core.pattern_weights import (
     average,
     coverage,
+    lacks_ranks,
     parts,
     ranks_of,
     scaled,
+    spans,
     step,
     weights,
     world_of,
@@ -188,6 +190,13 @@ def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
 def _add_notes(job: ReplayJob, replay: Replay, task: _Task, kind: str) -> None:
     """Add what the result's reader should know; `kind` is the clock of its times."""
     replay.notes += [*coverage(task.recorded), *task.notes]
+    if lacks_ranks(task.recorded):
+        missing = sorted(set(range(world_of(task.recorded))) - set(task.recorded.header.ranks))
+        if missing:
+            replay.notes.append(
+                f"ranks {spans(missing)} were not recorded: they only make the calls that they"
+                " share with recorded ranks, and are idle otherwise"
+            )
     if kind == GPU and set(task.recorded.header.clocks) == {KERNEL}:
         replay.notes.append(_OTHER_CLOCK)
     if not any(row.times for row in replay.rows):
