@@ -88,6 +88,22 @@ def test_older_execution_traces_have_no_groups():
     assert any("PyTorch 2.4 and newer write it" in note for note in pattern.header.notes)
 
 
+def test_addresses_of_groups_differ_between_ranks_and_are_one_communicator():
+    def old(address):
+        return {
+            "name": "record_param_comms",
+            "id": 7,
+            "inputs": [tensor(1, 6), 147, address, 0, "all_reduce", [], []],
+            "input_types": ["Tensor(float)", "Int"],
+            "outputs": [tensor(1, 6)],
+        }
+
+    files = [trace(old(94389411606704 + rank), old(94694488288208 + rank)) for rank in range(4)]
+    pattern = record(*files)
+    assert [comm.ranks for comm in pattern.comms] == [4, 4]
+    assert [row.calls for row in pattern.rows] == [1, 1]
+
+
 def test_chakra_json_is_read_as_its_messages():
     coll = {
         "id": "3",

@@ -38,6 +38,7 @@ _TYPES = {
     "unsigned char": "uint8",
     "signed char": "int8",
 }
+_LEAST_ADDRESS = 1 << 32  # numbers of groups are small, addresses of objects are not
 _OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
 
 
@@ -128,6 +129,7 @@ class _Reader:
         self._calls: list[tuple[Observed, int]] = []
         self._callers: Counter[int] = Counter()
         self._omitted: Counter[str] = Counter()
+        self._addresses: dict[str, int] = {}  # of groups, numbered as they come
 
     def node(self, node: _Node) -> None:
         """Read one call; ValueError if it has no known function."""
@@ -160,7 +162,8 @@ class _Reader:
         """The key of a process group, and the number of its ranks, 0 if unknown.
 
         `group_name` is its name, or a list that ends in its description; `group` has the first
-        rank, the stride and the number of ranks.
+        rank, the stride and the number of ranks. Old releases write the address of the group in the
+        process: groups are joined by the order in which ranks first use them.
         """
         name, description = str(group_name), ""
         if isinstance(group_name, list) and group_name:
@@ -172,6 +175,9 @@ class _Reader:
                 members = range(first, first + stride * ranks, stride)
         key: Hashable = (name, *group)
         shown = description if description not in ("", "undefined") else name
+        if not members and name.isdecimal() and int(name[:20]) >= _LEAST_ADDRESS:
+            key = ("group", self._addresses.setdefault(name, len(self._addresses)))
+            shown = ""
         self._collector.add_comm(key, len(members), shown, members=members)
         return key, len(members)
 
