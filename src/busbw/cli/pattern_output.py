@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import Pattern
 from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted
-from busbw.pattern import csv, pattern_lines
+from busbw.pattern import csv, pattern_lines, perfetto
 from busbw.pattern import text as view
 
 PATTERN_CSV = "pattern-csv"
@@ -30,6 +30,7 @@ FORMATS: dict[str, Callable[[Pattern, Shown], str | bytes]] = {
     "csv": lambda record, _: csv.table_csv(record),
     PATTERN_CSV: lambda record, shown: csv.pattern_csv(record, calls=shown.calls),
     "jsonl": lambda record, _: b"".join(pattern_lines.lines(record)),
+    "perfetto": lambda record, _: perfetto.trace(record),
 }
 
 

@@ -121,3 +121,19 @@ def test_invalid_arguments_are_refused(samples: Path, tmp_path: Path) -> None:
     assert "unknown format 'nccl'" in refused("clog_v1.log", "--from", "nccl").message
     assert "would overwrite" in refused(str(copy), "-o", str(copy)).message
     assert copy.read_bytes() == (samples / "clog_v1.log").read_bytes()
+
+
+def test_a_trace_for_perfetto_has_a_slice_for_each_timed_call(
+    samples: Path, capsys: Output
+) -> None:
+    ranks = [f"profiler_rank_{rank}.capture.gz" for rank in range(2)]
+    assert guarded(["show", *ranks, "--format", "perfetto"]) == 0
+    events = json.loads(capsys.readouterr().out)["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert slices and all(event["dur"] >= 0 and event["ts"] >= 0 for event in slices)
+    named = {(event["pid"], event.get("tid")) for event in events if event["ph"] == "M"}
+    assert {(event["pid"], event["tid"]) for event in slices} <= named
+    assert (
+        "no call of this pattern has a start"
+        in refused("simai_moe.txt", "--format", "perfetto").message
+    )

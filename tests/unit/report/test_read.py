@@ -446,6 +446,13 @@ def test_files_of_rccl_tests(data: str) -> None:
         ),
         (b"---- 1x 4.0GB ----\n busbw: 3722.778 Gbps\n", "a list of busbw without sizes"),
         (b"Network Tests v1.3\n  Test with 2 MPI ranks (2 nodes)\n", "output of GPCNet"),
+        (
+            b'<?xml version="1.0"?>\n<system version="1">\n <cpu numaid="0"/>\n</system>\n',
+            "topology",
+        ),
+        (b"\tGPU0\tNIC0\nGPU0\t X \tPXB\nNIC0\tPXB\t X \n\n  SYS  = PCIe\n", "nvidia-smi topo"),
+        (b'{"start":{"connected":[],"version":"iperf 3.12"},"end":{}}', "iperf3"),
+        (b'{"benchmark":"nixlbench","results":[]}', "nixlbench"),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:

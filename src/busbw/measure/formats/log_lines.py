@@ -96,6 +96,26 @@ KINDS: tuple[Foreign, ...] = (
     ),
     Foreign(re.compile(rb"Network Tests v\d[\s\S]{0,256} MPI ranks"), "output of GPCNet", LOG),
     Foreign(
+        re.compile(rb"^\s*(?:<\?xml[^>]*>\s*)?<system version="),
+        "NCCL's topology of a host as a measurement",
+        "what it could reach: busbw predict --topo FILE",
+    ),
+    Foreign(
+        re.compile(
+            rb"(?m)^[ \t]*(?:\x1b\[\d+m)?\s*GPU0\s[\s\S]{0,4096}\bX\b[\s\S]{0,9000}\bSYS\s+="
+        ),
+        "the matrix of nvidia-smi topo -m",
+        "NCCL_TOPO_DUMP_FILE=topo.xml in a run, then busbw predict --topo topo.xml",
+    ),
+    Foreign(
+        re.compile(rb"^\s*\{\s*\"start\":\s*\{[\s\S]{0,4096}\"iperf"),
+        "JSON of iperf3",
+        "busbw link, which tests every pair of hosts",
+    ),
+    Foreign(
+        re.compile(rb"(?i)\bnixl_?bench"), "output of nixlbench", "busbw link, for RDMA and TCP"
+    ),
+    Foreign(
         re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
         "a Grafana dashboard",
         LOG,
