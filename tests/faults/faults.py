@@ -119,6 +119,11 @@ def the_rank(*outcomes: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
     return expected
 
 
+def the_dead_rank(fault: Fault, run: Run) -> list[tuple[str, ...]]:
+    """Without a phase: it is found by its process, not by a limit."""
+    return the_rank("SIGKILL", "exited without an error message", "is dead")(fault, run)[:3]
+
+
 def both_ranks(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     first = 2 * fault.host
     if fault.row > 0:
@@ -346,6 +351,15 @@ KINDS: tuple[Kind, ...] = (
         setting=strikes.with_torch,
         clean_s=30.0,
         missing=strikes.no_torch,
+    ),
+    Kind(
+        "daemon stopped, rank killed",
+        strikes.stop_daemon_and_kill_rank,
+        3,
+        the_dead_rank,
+        local=False,
+        at_start=False,
+        extra_s=10.0,
     ),
     Kind("no answer", strikes.nothing, 3, second_host, local=False, setting=strikes.black_hole),
 )

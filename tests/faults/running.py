@@ -225,7 +225,7 @@ class Run:
         returns whether that happened.
         """
         assert self._process is not None
-        end = time.monotonic() + START_LIMIT_S
+        end = time.monotonic() + max(START_LIMIT_S, self.setting.launch_limit_s)
         while (
             (self.rows_seen < row if row else self._pid(rank) is None)
             and self._process.poll() is None
@@ -236,7 +236,7 @@ class Run:
 
     def begins(self) -> bool:
         """Wait until the sweep begins; returns whether it did."""
-        end = time.monotonic() + START_LIMIT_S
+        end = time.monotonic() + max(START_LIMIT_S, self.setting.launch_limit_s)
         while (
             not self.began
             and self._process is not None

@@ -90,6 +90,13 @@ def no_freezer() -> str:
     return "" if os.access(FREEZER, os.W_OK) else "no freezer that a test may use (cgroup 1)"
 
 
+def stop_daemon_and_kill_rank(fault: Any, run: Run) -> None:
+    """The launcher does not learn of the death, and cannot end the ranks of that host."""
+    pid = run.pid_of(fault.rank)
+    stop_named(*DAEMON)(fault, run)
+    os.kill(pid, signal.SIGKILL)
+
+
 def freeze(fault: Any, run: Run) -> None:
     """As `docker pause` does. What is frozen cannot be killed: it is thawed when busbw has ended."""
     group = FREEZER / f"fault-{os.getpid()}-{fault.rank}"

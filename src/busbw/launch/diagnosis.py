@@ -211,6 +211,25 @@ def death(
     return NoMeasurement(f"{evidence.name(rank)} {ending}", _broken_hint(evidence, {rank: GONE}))
 
 
+def death_without_end(evidence: Evidence, rank: int) -> NoMeasurement:
+    """The error when a rank exited and the job did not end.
+
+    It may have lost its connection to a rank of another host that died before it, which a stopped
+    daemon does not report.
+    """
+    error = death(evidence, rank)
+    here = evidence.place(rank)
+    elsewhere = {
+        other: state for other, state in evidence.broken().items() if evidence.place(other) != here
+    }
+    causes = [_helpers(evidence)] if evidence.helpers else []
+    causes += [_broken(evidence, elsewhere)] if elsewhere else []
+    if not causes:
+        return error
+    hint = _RESUME if evidence.helpers else _broken_hint(evidence, elsewhere)
+    return NoMeasurement("; ".join([*causes, error.message]), hint)
+
+
 def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) -> str:
     if leaving_s is not None:
         return (

@@ -274,6 +274,9 @@ def launcher_error(
     if status == -signal.SIGKILL:
         hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)"
         return NoMeasurement(message, hint)
+    if status == 1 and not lines and not cause:
+        hint = f"look for who sent SIGTERM to mpirun, which ends it like this; or {DRY_RUN_HINT}"
+        return NoMeasurement(message, hint, options=["dry_run"])
     return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
 
 

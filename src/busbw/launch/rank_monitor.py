@@ -1,12 +1,8 @@
 """The launcher's view of its ranks: which have started, which report that they are stuck, and
 when the job must end.
-
-`ExitWatcher` records which local rank exited first: the launcher may only report that a rank did.
 """
 
 import os
-import select
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -17,6 +13,7 @@ from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, deco
 from busbw.host import link_state, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
+from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.signals import signal_words
 
 # From the first stall report to the last: the limits of ranks began within one operation of each
@@ -40,38 +37,6 @@ ENDED_CONFIRM_S = 5.0  # for the launcher to end a job that lost a process
 # Between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on
 # its output.
 MAX_CHECK_GAP_S = 2.0
-
-
-class ExitWatcher:
-    """Watches processes from a thread, since the others exit within milliseconds of the first.
-
-    `order` lists ranks as they exit.
-    """
-
-    def __init__(self) -> None:
-        self.order: list[int] = []
-        self._poll = select.epoll()
-        self._ranks: dict[int, int] = {}  # descriptor: rank
-        self._thread: threading.Thread | None = None
-
-    def watch(self, rank: int, pid: int) -> None:
-        """Start watching. Does nothing if the process has exited or the kernel has no pidfd."""
-        descriptor = process.watch(pid)
-        if descriptor is None:
-            return
-        self._ranks[descriptor] = rank
-        self._poll.register(descriptor, select.EPOLLIN)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="exit watcher", daemon=True)
-            self._thread.start()
-
-    def _follow(self) -> None:
-        while True:
-            # epoll also returns descriptors that are registered during the wait.
-            for descriptor, _ in self._poll.poll():
-                self._poll.unregister(descriptor)
-                os.close(descriptor)
-                self.order.append(self._ranks.pop(descriptor))
 
 
 @dataclass(slots=True)
@@ -274,16 +239,20 @@ class RankMonitor:
         limit_s = self._limit_s()
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_CONFIRM_S:
-                killer = process.fatal_signal(self.local_pids[rank])
-                if killer:
-                    return diagnosis.death(
-                        self._evidence_of_reports(), rank, f"died of {signal_words(killer)}"
-                    )
-                return diagnosis.death(self._evidence_of_reports(), rank)
+                return self._death_error(rank)
             stopped_s = now - max(since, self.last_report_at)
             if state in process.STOPPED and limit_s and stopped_s > limit_s + REPORT_MARGIN_S:
                 return self.stall_error()
         return None
+
+    def _death_error(self, rank: int) -> BusbwError:
+        """The error of a job that does not end although this rank, or one before it, has exited."""
+        rank = next((exited for exited in self.exits.order if exited in self.not_running), rank)
+        killer = process.fatal_signal(self.local_pids[rank])
+        if killer:
+            ending = f"died of {signal_words(killer)}"
+            return diagnosis.death(self._evidence_of_reports(), rank, ending)
+        return diagnosis.death_without_end(self.collect_evidence(), rank)
 
     def stall_error(self) -> BusbwError:
         """The diagnosis of a stalled job."""

@@ -8,7 +8,7 @@ import msgspec
 
 from busbw.core.rank_messages import Connection, Here, Stalled
 from busbw.launch import packet_loss
-from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death
+from busbw.launch.diagnosis import Evidence, Helper, absent, conclude, death, death_without_end
 
 HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
@@ -173,6 +173,17 @@ def test_a_rank_that_died_is_named() -> None:
     assert (
         death(evidence_of(), 3).message == "rank 3 on h2 (pid 103) exited without an error message"
     )
+
+
+def test_a_rank_that_exited_may_have_lost_one_of_a_host_whose_daemon_is_stopped() -> None:
+    helper = Helper("h2", "prted", 77, daemon=True)
+    evidence = Evidence(4, HERE, {}, {0: "Z", 2: "Z", 3: "S"}, hosts=HOSTS, helpers=[helper])
+    assert death_without_end(evidence, 0).message == (
+        "prted on h2 (pid 77), which starts and ends the ranks there, is stopped; rank 2 on h2"
+        " (pid 102) is dead; rank 0 on h1 (pid 100) exited without an error message"
+    )
+    alone = Evidence(4, HERE, {}, {0: "Z", 2: "S", 3: "S"}, hosts=HOSTS)
+    assert death_without_end(alone, 0).message == death(alone, 0).message
 
 
 def test_long_lists_of_ranks_are_cut() -> None:

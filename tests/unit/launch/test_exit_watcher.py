@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from busbw.launch.rank_monitor import ExitWatcher
+from busbw.launch.exit_watcher import ExitWatcher
 
 
 def test_ranks_are_listed_in_the_order_in_which_they_ended() -> None:
