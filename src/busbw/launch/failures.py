@@ -177,10 +177,10 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         r"Daemon exit status: 213",  # Open MPI 5 prints the same for both
-        "host {host}: no interface of that name for MPI's daemons, or no writable temporary"
-        " directory",
-        "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address); or set"
-        " TMPDIR there; test with: ssh {host} mktemp -d",
+        "host {host}: no interface of that name, or none with a link, for MPI's daemons, or no"
+        " writable temporary directory",
+        "ssh {host} 'ip -brief address; mktemp -d'   (an interface is DOWN: cable, switch port; a"
+        " name that the host lacks: --ifname 10.1.0.0/16; no directory: set TMPDIR there)",
     ),
     Failure(
         r"not enough slots available .*?satisfy the (?P<asked>\d+)",

@@ -230,7 +230,7 @@ CASES = [
     ),
     (DAEMON.format(code=127), "host h2: Open MPI's daemon", "ssh h2"),
     (DAEMON.format(code=213), "host h2: no interface of that name", "--ifname 10.1.0.0/16"),
-    (DAEMON.format(code=213), "or no writable temporary directory", "ssh h2 mktemp -d"),
+    (DAEMON.format(code=213), "or no writable temporary directory", "ssh h2 'ip -brief address;"),
     (
         (
             "PMIx detected a call to mkdir was unable to create the desired directory:\n\n"
