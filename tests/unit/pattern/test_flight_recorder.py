@@ -85,16 +85,6 @@ def test_recorded_dumps_of_gloo(sample, suffix):
     assert by_size["alltoallv", 28].count is None  # 4 + 3 floats and 6 + 7: the largest of any rank
 
 
-def test_one_dump_of_a_gloo_job_tells_how_many_ranks_it_lacks():
-    """Gloo lists one group without its name."""
-    config = {"": {"name": "", "desc": "", "ranks": "[0, 1]"}}
-    pattern = record(
-        pickle.dumps(dump(entry(0, "gloo:all_reduce"), pg_config=config), 2), names=("dump_rank_0",)
-    )
-    assert (pattern.header.ranks, pattern.header.world) == ([0], 2)
-    assert coverage(pattern)[0].startswith("1 of 2 ranks was read, rank 0")
-
-
 def test_published_entry_of_version_2_5(sample):
     pattern = sample("flight_recorder_2.5_nccl_rank_0.json")
     assert (pattern.rows[0].function, pattern.rows[0].bytes, pattern.comms[0].members) == (
