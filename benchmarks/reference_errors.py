@@ -17,6 +17,7 @@ from statistics import fmean, median
 
 import msgspec
 
+from busbw.core.sizes import format_size
 from busbw.model.forecast import links_of
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import RING
@@ -25,14 +26,15 @@ from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.described import choice_of, job_of, setting_of
 from busbw.model.reference.expected import HOSTS_FIT, Basis, Coefficients, Expected, Scope, expect
 from busbw.model.reference.similar import BOARD
-from busbw.stats.intervals import nearest_rank
 
 ROOT = Path(__file__).resolve().parents[1]
-COVERAGE = 0.9  # with the 5th and the 95th percentile of each run
-FROM_BYTES = (1 << 30, 1 << 26, 1 << 20, 0)
+SHARP = "SHARP"  # of a source: by whichever algorithm
+COVERAGE = 0.9  # from the 5th to the 95th percentile
+SMALL_BYTES = 1 << 16
+FROM_BYTES = (1 << 30, 1 << 26, 1 << 20, SMALL_BYTES, 0)
 MARGIN, MAX_MARGIN = 2.0, 0.5
 LEAST, LEAST_OF_ONE = 0.04, 0.2
-OVER_HOSTS = (Scope.HOSTS, Scope.FABRICS, Scope.SENDS)
+OVER_HOSTS = (Scope.HOSTS, Scope.EFA, Scope.FABRICS, Scope.SENDS)
 LIMITS = (
     ("one host, same system", (Scope.HOST,), Basis.SAME, 1 << 26, "5 %, 15 %, 95 %"),
     ("one host, similar systems", (Scope.HOST,), Basis.SIMILAR, 1 << 26, "5 %, 15 %, 90 %"),
@@ -41,7 +43,8 @@ LIMITS = (
     ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 20, "any, any, 85 %"),
 )
 Chosen = dict[tuple[Curve, int], Choice]
-Errors = dict[tuple[Scope, Basis, int], dict[str, list[float]]]
+Runs = dict[tuple[str, str], list[float]]  # by source and run
+Errors = dict[tuple[Scope, Basis, int], Runs]
 
 
 @dataclass(frozen=True)
@@ -109,35 +112,48 @@ def without(left_out: Callable[[Curve], bool]) -> Reference:
 
 
 def by_regime(found: Sequence[Case]) -> Errors:
-    """The errors of each regime and run. Several hosts are one regime whatever an answer rests on:
-    runs of one shape differ as much as the model does.
+    """The errors of each regime and run. Several hosts are one regime whatever an answer rests on,
+    as are hosts with PCIe: runs of one shape differ as much as the model does. Of reduction in the
+    network's switches there is no model.
     """
     errors: Errors = defaultdict(lambda: defaultdict(list))
     for case in found:
+        if case.curve.algorithm == SHARP:
+            continue
         scope = case.expected.scope
-        basis = Basis.MODEL if case.curve.hosts > 1 else case.expected.basis
+        one_regime = case.curve.hosts > 1 or scope is Scope.PCIE
+        basis = Basis.MODEL if one_regime else case.expected.basis
         start = next(start for start in FROM_BYTES if case.size_bytes >= start)
-        errors[scope, basis, start][case.curve.run].append(case.off)
+        errors[scope, basis, start][case.curve.source, case.curve.run].append(case.off)
     return errors
 
 
-def limits(runs: dict[str, list[float]]) -> tuple[float, float]:
+def limits(runs: Runs) -> tuple[float, float]:
     """The logarithms between which the share COVERAGE of the next run's errors is expected.
 
-    Each run has the limits of its own errors. A tail of the runs is left out, half a run less than
-    there would be; of few runs none. The outermost limits are moved outwards, the fewer runs there
-    are the more, for what the next run may show.
+    They are quantiles of all errors, in which each run counts as much as another. They are moved
+    outwards, the fewer sources there are the more, for what the next one may show.
     """
-    left_out = max(0, round((1 - COVERAGE) / 2 * len(runs) - 0.5))
-    lows = sorted(nearest_rank(sorted(offs), 5) for offs in runs.values())
-    highs = sorted(nearest_rank(sorted(offs), 100 - 5) for offs in runs.values())
-    least = LEAST + LEAST_OF_ONE / len(runs)
-    low, high = min(-least, lows[left_out]), max(least, highs[-1 - left_out])
-    wider = 1 + min(MARGIN / len(runs), MAX_MARGIN)
+    ordered = sorted((off, 1 / len(offs)) for offs in runs.values() for off in offs)
+    sources = len({source for source, _ in runs})
+    least = LEAST + LEAST_OF_ONE / sources
+    tail = (1 - COVERAGE) / 2 * len(runs)
+    low, high = min(-least, _within(ordered, tail)), max(least, _within(ordered[::-1], tail))
+    wider = 1 + min(MARGIN / sources, MAX_MARGIN)
     return low * wider, high * wider
 
 
-def inside(runs: dict[str, list[float]]) -> float:
+def _within(ordered: Sequence[tuple[float, float]], tail: float) -> float:
+    """The first error behind which those before it weigh at least `tail`."""
+    weight = 0.0
+    for off, share in ordered:
+        weight += share
+        if weight >= tail:
+            return off
+    return ordered[-1][0]
+
+
+def inside(runs: Runs) -> float:
     """The share of errors within limits that are made without their run; 0 for a single run."""
     if len(runs) < 2:
         return 0.0
@@ -150,8 +166,9 @@ def inside(runs: dict[str, list[float]]) -> float:
 
 
 def make_bands(errors: Errors) -> Bands:
-    """The table of bands, those of larger sizes first."""
-    errors[Scope.PCIE, Basis.SAME, 0] = {"": [0.0]}  # one run, without another to compare it with
+    """The table of bands, those of larger sizes first. The last one of a regime is for all smaller
+    sizes too, where it has some of few KiB.
+    """
     rows = []
     for (scope, basis, start), runs in sorted(errors.items(), key=lambda item: _order(item[0])):
         low, high = limits(runs)
@@ -160,7 +177,7 @@ def make_bands(errors: Errors) -> Bands:
             Band(
                 scope=scope,
                 basis=basis,
-                from_bytes=start,
+                from_bytes=0 if start == SMALL_BYTES and (scope, basis, 0) not in errors else start,
                 low=round(exp(low), 3),
                 high=round(exp(high), 3),
                 runs=len(runs),
@@ -188,7 +205,7 @@ def text(made: Bands) -> str:
             (
                 row.scope,
                 row.basis,
-                f"{row.from_bytes >> 20} MiB",
+                format_size(row.from_bytes),
                 str(row.runs),
                 str(row.points),
                 *(f"{100 * share:.1f} %" for share in shares),
@@ -213,7 +230,7 @@ def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
     points: dict[str, list[tuple[Parts, float]]] = defaultdict(list)
     for (curve, size), choice in chosen.items():
         ring = curve.collective == "all_reduce" and choice.algorithm == RING
-        of_hosts = curve.hosts > 1 and curve.per_host <= BOARD and curve.algorithm != "SHARP"
+        of_hosts = curve.hosts > 1 and curve.per_host <= BOARD and curve.algorithm != SHARP
         if of_hosts and curve.run != left_out and not ring:
             time_s = curve.time_s(size)
             assert time_s is not None

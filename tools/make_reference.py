@@ -30,15 +30,8 @@ from busbw.model.systems import System, parse_system, with_nics
 from busbw.report import read
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLISHED_BY = {
-    "aiconfigurator": Source(
-        key="aiconfigurator",
-        title="ai-dynamo/aiconfigurator, measured with nccl-tests",
-        link="https://github.com/ai-dynamo/aiconfigurator/tree/main/src/aiconfigurator/systems/data",
-        date="2026",
-        license="Apache-2.0",
-    )
-}
+AICONFIGURATOR, AIC_REPOSITORY = "aiconfigurator", "ai-dynamo/aiconfigurator"
+AIC_SOURCE = f"{AIC_REPOSITORY}, measured with nccl-tests"
 GPU_WORDS = {"a100_sxm": "a100", "h100_sxm": "h100", "b200_sxm": "b200"}
 # Notes of the data that name a network.
 FABRICS = (
@@ -50,75 +43,33 @@ FABRICS = (
     ("RoCE", "roce"),
     ("Slingshot", "slingshot"),
 )
-# Folders of this project's records, whose results are curves, with what they were measured on. On a
-# virtual machine a launch takes 12 us where others have 6, so small sizes of collectives that
-# others measured are left out.
-OWN = {"benchmarks/reference_4xh200_202611": "a virtual machine"}
+# Folders of this project's records, whose results are curves. They were measured on virtual
+# machines, where a launch takes 12 us and 6 elsewhere, so small sizes of collectives that others
+# measured are left out.
+OWN = ("benchmarks/reference_4xh200_202611",)
 SMALL_BYTES = 1 << 20
-GITHUB = "https://github.com/"
-ISSUE_DATES = {"nccl/1221": "2024-03-13", "nccl/1229": "2024-03-16", "nccl-tests/283": "2025-01-18"}
-# Where the tables of SEVERAL_HOSTS.csv are published: their source there, then its title, its
-# place on GitHub and the date of the measurement, as far as these are known.
-PUBLISHED = {
+# Names that SEVERAL_HOSTS.csv and its logs have for sources of reference_sources.csv.
+NAMES = {
     "aws-samples/awsome-distributed-training micro-benchmarks/nccl-tests/README.md": (
-        "AWS, awsome-distributed-training, nccl-tests",
-        "aws-samples/awsome-distributed-training/blob/main/micro-benchmarks/nccl-tests/README.md",
-        "",
+        "AWS, awsome-distributed-training, nccl-tests"
     ),
-    "coreweave/nccl-tests README.md": (
-        "CoreWeave, nccl-tests",
-        "coreweave/nccl-tests/blob/master/README.md",
-        "",
-    ),
-    "dstackai/dstack examples/misc/a3mega-clusters/README": (
-        "dstack, A3 Mega clusters",
-        "dstackai/dstack/blob/master/examples/misc/a3mega-clusters/README.md",
-        "",
-    ),
-    "GKE A3 High test plan": (
-        "Google, Cluster Toolkit, A3 High test plan of several nodes",
-        "GoogleCloudPlatform/cluster-toolkit/blob/main/examples/gke-a3-highgpu/"
-        "multi-node-test-plan.md",
-        "",
-    ),
-    "esaaren/verl-on-gke README": (
-        "esaaren, verl on GKE",
-        "esaaren/verl-on-gke/blob/main/README.md",
-        "",
-    ),
-    "GKE A4 readme": (
-        "yangwhale, DeepEP and NCCL on GKE's A4",
-        "yangwhale/gpu-tpu-pedia/tree/main/gpu/deepep",
-        "2025-10",
-    ),
-    # Its repository is not known; the document states its date.
-    "AMP/Vultr B200 POC summary.md": ("AMP and Vultr, test of a B200 cluster", "", "2026-05-18"),
-    "Red Hat OpenShift H200 BlueField-3 doc": (
-        "sdambo, Spectrum-X on OpenShift, H200",
-        "sdambo-git/spc-x-host-configuration",
-        "",
-    ),
-    "NREL Kestrel GPU benchmark": (
-        "NREL, ESIFHPC4, GPU collectives on Kestrel",
-        "NatLabRockies/ESIFHPC4/blob/main/AI-ML/microbenchmark/README.md",
-        "",
-    ),
+    "coreweave/nccl-tests README.md": "CoreWeave, nccl-tests",
+    "dstackai/dstack examples/misc/a3mega-clusters/README": "dstack, A3 Mega clusters",
+    "GKE A3 High test plan": "Google, Cluster Toolkit, A3 High test plan of several nodes",
+    "esaaren/verl-on-gke README": "esaaren, verl on GKE",
+    "GKE A4 readme": "yangwhale, DeepEP and NCCL on GKE's A4",
+    "AMP/Vultr B200 POC summary.md": "AMP and Vultr, test of a B200 cluster",
+    "Red Hat OpenShift H200 BlueField-3 doc": "sdambo, Spectrum-X on OpenShift, H200",
+    "NREL Kestrel GPU benchmark": "NREL, ESIFHPC4, GPU collectives on Kestrel",
     "stas00/ml-engineering network/README.md, todo.md": (
-        "Stas Bekman, Machine Learning Engineering, network",
-        "stas00/ml-engineering/tree/master/network",
-        "",
+        "Stas Bekman, Machine Learning Engineering, network"
     ),
     "Azure/ai-infrastructure-on-azure skills/slurm/sku_performance_baseline/SKILL.md": (
-        "Azure, AI infrastructure on Azure, baselines",
-        "Azure/ai-infrastructure-on-azure/tree/main/skills/slurm",
-        "",
+        "Azure, AI infrastructure on Azure, baselines"
     ),
-    "Azure/AI-benchmarking-guide Azure_Results": (
-        "Azure, AI Benchmarking Guide",
-        "Azure/AI-benchmarking-guide/tree/main/Azure_Results",
-        "",
-    ),
+    "Azure/AI-benchmarking-guide Azure_Results": "Azure, AI Benchmarking Guide",
 }
+LICENSES = {"aiconfigurator": "Apache-2.0"}
 
 
 @dataclass(frozen=True)
@@ -148,11 +99,15 @@ _LOOKUP = re.compile(r"\s*\([^()]*\bid [0-9]+\)")
 
 def main(one_host: str, several_hosts: str, logs: str) -> None:
     """Write the table, and print how many curves and points it has."""
-    sources = dict(PUBLISHED_BY)
-    curves = [*_one_host(Path(one_host)), *_several_hosts(Path(several_hosts), sources)]
+    measured_by = _source(AIC_SOURCE)
+    sources = {measured_by.key: measured_by}
+    curves = [*_one_host(Path(one_host)), *_one_host(Path(__file__).with_name("one_host.csv"))]
+    curves += _several_hosts(Path(several_hosts), sources)
     curves += _public(Path(__file__).with_name("public_figures.csv"), sources)
     curves += [_of_log(Path(logs), log, sources) for log in PUBLISHED_LOGS]
     curves += _own(sources, curves)
+    curves = [curve for curve in curves if _is_fit(curve)]
+    sources = {key: row for key, row in sources.items() if any(c.source == key for c in curves)}
     table = Table(sources=list(sources.values()), curves=curves)
     target = ROOT / "src" / "busbw" / "model" / "reference" / TABLE
     target.write_bytes(_one_curve_a_line(table))
@@ -171,7 +126,7 @@ def _one_host(path: Path) -> list[Curve]:
         word = GPU_WORDS.get(gpu, gpu)
         points.sort()
         curve = Curve(
-            source="aiconfigurator",
+            source=AICONFIGURATOR,
             run=f"aiconfigurator {word} NCCL {nccl}",
             gpu=word,
             per_host=int(gpus),
@@ -234,16 +189,36 @@ def _nics(row: dict[str, str]) -> str:
 
 
 def _source(text: str) -> Source:
-    """The source of a table: an issue of NVIDIA's, or a document of PUBLISHED."""
+    """The source of a table, by the name that its data has for it."""
     name = re.sub(r" \(EKS\)$", "", _LOOKUP.sub("", text).strip())
-    issue = re.match(r"(NVIDIA/([\w-]+)) issue (\d+)", name)
-    if issue:
-        title, place = issue[0], f"{issue[1]}/issues/{issue[3]}"
-        date = ISSUE_DATES.get(f"{issue[2]}/{issue[3]}", "")
-    else:
-        title, place, date = PUBLISHED.get(name, (name, "", ""))
-    key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return Source(key=key, title=title, link=f"{GITHUB}{place}" if place else "", date=date)
+    issue = re.match(r"NVIDIA/[\w-]+ issue \d+", name)
+    name = issue[0] if issue else NAMES.get(name, name)
+    row = next(
+        row
+        for row in _rows(Path(__file__).with_name("reference_sources.csv"))
+        if row["source"] == name
+    )
+    key = (
+        AICONFIGURATOR
+        if name.startswith(AIC_REPOSITORY)
+        else re.sub(r"[^a-z0-9]+", "-", row["title"].lower()).strip("-")
+    )
+    del row["source"]
+    return Source(key=key, license=LICENSES.get(key, ""), **row)
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def _is_fit(curve: Curve) -> bool:
+    """Whether a curve is a reference: not of a run that left_out.csv names."""
+    for row in _rows(Path(__file__).with_name("left_out.csv")):
+        gpus = row["gpus_per_host"]
+        if row["run"] == curve.run and gpus in ("", str(curve.per_host)):
+            return False
+    return True
 
 
 def _public(path: Path, sources: dict[str, Source]) -> list[Curve]:
@@ -254,7 +229,7 @@ def _public(path: Path, sources: dict[str, Source]) -> list[Curve]:
     curves = []
     for name, rows in tables.items():
         first = rows[0]
-        source = _source(first["source"] or f"public output of nccl-tests, {name}")
+        source = _source(first["source"] or name)
         sources.setdefault(source.key, source)
         curves.append(_public_curve(name, rows, source.key))
     return curves
@@ -302,9 +277,10 @@ def _own(sources: dict[str, Source], others: Sequence[Curve]) -> list[Curve]:
         curve.collective for curve in others if curve.hosts == 1 and curve.sizes[0] <= LATENCY_BYTES
     }
     curves = []
-    for folder, machine in OWN.items():
+    for folder in OWN:
         name = Path(folder).name
-        sources.setdefault(name, Source(key=name, title=f"busbw {folder}, {machine}"))
+        own = msgspec.structs.replace(_source(f"busbw {folder}"), key=name)
+        sources.setdefault(name, own)
         for path in sorted((ROOT / folder).glob("*.json")):
             result = read.read(path.read_bytes(), path.name)
             assert isinstance(result, Result)

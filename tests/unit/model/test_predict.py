@@ -72,7 +72,7 @@ def test_two_h200_are_expected_from_the_curves_of_two_h100() -> None:
     assert max(abs(share) for size, (share, _) in off.items() if size >= 64 * MIB) < 0.08
     expected = forecast(setting, AR, 1, 2, 64 * MIB, evidence)
     assert expected is not None and expected.basis == Basis.SIMILAR
-    assert expected.runs == ("aiconfigurator h100 NCCL 2.27.3",)
+    assert expected.runs == ("aiconfigurator h100 NCCL 2.27.3", "aiconfigurator h100 NCCL 2.29.2")
 
 
 def two_h200(name: str) -> tuple[Result, Setting]:

@@ -1,7 +1,9 @@
 """Reference curves, the times that are expected from them, and their ranges."""
 
+import csv
 import importlib.util
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -13,10 +15,10 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence, forecast
-from busbw.model.hardware import gpu_word
+from busbw.model.hardware import NCCL_PCI, gpu_word
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
-from busbw.model.reference.expected import HOSTS_FIT, Scope
+from busbw.model.reference.expected import HOSTS_FIT, PCIE_SHARES, Scope
 from busbw.model.reference.similar import Kinship, kinship, nics_rate
 from busbw.model.systems import parse_system, with_nics
 
@@ -91,6 +93,48 @@ def test_the_table_of_curves_is_sound() -> None:
             with_nics(fabric, curve.nics)
     size = (ROOT / "src/busbw/model/reference/table.json").stat().st_size
     assert size < 200_000
+
+
+def test_every_source_states_its_conditions_or_that_they_are_unknown() -> None:
+    for source in built_in().sources.values():
+        stated = msgspec.structs.asdict(source)
+        del stated["license"]
+        assert all(stated.values()), source.key
+
+
+def test_runs_of_sick_systems_are_no_reference() -> None:
+    with (ROOT / "tools" / "left_out.csv").open() as lines:
+        left_out = list(csv.DictReader(lines))
+    known = {(curve.run, str(curve.per_host)) for curve in built_in().published}
+    known |= {(run, "") for run, _ in known}
+    assert left_out and not known & {(row["run"], row["gpus_per_host"]) for row in left_out}
+
+
+def test_shares_of_pcie_are_the_medians_of_several_hosts() -> None:
+    shares: dict[int, list[float]] = {}
+    with (ROOT / "benchmarks/reference_202611/pcie_hosts.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            reached = float(row["busbw_gb_s"]) * 1e9 / NCCL_PCI[int(row["pcie_gen"])]
+            shares.setdefault(int(row["gpus"]), []).append(reached)
+    found = {gpus: median(reached) for gpus, reached in shares.items()}
+    assert found == pytest.approx(PCIE_SHARES, abs=0.01)
+
+
+@pytest.mark.parametrize(("gpus", "measured"), [(2, 38.6), (4, 26.4), (8, 24.7)])
+def test_pcie_is_expected_to_slow_down_with_gpus_also_without_a_run_of_them(
+    gpus: int, measured: float
+) -> None:
+    setting = Setting(parse_system(f"rtxpro6000x{gpus}"))
+    for evidence, off in ((None, 0.1), (Evidence(Reference((), {})), 0.2)):
+        expected = forecast(setting, AR, 1, gpus, 512 * MIB, evidence)
+        assert expected is not None
+        assert expected.busbw / 1e9 == pytest.approx(measured, rel=off)
+        assert expected.low < measured * 1e9 < expected.high
+
+
+def test_one_host_is_not_the_expectation_of_all() -> None:
+    expected = forecast(Setting(parse_system("l40sx8")), AR, 1, 8, 256 * MIB)
+    assert expected is not None and expected.busbw > 10e9
 
 
 def of(sizes: list[int], times_us: list[float], **more: object) -> Curve:

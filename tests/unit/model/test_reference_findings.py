@@ -77,14 +77,17 @@ def test_published_runs_decide(system: System, busbw: float, verdict: Verdict, t
 def test_a_size_that_published_runs_have_is_judged(system: System) -> None:
     finding = bandwidth(run([(512 * M, 330), (8 * G, 345)], per_host=2), system(gpus=2))
     assert "busbw is 330 GB/s at 512 MiB" in finding.message
-    assert "published run of 1 x 2 H100" in finding.message
+    assert "published runs of 1 x 2 H100" in finding.message
 
 
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
         (run([(G, 350)], per_host=3), "no published run of all_reduce on 1 x 3 H100"),
-        (run([(G, 350)], environment={"NCCL_ALGO": "Ring"}), "NCCL's settings change its choice"),
+        (
+            run([(512 * M, 350)], environment={"NCCL_ALGO": "Ring"}),
+            "NCCL's settings change its choice",
+        ),
         (
             run([(G, 40)], hosts=2, library=Library("nccl", 22703, network="Socket")),
             "no published run of all_reduce on 2 x 8 H100 with 8x400G",
@@ -100,7 +103,7 @@ def test_the_bound_decides_without_a_reference(system: System, result: Result, r
 
 def test_settings_that_change_nothing_do_not_matter(system: System) -> None:
     without_nvls = run([(512 * M, 330)], per_host=2, environment={"NCCL_NVLS_ENABLE": "0"})
-    assert "published run of 1 x 2 H100" in bandwidth(without_nvls, system(gpus=2)).message
+    assert "published runs of 1 x 2 H100" in bandwidth(without_nvls, system(gpus=2)).message
 
 
 def test_ideal_and_engines_without_nccl_have_no_reference(system: System) -> None:

@@ -17,14 +17,26 @@ from busbw.core.collectives import BY_NAME
 TABLE = "table.json"
 
 
+UNKNOWN = "unknown"
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Who measured: `key` names it in the curves, `link` is where the figures are published."""
+    """Who measured: `key` names it in the curves, `link` is where the figures are published.
+
+    The others say under which conditions, as far as the source states it: with which element type,
+    algorithm, NCCL release and settings, and whether its systems were in health.
+    """
 
     key: str
     title: str
-    link: str = ""
-    date: str = ""
+    link: str = UNKNOWN
+    date: str = UNKNOWN
     license: str = ""
+    dtype: str = UNKNOWN
+    algorithm: str = UNKNOWN
+    nccl: str = UNKNOWN
+    health: str = UNKNOWN
+    settings: str = UNKNOWN
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ class Scope(StrEnum):
     PCIE = "one host, PCIe"
     DOMAIN = "one NVLink domain of more than 8 GPUs"
     HOSTS = "several hosts, InfiniBand or RoCE"
+    EFA = "several hosts, EFA"
     FABRICS = "several hosts, other fabrics"
     SENDS = "several hosts, sends and receives"
     DOMAINS = "several NVLink domains of more than 8 GPUs"
@@ -90,6 +91,9 @@ class Coefficients:
         return moving_s + self.latency * parts.latency_s + filling_s
 
 
+# What rings of so many GPUs reach of the rate that NCCL plans with over PCIe: GPUs share the links
+# of switches, CPUs and sockets. The medians of benchmarks/reference_202611/pcie_hosts.csv.
+PCIE_SHARES = {2: 0.82, 4: 0.63, 8: 0.51}
 # Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
@@ -132,6 +136,8 @@ def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
         return Scope.SENDS
     if job.per_host > BOARD:
         return Scope.DOMAINS
+    if job.fabric.startswith("efa"):
+        return Scope.EFA
     return Scope.FABRICS if fabric_kind(job.fabric) else Scope.HOSTS
 
 
@@ -151,29 +157,38 @@ def expect(
         if over_nvlink(curve.gpu) == links.nvlink and is_reduced_alike(curve, job)
     ]
     time_s = modelled_s(job, choice, hosts_fit)
-    board = None
-    if scope in (Scope.HOST, Scope.PCIE) or not links.nvlink:
-        board = _from_board(job, size_bytes, links, _of_boards(curves, job, size_bytes, links))
-    if scope in (Scope.HOST, Scope.PCIE):
-        expected = replace(board, scope=scope) if board else Expected(time_s, scope, Basis.MODEL)
-        return replace(expected, model_s=time_s)
-    if board is not None:  # over PCIe, slots limit several hosts as they do one
-        time_s = max(time_s, board.time_s * _factor(job, job.ranks) / _factor(job, job.per_host))
-    named = (SHARP,) if choice.algorithm == NVLS else ("", choice.algorithm)
+    if scope is Scope.HOST:
+        board = _from_board(job, size_bytes, links, _of_boards(curves, size_bytes, links))
+        return board or Expected(time_s, scope, Basis.MODEL)
+    if not links.nvlink and job.per_host > 1:
+        # What a ring reaches over the slots limits several hosts as it does one.
+        rate = pcie_share(job.per_host) * links.planned
+        time_s = max(time_s, size_bytes * _factor(job, job.ranks) / rate)
+    in_network = choice.algorithm == NVLS and job.hosts > 1
+    named = (SHARP,) if in_network else ("", choice.algorithm)
     ran_alike = [curve for curve in curves if curve.algorithm in named]
-    return _corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit)
+    expected = _corrected(job, size_bytes, time_s, scope, ran_alike, hosts_fit)
+    return replace(expected, model_s=time_s)
 
 
-def _of_boards(curves: Sequence[Curve], job: Job, size_bytes: int, links: Links) -> list[Curve]:
-    """The curves of one host that say something about a size. Over PCIe only those of the same
-    GPU: what slots and CPUs do differs from host to host.
+def pcie_share(gpus: int) -> float:
+    """What a ring of GPUs reaches over PCIe of the rate that NCCL plans with: between two numbers
+    of GPUs that were measured, by interpolation in their logarithms.
     """
+    measured = sorted(PCIE_SHARES)
+    above = next((count for count in measured if count >= gpus), measured[-1])
+    below = next((count for count in reversed(measured) if count <= gpus), measured[0])
+    part = log(gpus / below) / log(above / below) if below < above else 0.0
+    return PCIE_SHARES[below] + part * (PCIE_SHARES[above] - PCIE_SHARES[below])
+
+
+def _of_boards(curves: Sequence[Curve], size_bytes: int, links: Links) -> list[Curve]:
+    """The curves of one host that say something about a size."""
     return [
         curve
         for curve in curves
         if curve.hosts == 1
         and curve.per_host <= BOARD
-        and (links.nvlink or curve.gpu == job.gpu)
         and _reaches(curve, _busy_alike(curve, size_bytes, links))
     ]
 
