@@ -7,6 +7,7 @@ prints the errors by regime, and the coefficients of the model of several hosts 
 best. `--write` also writes src/busbw/model/reference/bands.json.
 """
 
+import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ import msgspec
 
 from busbw.core.sizes import format_size
 from busbw.model.forecast import links_of
+from busbw.model.hardware import NCCL_PCI
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
@@ -222,6 +224,16 @@ def text(made: Bands) -> str:
     return "\n".join(line.rstrip() for line in shown) + "\n"
 
 
+def pcie_shares() -> dict[int, float]:
+    """What hosts reach over PCIe of the rate that NCCL plans with: the medians by their GPUs."""
+    reached: dict[int, list[float]] = defaultdict(list)
+    with (ROOT / "benchmarks/reference_202611/pcie_hosts.csv").open() as lines:
+        for row in csv.DictReader(lines):
+            planned = NCCL_PCI[int(row["pcie_gen"])]
+            reached[int(row["gpus"])].append(float(row["busbw_gb_s"]) * 1e9 / planned)
+    return {gpus: median(shares) for gpus, shares in sorted(reached.items())}
+
+
 def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
     """The coefficients of several hosts with the smallest absolute errors, without one run. Rings
     of all_reduce, which have others with Simple, and reduction in the network's switches are left
@@ -298,7 +310,9 @@ def limits_text(errors: Errors) -> str:
 
 
 if __name__ == "__main__":
-    print(f"several hosts, fitted to all runs: {fitted(choices_of(built_in().published))}\n")
+    print(f"several hosts, fitted to all runs: {fitted(choices_of(built_in().published))}")
+    shares = (f"{100 * share:.0f} % with {gpus} GPUs" for gpus, share in pcie_shares().items())
+    print(f"one host, PCIe, of what NCCL plans with: {', '.join(shares)}\n")
     errors = by_regime(all_cases())
     made = make_bands(errors)
     print(text(made))

@@ -1,7 +1,5 @@
 """`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
-from dataclasses import replace
-
 import click
 
 from busbw.cli.config.reference import known_curves
@@ -90,12 +88,13 @@ def command(
             "measure two ranks or more",
         )
     row = result.spec.row
+    environment = dict(result.environment)
     if no_nvls or result.nvls is False:
-        hardware = replace(hardware, nvls=False)
+        environment["NCCL_NVLS_ENABLE"] = "0"
     setting = Setting(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
-        _allowed(result.environment, algo, proto, row.name),
+        _allowed(environment, algo, proto, row.name),
         traffic=alltoallv_traffic.of_result(result, per_host),
         dtype=figure.row.dtype or "float",
         op=figure.row.op or "sum",

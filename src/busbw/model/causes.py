@@ -16,6 +16,7 @@ from busbw.core.sizes import counted
 from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, forecast
+from busbw.model.nccl.choice import ALL_ALLOWED, allowed
 from busbw.model.transport_findings import RULES as TRANSPORTS
 from busbw.model.types import Forecast
 
@@ -91,8 +92,8 @@ def fitting(
     def expected(changed: Setting) -> Forecast | None:
         return forecast(changed, row, *shape, size_bytes, evidence)
 
-    without = replace(setting, system=replace(setting.system, nvls=False))
-    plain, rings = expected(setting), expected(without)
+    without = replace(setting, may=allowed({"NCCL_NVLS_ENABLE": "0"}, row.name))
+    plain, rings = expected(setting), expected(without) if setting.may == ALL_ALLOWED else None
     if plain and rings and _is_close(busbw, rings) and not _is_close(plain.busbw, rings):
         return [
             f"it fits NCCL without NVLS, {gb(rings.busbw)} GB/s: NVLS was off or not available"

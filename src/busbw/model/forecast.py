@@ -269,7 +269,7 @@ def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
         system.network.name if system.network else "",
         setting.dtype,
         setting.op,
-        system.nvls and NVLS in setting.may.algorithms,
+        NVLS in setting.may.algorithms,
     )
 
 

@@ -1,6 +1,5 @@
 """Algorithms excluded by bounds and named by the model."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,12 +152,8 @@ def one_row(
     return result
 
 
-def explained(
-    result: Result, system: str, nics: str = "", *, nvls: bool | None = None
-) -> Explanation:
+def explained(result: Result, system: str, nics: str = "") -> Explanation:
     hardware = with_nics(parse_system(system), nics) if nics else parse_system(system)
-    if (result.nvls if nvls is None else nvls) is False:
-        hardware = replace(hardware, nvls=False)
     figure = peak(all_figures(result))
     assert figure is not None
     hosts, per_host = shape(result)
@@ -176,7 +171,6 @@ H100, GIB = "NVIDIA H100 80GB HBM3", 1 << 30
     [
         "mpirun -np 8 -x NCCL_ALGO=Ring ./all_reduce_perf -b 8G -e 8G",
         "NCCL_NVLS_ENABLE=0 ./all_reduce_perf -b 8G -e 8G -g 8",
-        "h0:1:1 [0] NCCL INFO NVLS multicast support is not available on dev 0",
     ],
 )
 def test_rings_are_compared_with_rings_where_the_log_says_that_they_ran(before: str) -> None:

@@ -68,7 +68,7 @@ def test_two_h200_are_expected_from_the_curves_of_two_h100() -> None:
     evidence = Evidence(Reference(others, {}))
     off = off_at(result, setting, MIB, evidence)
     assert len(off) == 14
-    assert all(inside for _, inside in off.values())
+    assert sum(inside for _, inside in off.values()) >= 13  # a range holds 90 %
     assert max(abs(share) for size, (share, _) in off.items() if size >= 64 * MIB) < 0.08
     expected = forecast(setting, AR, 1, 2, 64 * MIB, evidence)
     assert expected is not None and expected.basis == Basis.SIMILAR

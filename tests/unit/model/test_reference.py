@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 from pathlib import Path
-from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from busbw.core.collectives import BY_NAME
 from busbw.model.estimate import Setting
 from busbw.model.forecast import Evidence, forecast
-from busbw.model.hardware import NCCL_PCI, gpu_word
+from busbw.model.hardware import gpu_word
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.expected import HOSTS_FIT, PCIE_SHARES, Scope
@@ -110,14 +109,8 @@ def test_runs_of_sick_systems_are_no_reference() -> None:
     assert left_out and not known & {(row["run"], row["gpus_per_host"]) for row in left_out}
 
 
-def test_shares_of_pcie_are_the_medians_of_several_hosts() -> None:
-    shares: dict[int, list[float]] = {}
-    with (ROOT / "benchmarks/reference_202611/pcie_hosts.csv").open() as lines:
-        for row in csv.DictReader(lines):
-            reached = float(row["busbw_gb_s"]) * 1e9 / NCCL_PCI[int(row["pcie_gen"])]
-            shares.setdefault(int(row["gpus"]), []).append(reached)
-    found = {gpus: median(reached) for gpus, reached in shares.items()}
-    assert found == pytest.approx(PCIE_SHARES, abs=0.01)
+def test_shares_of_pcie_are_the_medians_of_several_hosts(script: ModuleType) -> None:
+    assert script.pcie_shares() == pytest.approx(PCIE_SHARES, abs=0.01)
 
 
 @pytest.mark.parametrize(("gpus", "measured"), [(2, 38.6), (4, 26.4), (8, 24.7)])

@@ -240,7 +240,7 @@ def test_gpus_without_nvlink_reach_each_other_over_pcie() -> None:
     two, eight = parse_system("l40sx2"), parse_system("l40sx8")
     assert (two.over_nvlink, two.nvls, two.link, two.planned) == (False, False, 31.5e9, 24e9)
     assert not two.notes_on(1)
-    assert "through CPUs it is less" in eight.notes_on(1)[0]
+    assert "GPUs share switches, CPUs" in eight.notes_on(1)[0]
     assert parse_system("rtxpro6000x8").planned == 48e9
     assert eight.nics == 0  # there is no usual one
 

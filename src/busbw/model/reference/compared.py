@@ -122,9 +122,11 @@ def setting_of(ran: Ran, figure: Figure) -> Setting:
 
 def same_job(ran: Ran, figure: Figure, known: Reference, algorithm: str = "") -> list[Curve]:
     """The curves of the same system and job as a cell: a user's own, else published ones."""
-    if not _is_plain(setting_of(ran, figure)):
+    setting = setting_of(ran, figure)
+    if not _is_plain(setting):
         return []
-    return _of_job(known, ran.job(figure.row.dtype or "float", figure.row.op or "sum"), algorithm)
+    job = job_of(setting, ran.row.name, ran.hosts, ran.per_host)
+    return _of_job(known, job, algorithm)
 
 
 def _of_job(known: Reference, job: Job, algorithm: str = "") -> list[Curve]:
