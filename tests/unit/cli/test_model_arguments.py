@@ -257,3 +257,20 @@ def test_tables_fit_80_columns(
     monkeypatch.setattr(f"busbw.cli.{command}.width", lambda: 80)
     _, out, _ = run(arguments, capsys)
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_explain_takes_the_settings_that_the_log_does_not_state(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    log = tmp_path / "run.log"
+    devices = [f"#  Rank {n} Group 0 Pid 1 on h device {n} [0x08] NVIDIA H100" for n in range(8)]
+    titles = "#  size  count  type  redop  root  time  algbw  busbw #wrong"
+    row = "8589934592 2147483648 float sum -1 40960 209.72 367.00 0"
+    log.write_text("\n".join(["# all_reduce_perf", *devices, titles, row]))
+    file = f"explain {log} --collective all_reduce"
+    code, out, _ = run(file, capsys)
+    assert code == 1 and "possible cause: it fits NCCL without NVLS" in out
+    for option in ("--no-nvls", "--algo Ring", "--algo ^NVLS"):
+        code, out, _ = run(f"{file} {option}", capsys)
+        assert code == 0 and "as expected: 36" in out, option
+    assert run(f"{file} --algo bing", capsys)[0] == 2
