@@ -6,7 +6,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Comm, Header, Pattern
 from busbw.measure.kernel_times import Kernel
 from busbw.pattern.collector import Arguments, Tally
-from busbw.pattern.replay.job import CPU, GPU, Timed, _by_operation, _conclude
+from busbw.pattern.replay.job import CPU, GPU, Timed, _by_operation, _conclude, _idle_notes
 from busbw.pattern.replay.plan import ReplayPlan
 from busbw.pattern.replay.timing import check_members
 from busbw.pattern.replay.types import Replay, Replayed, ReplaySpec
@@ -30,6 +30,13 @@ def kernel(time_us: float) -> Kernel:
 
 def blank(plan: ReplayPlan) -> Replay:
     return Replay(ReplaySpec(pattern="p"), rows=[Replayed(row, 2) for row in plan.pattern.rows])
+
+
+def test_ranks_whose_groups_were_not_recorded_are_named():
+    comms = [Comm(0, 8, members=list(range(8))), Comm(1, 2, "tp", members=[0, 1])]
+    (note,) = _idle_notes(Pattern(Header(world=8, ranks=[0, 1]), comms))
+    assert note.startswith("not recorded: 6 ranks (2-7)")
+    assert _idle_notes(Pattern(Header(world=8, ranks=list(range(8))), comms)) == []
 
 
 def test_kernels_are_those_of_operations_after_the_warm_up():

@@ -56,7 +56,7 @@ def test_each_format_is_recognised(make: Make) -> None:
         ),
         (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
         (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
-        (b"\x80\x81\x00", "no row of a table"),
+        (b"\x80\x81\x00", "a binary file"),
         (b'{"schema": "busbw.result/1", "tool": "\xff"}', "invalid start byte"),
         (b'{"schema": "busbw.result/1", "x": ' + b'{"a":' * 100_000, "recursion"),
         (b'{"x":' * 100_000, "recursion"),

@@ -187,16 +187,21 @@ def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
     return not to_self or result.library.nccl >= SELF_SENDS_COUNTED_SINCE
 
 
+def _idle_notes(recorded: Pattern) -> list[str]:
+    """A note on ranks whose own groups are not in the pattern."""
+    missing = set(range(world_of(recorded))) - set(recorded.header.ranks)
+    if not lacks_ranks(recorded) or not recorded.header.ranks_known or not missing:
+        return []
+    return [
+        f"not recorded: {counted(len(missing), 'rank')} ({spans(sorted(missing))}), which make only"
+        " the calls that they share with recorded ranks, and are idle otherwise"
+    ]
+
+
 def _add_notes(job: ReplayJob, replay: Replay, task: _Task, kind: str) -> None:
     """Add what the result's reader should know; `kind` is the clock of its times."""
     replay.notes += [*coverage(task.recorded), *task.notes]
-    if lacks_ranks(task.recorded):
-        missing = sorted(set(range(world_of(task.recorded))) - set(task.recorded.header.ranks))
-        if missing:
-            replay.notes.append(
-                f"ranks {spans(missing)} were not recorded: they only make the calls that they"
-                " share with recorded ranks, and are idle otherwise"
-            )
+    replay.notes += _idle_notes(task.recorded)
     if kind == GPU and set(task.recorded.header.clocks) == {KERNEL}:
         replay.notes.append(_OTHER_CLOCK)
     if not any(row.times for row in replay.rows):
