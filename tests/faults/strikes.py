@@ -100,12 +100,24 @@ def stop_daemon_and_kill_rank(fault: Any, run: Run) -> None:
 def freeze(fault: Any, run: Run) -> None:
     """As `docker pause` does. What is frozen cannot be killed: it is thawed when busbw has ended."""
     group = FREEZER / f"fault-{os.getpid()}-{fault.rank}"
-    group.mkdir()
-    run.undo(group.rmdir)
+    group.mkdir(exist_ok=True)
+    run.undo(lambda: _remove_group(group))
     pid = run.pid_of(fault.rank)
     (group / "cgroup.procs").write_text(str(pid))
     (group / "freezer.state").write_text("FROZEN")
     run.when_ended(lambda: (group / "freezer.state").write_text("THAWED"))
+
+
+def _remove_group(group: Path) -> None:
+    """Remove a cgroup, which is busy until the last of its processes has ended."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            group.rmdir()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
 
 
 def nothing(_fault: Any, _run: Run) -> None:
@@ -197,8 +209,8 @@ def little_memory(fault: Any, run: Run) -> None:
     if fault.variant == "limit":
         return
     group = memory_group()
-    group.mkdir()
-    run.undo(group.rmdir)
+    group.mkdir(exist_ok=True)
+    run.undo(lambda: _remove_group(group))
     for name in ("memory.max", "memory.limit_in_bytes"):
         if (group / name).exists():
             (group / name).write_text(str(40 << 20))
