@@ -65,7 +65,7 @@ class Mounted:
     device: str  # major:minor
     root: str
     writable: bool
-    remounted: bool
+    remounted: bool = False
 
     @property
     def on_disk(self) -> bool:

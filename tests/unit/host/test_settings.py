@@ -91,7 +91,13 @@ def test_mounted_file_systems():
     assert mounts == {
         "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
         "/mnt/two words": Mounted(
-            "/mnt/two words", "xfs", "/dev/nvme0n1\t1", "98:1", "/part", writable=False
+            "/mnt/two words",
+            "xfs",
+            "/dev/nvme0n1\t1",
+            "98:1",
+            "/part",
+            writable=False,
+            remounted=True,
         ),
         "/snap": Mounted("/snap", "squashfs", "/dev/loop0", "7:0", "/", writable=False),
         "/data": Mounted("/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False),
