@@ -4,6 +4,7 @@ horovod.torch` imports busbw.horovod.torch.
 Open MPI's mpirun starts the ranks; busbw's own launcher starts those of elastic jobs.
 """
 
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -21,6 +22,7 @@ from busbw.core.version import __version__
 from busbw.horovod import __version__ as API_VERSION
 from busbw.horovod import shim
 from busbw.launch import hosts, mpirun
+from busbw.launch.cleanup import MARKER, Cleanup, Guard, new_mark
 from busbw.measure.target import FORWARDED, Placement, forwarded
 
 # With PATH `python` is that of the same environment on every host.
@@ -172,8 +174,19 @@ def command(
     if dry_run:
         answer(shlex.join(line) + "\n")
     else:
-        os.execv(line[0], line)
+        _become(line)
     return 0
+
+
+def _become(line: list[str]) -> None:
+    """Replace this process by mpirun. If that is killed (SIGKILL), a child of it ends its ranks on
+    this host, and removes their files.
+    """
+    job = Cleanup(new_mark(), os.getpid())
+    os.environ[MARKER] = job.marker
+    with contextlib.suppress(OSError):  # no process is left: the job can do without
+        Guard(job).survive_exec()
+    os.execv(line[0], line)
 
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:

@@ -258,6 +258,10 @@ class Guard:
         self._job = job
         job.on_record = self._send
 
+    def survive_exec(self) -> None:
+        """Watch the program too that replaces this process."""
+        os.set_inheritable(self._pipe, True)
+
     def _send(self, path: str) -> None:
         """Have the guard remove this path too."""
         with contextlib.suppress(OSError):  # the guard was killed
