@@ -37,7 +37,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "INLINE_IDLE",
-        default: "131072",
+        default: "24576",
         help: "largest message in bytes that the calling thread sends itself while the connection sends nothing else: 0 to 131072",
     },
     Variable {
@@ -77,6 +77,9 @@ pub const VARIABLES: &[Variable] = &[
 
 /// Largest message in bytes that any setting sends on the inline stream.
 pub const LARGEST_INLINE: usize = 128 << 10;
+/// Larger messages of a connection that sends nothing else go to an I/O thread: between two processes 128 KiB would gain, but
+/// under NCCL, whose thread serves several connections, all_reduce takes longer (benchmarks/net_rails_2xh200_202611).
+const INLINE_IDLE: usize = 24 << 10;
 /// From this many cores per rank on, threads may spin for long: waking one costs more than a small message.
 const SPIN_CORES: usize = 8;
 const LONG_SPIN_US: u64 = 100;
@@ -231,7 +234,7 @@ impl Default for Config {
             threads_asked: false,
             chunk: 0,
             inline: 16384,
-            inline_idle: LARGEST_INLINE,
+            inline_idle: INLINE_IDLE,
             spin_us: Some(SHORT_SPIN_US),
             speed_mbps: 0,
             stall_ms: 300,
