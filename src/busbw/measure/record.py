@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ QUICK_S = 0.05
 WRITING_SHARE = 0.25
 # The file is at most this far behind the rows.
 LONGEST_WAIT_S = 1.0
+
+FileId = tuple[int, int]  # inode and time of the last change: an inode is used again
 
 
 def encoded(result: Outcome) -> bytes:
@@ -64,7 +67,8 @@ class Record:
         self._render, self._known = render, known
         self._next_write = 0.0
         self._is_behind = False
-        self._written: int | None = None  # the inode of the file as this run wrote it
+        # The file as this run wrote it, and as it may have replaced it when it was interrupted.
+        self._own: deque[FileId] = deque(maxlen=2)
         if file is not None:
             check_writable(file, overwrite=overwrite)
 
@@ -119,9 +123,7 @@ class Record:
         data = self._render(self.result)
         try:
             self._check_own(self.file)
-            save(data, self.file)
-            with contextlib.suppress(OSError):
-                self._written = self.file.stat().st_ino
+            save(data, self.file, placing=self._own.append)
             self.saved, self.problem = self.measured, None
             self._drop_copy()
         except BusbwError as error:
@@ -134,7 +136,7 @@ class Record:
     def _check_own(self, file: Path) -> None:
         """NoMeasurement if another program has replaced the file since this run wrote it."""
         with contextlib.suppress(OSError):  # it was removed
-            if self._written not in (None, file.stat().st_ino):
+            if self._own and _id(file) not in self._own:
                 raise NoMeasurement(
                     f"{file}: another run writes to this file",
                     "give each run a file of its own: --json FILE",
@@ -192,12 +194,20 @@ def _unlink(file: Path | None) -> None:
             file.unlink()
 
 
-def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> None:
+def save(
+    data: bytes,
+    file: Path,
+    hint: str = "",
+    *,
+    shared: bool = False,
+    placing: Callable[[FileId], None] | None = None,
+) -> None:
     """Replace the file atomically.
 
     NoMeasurement if it cannot be written, with `hint` or one about --json. Only its owner can read
     it, whatever the umask, as results may hold more than others should know. A `shared` file, a
-    report or a table that other users need, has the mode that the umask gives.
+    report or a table that other users need, has the mode that the umask gives. `placing` is called
+    with the new file before it replaces the old one.
     """
     draft = None
     try:
@@ -207,6 +217,8 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
         ) as draft:
             draft.write(data)
         Path(draft.name).chmod(0o666 & ~_umask() if shared else OWNER_ONLY)
+        if placing is not None:
+            placing(_id(Path(draft.name)))
         Path(draft.name).replace(target)
         LOG.debug("wrote %s, %d bytes", target, len(data))
     except OSError as error:
@@ -216,6 +228,11 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
         if hint:
             raise NoMeasurement(message, hint) from error
         raise NoMeasurement(message, "give --json a path with room", options=["json"]) from error
+
+
+def _id(file: Path) -> FileId:
+    status = file.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def _umask() -> int:

@@ -169,6 +169,30 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(set(row_counts)) > 3, "the reader saw several states"
 
 
+def test_a_run_that_is_interrupted_while_it_writes_knows_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGINT, right before or after the new file has replaced the old one."""
+    replace = Path.replace
+    for replaces in (False, True):
+        record = Record(tmp_path / f"{replaces}.json")
+        record.take(started())
+        record.take(row(0))
+
+        def interrupted(draft: Path, target: Path, replaces: bool = replaces) -> None:
+            if replaces:
+                replace(draft, target)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            record.take(row(1))
+        monkeypatch.setattr(Path, "replace", replace)
+        record.run_aborted("interrupted")
+        assert record.problem is None
+        assert record.saved == 2
+
+
 def test_a_file_that_another_run_replaces_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
