@@ -37,7 +37,7 @@ def tuning_parts(tuning: Tuning) -> list[Element]:
 
 def reference_parts(compared: reference.Comparison) -> list[Element]:
     """Every size of a result beside its reference."""
-    columns, order = reference.columns(compared), (*reference.DROP_ORDER, "%")
+    columns, order = reference.columns(compared), (*reference.DROP_ORDER, "%", "reference")
     return [
         *prose(reference.head(compared)),
         column_table(columns, compared.rows, "Sizes", order),

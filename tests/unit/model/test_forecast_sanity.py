@@ -120,7 +120,7 @@ def test_small_sizes_of_h200_are_those_of_h100_and_not_of_a_virtual_machine(gpus
                 expected(parse_system(text), collective, (1, gpus), size)
                 for text in ("h100x8", "h200x8")
             )
-            assert h200.time_s == pytest.approx(h100.time_s, rel=0.05), (collective, size)
+            assert h200.time_s == pytest.approx(h100.time_s, rel=0.1), (collective, size)
 
 
 def test_gpus_between_measured_numbers_are_read_from_the_same_gpus() -> None:
