@@ -152,6 +152,7 @@ class Run:
             "OMPI_MCA_mpi_yield_when_idle": "1",
         }
         environment["TMPDIR"] = str(self.temporary)
+        environment.pop("PRTE_MCA_prte_local_tmpdir_base", None)  # of the suite, in place of TMPDIR
         if self.lab is None:
             argv += ["-n", str(self.setting.ranks)]
         else:
