@@ -288,9 +288,8 @@ KINDS: tuple[Kind, ...] = (
         missing=strikes.no_clock,
     ),
     Kind("host stopped", strikes.stop_host, 3, both_ranks, local=False),
-    Kind(
-        "interrupted", strikes.signal_busbw(signal.SIGINT), 130, words("interrupted"), at_end=True
-    ),
+    # Not at the end: Python that is exiting dies of SIGINT itself, when all is printed and saved.
+    Kind("interrupted", strikes.signal_busbw(signal.SIGINT), 130, words("interrupted")),
     Kind(
         "terminated",
         strikes.signal_busbw(signal.SIGTERM),
