@@ -113,7 +113,7 @@ def test_a_run_whose_file_cannot_be_written_is_kept_and_has_its_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def save(_data: bytes, file: Path) -> None:
+    def save(_data: bytes, file: Path, **_: object) -> None:
         raise NoMeasurement(f"{file}: No space left on device", "make room")
 
     monkeypatch.setattr("busbw.measure.record.save", save)
