@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -132,7 +133,10 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
         os.kill(result["world"]["devices"][1]["pid"], signal.SIGKILL)
         _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 3
-    assert "died of signal 9 (SIGKILL), after the method " in errors, errors
+    # another test may run out of memory meanwhile, which a container cannot tell apart
+    assert re.search(
+        r"died of signal 9 \(SIGKILL\)(: perhaps [^,]*, [^,]*)?, after the method ", errors
+    ), errors
     document = json.loads(file.read_text())
     assert not document["complete"]
     assert document["training"]["runs"]

@@ -34,6 +34,8 @@ _XID = re.compile(
 )
 UNKNOWN = -1
 VMSTAT = Path("/proc/vmstat")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO (Linux, include/linux/proc_ns.h)
 _KILL_RECORDS = 200_000
 
 
@@ -130,19 +132,22 @@ def count() -> int:
     return UNKNOWN
 
 
-def killed(pid: int) -> bool:
+def killed(pid: int) -> bool | None:
     """Whether the kernel log says that this process was killed because memory ran out.
 
-    False if the log cannot be read.
+    None if that is not known: the log cannot be read, or has other numbers for processes, as it has
+    for those of a container.
     """
     message = re.compile(rf"(?:Out of memory|out of memory|oom).*Killed process {pid} ".encode())
     try:
+        if str(PID_NAMESPACE.readlink()) != _FIRST_PID_NAMESPACE:
+            return None
         log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         return any(message.search(record) for record in records(log, _KILL_RECORDS))
     except OSError:
-        return False
+        return None
     finally:
         os.close(log)

@@ -58,7 +58,7 @@ class HostJobState(msgspec.Struct, omit_defaults=True):
 
     `states` has the state letters of the requested pids, `full` the file systems without room.
     `oom_kills` counts the processes that the kernel has killed since its start because memory ran
-    out, and `killed` are the requested pids among them.
+    out. `killed` has the requested pids among them, and `unsure` those of which that is not known.
     """
 
     node: str
@@ -67,6 +67,7 @@ class HostJobState(msgspec.Struct, omit_defaults=True):
     full: list[str] = []
     oom_kills: int = kernel_log.UNKNOWN
     killed: list[int] = []
+    unsure: list[int] = []
 
 
 def examine(request: JobRequest) -> HostJobState:
@@ -80,7 +81,9 @@ def examine(request: JobRequest) -> HostJobState:
     ]
     answer.states = {pid: process.state(pid) for pid in request.pids}
     ended = [pid for pid, state in answer.states.items() if state in process.ENDED]
-    answer.killed = [pid for pid in ended if kernel_log.killed(pid)]
+    logged = {pid: kernel_log.killed(pid) for pid in ended}
+    answer.killed = [pid for pid, killed in logged.items() if killed]
+    answer.unsure = [pid for pid, killed in logged.items() if killed is None]
     if request.end:
         for folder in request.folders:
             job.record_folder(folder)

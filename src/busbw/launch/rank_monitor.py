@@ -275,12 +275,14 @@ class RankMonitor:
         """End what is left of the job on other hosts; takes up to END_ELSEWHERE_S."""
         survey.end(self.cleanup, self.started_ranks, self.hosts, self.unreachable, END_ELSEWHERE_S)
 
-    def killed_for_memory(self, rank: int) -> bool:
-        """Whether the kernel killed this rank because memory ran out; takes up to HOST_ANSWER_S."""
+    def memory_kill(self, rank: int) -> str:
+        """That the kernel killed this rank because memory ran out, if so; takes up to
+        HOST_ANSWER_S.
+        """
+        if rank not in self.started_ranks:
+            return ""
         host = self.hosts[rank] if rank < len(self.hosts) else ""
-        return rank in self.started_ranks and survey.ran_out_of_memory(
-            self.started_ranks[rank], host, HOST_ANSWER_S
-        )
+        return survey.memory_kill(self.started_ranks[rank], host, HOST_ANSWER_S)
 
     def first_exit_error(self, host: str = "") -> BusbwError | None:
         """The error for the rank that others saw exit first, if possible a rank on `host`.

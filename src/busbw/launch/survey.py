@@ -126,8 +126,9 @@ def end(
     on_host.ask_hosts(requests, limit_s)
 
 
-def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
-    """Whether the kernel killed a rank, which SIGKILL has ended, because memory ran out.
+def memory_kill(rank: Here, host: str, limit_s: float) -> str:
+    """What the kernel of its host says of a rank that SIGKILL has ended: that memory ran out, or
+    that it perhaps did. '' if it did not.
 
     `host` is the user's name of its host.
     """
@@ -137,6 +138,10 @@ def ran_out_of_memory(rank: Here, host: str, limit_s: float) -> bool:
     else:
         answer = on_host.ask_hosts({host: request}, limit_s).states.get(host) if host else None
     if answer is None:
-        return False
+        return ""
+    if rank.pid in answer.killed:
+        return "out of memory, so the kernel of that host killed it"
     more_kills = rank.oom_kills >= 0 and answer.oom_kills > rank.oom_kills
-    return rank.pid in answer.killed or more_kills
+    if more_kills and rank.pid in answer.unsure:
+        return "perhaps out of memory, as the kernel of that host killed a process meanwhile"
+    return ""

@@ -184,9 +184,9 @@ class Follower:
         has no room for its files.
         """
         rank = self._killed_rank(status, text)
-        if rank is not None and self.monitor.killed_for_memory(rank):
-            message = f"{error.message}: out of memory, so the kernel of that host killed it"
-            return NoMeasurement(message, MEMORY_HINT, error.options)
+        kill = self.monitor.memory_kill(rank) if rank is not None else ""
+        if kill:
+            return NoMeasurement(f"{error.message}: {kill}", MEMORY_HINT, error.options)
         unexplained = (
             known_error(text, self.hosts) is None or status == SIGNAL_EXIT_BASE + signal.SIGBUS
         )

@@ -67,6 +67,11 @@ def test_usable_memory_is_the_minimum_of_available_memory_and_limits(available, 
     assert cpu.usable_by_gpu(total, unified=False, source=tree.source()) == total
 
 
+def as_outside_of_containers(tmp_path, monkeypatch):
+    (tmp_path / "pid").symlink_to("pid:[4026531836]")
+    monkeypatch.setattr(kernel_log, "PID_NAMESPACE", tmp_path / "pid")
+
+
 @pytest.mark.parametrize(
     ("line", "killed"),
     [
@@ -78,6 +83,7 @@ def test_usable_memory_is_the_minimum_of_available_memory_and_limits(available, 
     ],
 )
 def test_the_kernel_log_names_the_process_killed_for_memory(tmp_path, monkeypatch, line, killed):
+    as_outside_of_containers(tmp_path, monkeypatch)
     os.mkfifo(tmp_path / "kmsg")  # as of /dev/kmsg, a read without a further record fails
     monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     writer = os.open(tmp_path / "kmsg", os.O_RDWR)
@@ -86,10 +92,19 @@ def test_the_kernel_log_names_the_process_killed_for_memory(tmp_path, monkeypatc
     os.close(writer)
     for unreadable in (tmp_path / "missing", tmp_path):
         monkeypatch.setattr(kernel_log, "KMSG", unreadable)
-        assert kernel_log.killed(4711) is False
+        assert kernel_log.killed(4711) is None
+
+
+def test_a_container_has_other_numbers_than_the_kernel_log(tmp_path, monkeypatch):
+    (tmp_path / "kmsg").write_text("6,1,2,-;Out of memory: Killed process 4711 (python)")
+    (tmp_path / "pid").symlink_to("pid:[4026532001]")
+    monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
+    monkeypatch.setattr(kernel_log, "PID_NAMESPACE", tmp_path / "pid")
+    assert kernel_log.killed(4711) is None
 
 
 def test_any_record_of_the_kernel_log_names_the_killed_process(tmp_path, monkeypatch):
+    as_outside_of_containers(tmp_path, monkeypatch)
     monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     (tmp_path / "kmsg").write_text(f"{'x' * 8192}Out of memory: Killed process 4711 (python)")
     assert kernel_log.killed(4711) is True
