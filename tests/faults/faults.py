@@ -20,6 +20,7 @@ from strikes import Do
 
 LIMIT_S = 1.5
 LAUNCH_LIMIT_S = 6.0
+START_LIMIT_S = 30.0
 TOO_SLOW = (
     "no rank is late: all 4 wait at the same step",
     "no rank reported within",
@@ -74,7 +75,7 @@ class Kind:
     unsaved: bool = False  # rows since the last write of a long file are lost, but not all
     variants: tuple[str, ...] = ("",)
     setting: Do = lambda _fault, _run: None
-    clean_s: float = 3.0  # until no process of the run is left
+    clean_s: float = 12.0  # until no process of the run is left
     extra_s: float = 0.0  # until the fault has an effect
     missing: Callable[[], str] = str  # why this machine cannot do it
 
@@ -216,7 +217,7 @@ KINDS: tuple[Kind, ...] = (
         missing=strikes.no_freezer,
     ),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
-    Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=12.0),
+    Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=30.0),
     Kind(
         "packets lost",
         strikes.drop_packets,
@@ -226,7 +227,7 @@ KINDS: tuple[Kind, ...] = (
         at_start=False,
         variants=("half", "in", "out"),
         setting=strikes.much_data,
-        clean_s=12.0,
+        clean_s=30.0,
         extra_s=30.0,
         missing=strikes.no_nftables,
     ),
@@ -375,6 +376,7 @@ class Outcome:
     clean_s: float = 0.0
     rows: int = 0
     hang: bool = False
+    late: bool = False  # the run did not come to the moment of the fault
     wrong_name: str = ""
     wrong_code: str = ""
     left: list[str] = field(default_factory=list)
@@ -390,7 +392,7 @@ class Outcome:
         """Whether the run missed time limits on a busy machine, before or independently of the
         fault.
         """
-        return not self.hang and any(words in self.error for words in TOO_SLOW)
+        return self.late or (not self.hang and any(words in self.error for words in TOO_SLOW))
 
 
 def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Outcome:
@@ -398,7 +400,10 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
     kind = fault.kind
     cycles = 2 if fault.row == ENDING else 4 if kind.ends else 0
     setting = Setting(
-        limit_s=LIMIT_S * patience, launch_limit_s=LAUNCH_LIMIT_S * patience, cycles=cycles
+        limit_s=LIMIT_S * patience,
+        launch_limit_s=LAUNCH_LIMIT_S * patience,
+        cycles=cycles,
+        start_limit_s=START_LIMIT_S * patience,
     )
     with Run(folder, None if fault.local else netlab, setting) as run:
         kind.setting(fault, run)
@@ -410,6 +415,7 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
                 return Outcome(
                     fault,
                     0.0,
+                    late=run.is_running,
                     wrong_name=f"no row {fault.row} of rank {fault.rank}",
                     error=run.stderr,
                 )

@@ -24,10 +24,7 @@ from typing import Any
 SOURCE = str(Path(__file__).parents[2] / "src")
 MARK = "FAULT_RUN"
 RANK_PROGRAM = b"busbw.measure.rank"
-START_LIMIT_S = 30.0
 SIZES = 5  # 1K to 16K
-
-
 SEARCH_S = 1.0
 
 
@@ -42,14 +39,16 @@ class Setting:
     `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed
     classically.
 
-    `engine` torch needs seconds for its start. `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and
-    `ignored` the signals that it does not get. With `small_pipe` little of what it prints waits to
-    be read.
+    Within `start_limit_s` it comes to the moment of the fault. `engine` torch needs seconds for its
+    start. `prefix` is a program that starts it, `shell` are commands of a shell that does so then,
+    and `ignored` the signals that it does not get. With `small_pipe` little of what it prints waits
+    to be read.
     """
 
     limit_s: float
     launch_limit_s: float
     cycles: int
+    start_limit_s: float = 30.0
     ifname: str = "10.77.0.0/24"
     ranks: int = 4
     engine: str = "mpi"
@@ -226,7 +225,7 @@ class Run:
         returns whether that happened.
         """
         assert self._process is not None
-        end = time.monotonic() + max(START_LIMIT_S, self.setting.launch_limit_s)
+        end = time.monotonic() + self.setting.start_limit_s
         while (
             (self.rows_seen < row if row else self._pid(rank) is None)
             and self._process.poll() is None
@@ -235,9 +234,13 @@ class Run:
             time.sleep(0.01)
         return self._process.poll() is None and time.monotonic() < end
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def begins(self) -> bool:
         """Wait until the sweep begins; returns whether it did."""
-        end = time.monotonic() + max(START_LIMIT_S, self.setting.launch_limit_s)
+        end = time.monotonic() + self.setting.start_limit_s
         while (
             not self.began
             and self._process is not None

@@ -10,7 +10,7 @@ import netlab
 import pytest
 
 # One after the other: each needs all processors, and its limits are short.
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(180), pytest.mark.xdist_group("faults")]
+pytestmark = [pytest.mark.netlab, pytest.mark.timeout(300), pytest.mark.xdist_group("faults")]
 
 SEED = 7
 EACH = [faults.draw(SEED, number) for number in range(len(faults.KINDS))]
