@@ -54,6 +54,10 @@ class Sharded(Attachment):
             self.worker.step, self.steps = self.steps, self.steps + 1
             self._exchanged.clear()
         self._exchanged.add(name)
+        if shard.is_cuda:
+            # PyTorch 2.11 gives its memory to the next module while this stream still reads it,
+            # where gradients accumulate and so nothing else holds it.
+            shard.record_stream(torch.cuda.current_stream())
         with self.worker.explaining():
             self.worker.exchange(shard.view(-1), [name], [(shard.numel(),)])
 
