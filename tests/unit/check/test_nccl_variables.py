@@ -21,6 +21,16 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 
 
 @pytest.mark.parametrize(
+    ("subsystems", "verdict"),
+    [("INIT,NET", PASS), ("init,coll", WARN), ("ALL", WARN), ("^INIT", WARN), ("^ALL", PASS)],
+)
+def test_subsystems_that_print_a_line_for_each_operation(subsystems, verdict):
+    tree = set_to(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=subsystems)
+    found = {finding.subject: finding.verdict for finding in run("nccl-debug", tree)}
+    assert found == {"NCCL_DEBUG": PASS, "NCCL_DEBUG_SUBSYS": verdict}
+
+
+@pytest.mark.parametrize(
     ("name", "variables", "verdict", "message"),
     [
         ("nccl-ib-hca", {"NCCL_IB_HCA": "mlx5_1"}, WARN, "mlx5_1 also selects mlx5_10"),
@@ -122,7 +132,10 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "0"}, PASS, "stays on one rail"),
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "3"}, WARN, "not a value that NCCL knows"),
         ("nccl-tuning", {"NCCL_BUFFSIZE": "4194304"}, PASS, "default"),
-        ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "quiet"),
+        ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "NCCL_DEBUG=warn"),
+        ("nccl-debug", {"NCCL_DEBUG": "INFO"}, PASS, "NCCL_DEBUG=INFO"),
+        ("nccl-debug", {"NCCL_DEBUG": "Trace"}, WARN, "a line for each operation"),
+        ("nccl-debug", {"NCCL_DEBUG_SUBSYS": "ALL"}, PASS, "NCCL_DEBUG_SUBSYS=ALL"),
         ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, PASS, "own file"),
         ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h"}, WARN, "overwrite"),
         ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, PASS, "all 8"),
