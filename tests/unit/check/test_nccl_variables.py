@@ -6,8 +6,8 @@ import pytest
 from healthy import healthy
 from healthy_gpu import all_changed
 from healthy_nccl import HOME, MISSING, library
-from one_check import only, run, set_to
-from tree import environment
+from one_check import changed, only, run, set_to
+from tree import Tree, environment
 
 from busbw.core.finding import Verdict
 
@@ -18,6 +18,17 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.SKIP,
     Verdict.UNKNOWN,
 )
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [("^m1x5_0", "^mlx5_0"), ("=mxl5_0:1,mlx5_1", "=mlx5_0:1,mlx5_1"), ("mlx4_0,mlx5_bond_0", "")],
+)
+def test_names_that_are_nearly_those_of_mlx5(value, right):
+    tree = changed(environment(NCCL_IB_HCA=value), Tree().call("environment", "{}"))
+    finding = only("nccl-ib-hca", tree)
+    assert (finding.verdict is WARN) == bool(right)
+    assert right in finding.fix
 
 
 @pytest.mark.parametrize(
