@@ -106,6 +106,22 @@ def test_variables_in_arrays_and_in_commands_within_commands(script):
     assert fault.fix == f"leave out {'-x ' if in_option else ''}{FAULT}"
 
 
+@pytest.mark.parametrize(
+    ("script", "is_seen"),
+    [
+        (f'if [ -n "$A" ]; then\n  X+=(-x {FAULT})\nfi\n{RUN} "${{X[@]}}" {PERF}', False),
+        (f'X=(-x B=1)\n[[ -n $A ]] && X+=(-x {FAULT})\n{RUN} "${{X[@]}}" {PERF}', False),
+        (f'if a; then b\nelse\n  X=(-x {FAULT})\n  {RUN} "${{X[@]}}" {PERF}\nfi', True),
+        (f'X=(-x {FAULT})\nif a; then X=(-x B=1); else b; fi\n{RUN} "${{X[@]}}" {PERF}', True),
+        (f"[ -f a ] && {RUN} -x {FAULT} {PERF}", True),
+        (f'case a in\n  b) c ;;\nesac\nX=(-x {FAULT})\n{RUN} "${{X[@]}}" {PERF}', True),
+    ],
+)
+def test_what_a_branch_assigns_holds_up_to_its_end(script, is_seen):
+    (command,) = commands(script, "job.sh")
+    assert (FAULT in command.words) == is_seen
+
+
 def test_options_of_sbatch_are_those_of_the_commands_that_it_wraps():
     text = f'sbatch -N 2 --ntasks-per-node=8 --gpus-per-node=8 --wrap "srun {PERF} -g 8"'
     (command,) = commands(text, "job.sh")

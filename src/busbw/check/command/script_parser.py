@@ -16,7 +16,8 @@ from busbw.core.errors import UsageError
 # NAME=(a b), NAME+=(c), NAME="-a b"
 _LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=(\(?)(.*)", re.DOTALL)
 _OPEN_ARRAY = re.compile(r"\s*(?:\w+ (?:-\w+ )*)?[A-Za-z_]\w*\+?=\((?!.*\)\s*$)", re.DOTALL)
-_DECLARING = ("declare", "local", "readonly", "typeset")
+_DECLARING = ("declare", "local", "readonly", "typeset", "then", "else")
+_TESTS = ("[", "[[", "test")
 MAX_DEPTH = 8  # of assignments within assignments
 # <<EOF, <<-EOF and <<'EOF', not <<<.
 _HERE_DOCUMENT = re.compile(r"""(?<!<)<<-?\s*(["']?)([A-Za-z_]\w*)\1""")
@@ -56,16 +57,22 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
 class _Reader:
     """Reads the lines of a script in their order: what they export, and lists of options in
     variables, which it puts in place of `$ARGS` and `"${ARGS[@]}"`.
+
+    What a branch of `if` or `case` assigns holds up to its end, as it may not have run.
     """
 
     def __init__(self, exported: dict[str, str]) -> None:
         self.parsed: list[ScriptCommand] = []
         self._exported, self._lists = exported, dict[str, list[str]]()
+        self._before_branches: list[dict[str, list[str]]] = []
 
     def read(self, text: str, number: int) -> None:
         """Take what the commands of a line say."""
+        tested = False
         for given in _with_captured(text):
-            if self._assigns_list(given):
+            self._follow_branches(given[0])
+            assigns, tested = self._assigns_list(given, keep=not tested), given[0] in _TESTS
+            if assigns:
                 continue
             words = self._expanded(given)
             line, wrapped = parse(words), sbatch_wrap(words)
@@ -78,8 +85,16 @@ class _Reader:
             elif (line.launcher or perf(line)) and not _only_names(words):
                 self.parsed.append(ScriptCommand(tuple(words), number, self._exported))
 
-    def _assigns_list(self, words: list[str]) -> bool:
-        """Whether it assigns an array, or options to a variable; they are kept."""
+    def _follow_branches(self, word: str) -> None:
+        if word in ("if", "case"):
+            self._before_branches.append(dict(self._lists))
+        elif word in ("elif", "else", "fi", "esac") and self._before_branches:
+            self._lists = dict(self._before_branches[-1])
+        if word in ("fi", "esac") and self._before_branches:
+            self._before_branches.pop()
+
+    def _assigns_list(self, words: list[str], *, keep: bool) -> bool:
+        """Whether it assigns an array, or options to a variable; `keep` them."""
         at = 0
         while at < len(words) - 1 and (words[at] in _DECLARING or words[at].startswith("-")):
             at += 1
@@ -95,7 +110,8 @@ class _Reader:
             if len(words) > at + 1 or not (items[0].startswith("-") or items[0] in _uses(name)):
                 return False
         before = self._lists.get(name, []) if plus else []
-        self._lists[name] = before + self._expanded(list(filter(None, items)))
+        if keep:
+            self._lists[name] = before + self._expanded(list(filter(None, items)))
         return True
 
     def _expanded(self, words: list[str]) -> list[str]:
