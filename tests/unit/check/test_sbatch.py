@@ -134,3 +134,5 @@ def test_options_of_sbatch_are_those_of_the_commands_that_it_wraps():
 def test_other_values_are_no_lists_of_options():
     (command,) = commands(f"PROGRAM=./a.out\nHOSTS=(h1 h2)\n{RUN} $PROGRAM\n", "job.sh")
     assert command.words[-1] == "$PROGRAM"
+    (command,) = commands(f'NONE=()\n"${{NONE[@]}}"\n{RUN} "${{NONE[@]}}" {PERF}', "job.sh")
+    assert command.words[-7:] == tuple(PERF.split())

@@ -19,6 +19,7 @@ _OPEN_ARRAY = re.compile(r"\s*(?:\w+ (?:-\w+ )*)?[A-Za-z_]\w*\+?=\((?!.*\)\s*$)"
 _DECLARING = ("declare", "local", "readonly", "typeset", "then", "else")
 _TESTS = ("[", "[[", "test")
 MAX_DEPTH = 8  # of assignments within assignments
+MAX_WORDS = 4096  # of a list, which may hold others twice
 # <<EOF, <<-EOF and <<'EOF', not <<<.
 _HERE_DOCUMENT = re.compile(r"""(?<!<)<<-?\s*(["']?)([A-Za-z_]\w*)\1""")
 _BEFORE_COMMANDS = ("if", "elif", "while", "until", "then", "else", "do", "!", "{", "(")
@@ -72,9 +73,9 @@ class _Reader:
         for given in _with_captured(text):
             self._follow_branches(given[0])
             assigns, tested = self._assigns_list(given, keep=not tested), given[0] in _TESTS
-            if assigns:
+            words = [] if assigns else self._expanded(given)
+            if not words:
                 continue
-            words = self._expanded(given)
             line, wrapped = parse(words), sbatch_wrap(words)
             if words[0] == "export":
                 matches = map(ASSIGNMENT.fullmatch, words)
@@ -111,7 +112,8 @@ class _Reader:
                 return False
         before = self._lists.get(name, []) if plus else []
         if keep:
-            self._lists[name] = before + self._expanded(list(filter(None, items)))
+            added = self._expanded(list(filter(None, items)))
+            self._lists[name] = (before + added)[:MAX_WORDS]
         return True
 
     def _expanded(self, words: list[str]) -> list[str]:
