@@ -39,6 +39,10 @@ def test_subsystems_that_print_a_line_for_each_operation(subsystems, verdict):
     tree = set_to(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=subsystems)
     found = {finding.subject: finding.verdict for finding in run("nccl-debug", tree)}
     assert found == {"NCCL_DEBUG": PASS, "NCCL_DEBUG_SUBSYS": verdict}
+    into_files = set_to(
+        NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=subsystems, NCCL_DEBUG_FILE="nccl.%h.%p"
+    )
+    assert {finding.verdict for finding in run("nccl-debug", into_files)} == {PASS}
 
 
 @pytest.mark.parametrize(

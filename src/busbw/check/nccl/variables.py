@@ -113,8 +113,9 @@ DEBUG = CheckRow(
     right="not TRACE, and no line for each operation; a file with %h and %p in its name",
     why=(
         "INFO prints how NCCL sets up each communicator. TRACE, and INFO with COLL in"
-        " NCCL_DEBUG_SUBSYS, print a line for each operation, which takes time. Processes that"
-        " share a file overwrite each other's lines."
+        " NCCL_DEBUG_SUBSYS, print a line for each operation, which takes time, into the job's"
+        " output if there is no file for it. Processes that share a file overwrite each other's"
+        " lines."
     ),
     fix=f"export {DEBUG_VARIABLE}=INFO",
     stays=REMOVE_VARIABLE,
@@ -149,12 +150,14 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             setting.evidence("%h and %p in the name"),
             fix=setting.to(f"{setting.value}.%h.%p"),
         )
-    level = settings(machine).get(DEBUG_VARIABLE)
+    variables = settings(machine)
+    level = variables.get(DEBUG_VARIABLE)
     if setting.name == SUBSYS_VARIABLE:
         subsystems = set(setting.value.upper().lstrip("^").split(","))
         per_operation = bool(subsystems & PER_OPERATION) != setting.value.startswith("^")
         is_read = level is not None and level.value.upper() in LEVELS_WITH_SUBSYS
-        better, excessive = "INIT,ENV,NET", is_read and per_operation
+        asked_for = FILE_VARIABLE in variables  # as patterns are read from such files
+        better, excessive = "INIT,ENV,NET", is_read and per_operation and not asked_for
     else:
         better, excessive = "INFO", setting.value.upper() == "TRACE"
     return judged(
