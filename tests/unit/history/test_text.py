@@ -113,6 +113,8 @@ def test_what_changed_between_two_runs() -> None:
         "NCCL_ALGO Ring -> unset",
         "NCCL_PROTO unset -> LL",
     ]
-    of_log = msgspec.structs.replace(after, tool="nccl-tests")
-    assert text.changes(of_log, of_log) == []
-    assert text.changes(before, of_log) == text.changes(before, after)[:5]
+    logs = [msgspec.structs.replace(run_, tool="nccl-tests") for run_ in (before, after)]
+    assert text.changes(*logs) == text.changes(before, after)[:5]
+    assert text.changes(before, logs[1]) == text.changes(before, after)[:5]
+    unknown = msgspec.structs.replace(before, library=Library("mpi"))
+    assert text.changes(before, unknown) == []
