@@ -286,7 +286,8 @@ def _masked_word(word: str) -> str:
     dashes, name, value = assignment.groups()
     start = f"{dashes or ''}{name}"
     if not secret_name(start) and not _SHORT_NAME.match(word):
-        return f"{start}={_masked_word(value)}"
+        whole = f"{start}={_masked_word(value)}"
+        return masked_forms(whole, MASK) if "%" in value else whole  # user=name%password
     return word if harmless_value(name, value) else f"{start}={MASK}"
 
 
