@@ -1,6 +1,7 @@
 """The processes of an aborted job are found by a variable in their environment."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbw.host import process
-from busbw.launch.cleanup import MARKER, Cleanup, variables
+from busbw.launch.cleanup import MARKER, Cleanup, end_job_here, temporary, variables
 
 
 def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(
@@ -128,3 +129,51 @@ def test_a_process_that_hangs_is_of_the_job_that_it_was_of(monkeypatch: pytest.M
             assert job.pids() == []
         finally:
             child.kill()
+
+
+def test_a_daemon_is_of_the_job_of_its_launcher_and_of_the_ranks_that_it_started(
+    tmp_path: Path,
+) -> None:
+    daemon = tmp_path / "prted"
+    daemon.write_text(f"#!/bin/sh\n{MARKER}=started sleep 600 &\necho $!\nread line\nkill $!\n")
+    daemon.chmod(0o755)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [str(daemon), "prterun-h1-4242@0"]
+    with subprocess.Popen(command, text=True, **pipes) as child:  # type: ignore[call-overload]
+        rank = int(child.stdout.readline())
+        assert Cleanup("no process", 4242, "h1").pids() == [child.pid]
+        assert Cleanup("no process", 4243, "h1").pids() == []
+        while sorted(Cleanup("started").pids()) != sorted([rank, child.pid]):
+            time.sleep(0.01)  # sh has not yet executed sleep
+        child.stdin.write("\n")
+
+
+def test_one_process_of_a_job_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for marker, is_ended in (("one-ends-it", True), ("", False)):
+        monkeypatch.setenv(MARKER, marker)
+        environment = {MARKER: marker, "PATH": os.environ["PATH"]}
+        with subprocess.Popen(["sleep", "600"], env=environment) as child:
+            with socket.socket(socket.AF_UNIX) as first:
+                first.bind(f"\0{MARKER}.{marker}")
+                end_job_here()
+                assert child.poll() is None
+            end_job_here()
+            assert (child.poll() is not None) == is_ended
+            child.kill()
+
+
+def test_folders_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "prte.7"
+    folder.mkdir()
+    job = Cleanup("a job without processes")
+    job.record_folder(str(folder))
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    job.kill_remaining()
+    assert folder.exists()
+
+
+def test_what_is_known_without_variables_or_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    assert temporary() == Path("/tmp")
+    assert variables(1 << 30) == {}
