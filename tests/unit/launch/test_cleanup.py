@@ -143,9 +143,12 @@ def test_a_daemon_is_of_the_job_of_its_launcher_and_of_the_ranks_that_it_started
         rank = int(child.stdout.readline())
         assert Cleanup("no process", 4242, "h1").pids() == [child.pid]
         assert Cleanup("no process", 4243, "h1").pids() == []
-        while sorted(Cleanup("started").pids()) != sorted([rank, child.pid]):
+        deadline = time.monotonic() + 30
+        while rank not in Cleanup("started").pids() and time.monotonic() < deadline:
             time.sleep(0.01)  # sh has not yet executed sleep
+        found = Cleanup("started").pids()
         child.stdin.write("\n")
+    assert sorted(found) == sorted([rank, child.pid])
 
 
 def test_one_process_of_a_job_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
