@@ -10,12 +10,26 @@ from healthy import healthy
 from tree import environment
 
 from busbw.core.finding import Verdict
+from busbw.host.roce_qos import Qos
 
 PASS, WARN, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.SKIP, Verdict.UNKNOWN
 
 
 def test_slaves_with_their_own_rdma_devices_are_distinguished():
     assert finding_of("roce-trust", bonded(), "mlx5_1").message == "eth1 trusts DSCP"
+
+
+def test_the_first_selector_of_dcb_counts():
+    tree = healthy().drop(f"{NET}/qos").update("dcb eth3", trust=["dscp", "pcp"])
+    assert finding_of("roce-trust", tree).message == "eth3 trusts DSCP"
+
+
+def test_the_priority_of_packets_where_the_tag_is_trusted():
+    without_tag, tagged = (
+        Qos("eth3", "pcp", "", "no DCB", None, None, None, tagged=is_tagged)
+        for is_tagged in (False, True)
+    )
+    assert (without_tag.priority(106), tagged.priority(106)) == (0, None)
 
 
 def test_device_of_a_whole_bond_has_each_slave_checked():

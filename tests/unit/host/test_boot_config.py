@@ -38,6 +38,24 @@ def test_unit_counts_by_the_script_that_it_starts(tmp_path, write):
     assert list(setters(tmp_path)) == [Setter(expected.path, expected.words, enabled=True)]
 
 
+def test_a_drop_in_counts_by_its_unit_and_by_what_it_starts(tmp_path, write):
+    write("usr/local/bin/qos.sh", "mlnx_qos -i eth0 --trust dscp\n")
+    drop_in = write(
+        "etc/systemd/system/qos@eth0.service.d/start.conf",
+        "[Service]\nExecStartPost=/usr/local/bin/qos.sh\n",
+    )
+    write(
+        "etc/systemd/system/other.service.d/only.conf",
+        "[Unit]\nConditionPathExists=/usr/local/bin/qos.sh\n",
+    )
+    assert [setter.enabled for setter in setters(tmp_path)] == [False]
+    requires = tmp_path / "etc/systemd/system/network.target.requires"
+    requires.mkdir()
+    (requires / "qos@eth1.service").symlink_to(drop_in)
+    (setter,) = setters(tmp_path)
+    assert setter.path == "/etc/systemd/system/qos@eth0.service.d/start.conf" and setter.enabled
+
+
 def test_rules_and_scripts_need_no_enabling(tmp_path, write):
     write(
         "etc/udev/rules.d/90-roce.rules",

@@ -1,14 +1,16 @@
 """The processes of an aborted job are found by a variable in their environment."""
 
 import os
+import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from busbw.host import process
-from busbw.launch.cleanup import MARKER, Cleanup, variables
+from busbw.launch.cleanup import MARKER, Cleanup, end_job_here, temporary, variables
 
 
 def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(
@@ -38,3 +40,143 @@ def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.Monke
             assert variables(asleep.pid) == {}
         finally:
             asleep.kill()
+
+
+def test_files_of_killed_ranks_are_removed_and_those_of_other_jobs_stay() -> None:
+    own, other = (f"/dev/shm/sm_segment.busbw-test-{os.getpid()}.0.{job}" for job in "12")
+    nccl = f"/dev/shm/nccl-busbw-test-{os.getpid()}"
+    files = [Path(name) for name in (f"{own}.0", f"{own}.1", nccl, f"{other}.0", f"{nccl}0")]
+    told: list[str] = []
+    job = Cleanup("a job without processes")
+    job.on_record = told.append
+    try:
+        for file in files:
+            file.write_bytes(b"0")
+        for name in (f"{own}.0", f"{own}.0", nccl):
+            job.add(name)
+        job.kill_remaining()
+        assert [file.exists() for file in files] == [False, False, False, True, True]
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
+    assert told == [f"{own}.0", nccl]
+
+
+def test_shared_memory_that_a_process_has_mapped_is_its_job_s() -> None:
+    names = [f"/dev/shm/{kind}busbw-test-{os.getpid()}" for kind in ("nccl-", "nccl-gone-", "x-")]
+    code = (
+        "import mmap, os, sys\n"
+        "files = [open(name, 'wb+') for name in sys.argv[1:]]\n"
+        "kept = [(file.truncate(1), mmap.mmap(file.fileno(), 1)) for file in files]\n"
+        "os.unlink(sys.argv[2])\nprint(flush=True)\nsys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, *names]
+    told: list[str] = []
+    job = Cleanup("a job without processes")
+    job.on_record = told.append
+    try:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
+            child.stdout.readline()
+            job.record([child.pid])
+            child.stdin.close()
+        assert told == names[:1]
+    finally:
+        for name in names:
+            Path(name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(("node", "left"), [("", ["other.7"]), ("another host", None)])
+def test_folders_of_the_launcher_are_removed_on_its_host(
+    node: str, left: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("TMP", "/nowhere")
+    made = [f"ompi.{os.getpid()}", f"prte.{os.getpid()}", f"prterun.{os.getpid()}", "other.7"]
+    for name in made:
+        (tmp_path / name).mkdir()
+    Cleanup("a job without processes", os.getpid(), node).kill_remaining()
+    assert sorted(path.name for path in tmp_path.iterdir()) == (left or sorted(made))
+
+
+def test_folders_of_other_jobs_and_behind_links_stay(tmp_path: Path) -> None:
+    shared = tmp_path / "ompi.host.0"  # of Open MPI 4
+    for folder in (shared / "pid.7", shared / "pid.8", tmp_path / "alone" / "pid.9"):
+        folder.mkdir(parents=True)
+    (tmp_path / "ompi.5").symlink_to(shared)
+    job = Cleanup("a job without processes")
+    for name in (shared / "pid.7", tmp_path / "alone" / "pid.9", tmp_path / "ompi.5", tmp_path):
+        job.record_folder(str(name))
+    job.kill_remaining()
+    assert sorted(path.name for path in shared.iterdir()) == ["pid.8"]
+    assert (tmp_path / "alone").is_dir() and not (tmp_path / "alone" / "pid.9").exists()
+    job.record_folder(str(shared / "pid.8"))
+    job.kill_remaining()
+    assert not shared.exists()
+
+
+def test_a_process_that_hangs_is_of_the_job_that_it_was_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(pid: int) -> bytes:
+        raise TimeoutError
+
+    job = Cleanup("a job without processes")
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            job.record([child.pid])
+            monkeypatch.setattr("busbw.launch.cleanup._environment", hang)
+            assert job.pids() == [child.pid]
+            monkeypatch.setattr(process, "start_time", lambda _: -1)  # another process
+            assert job.pids() == []
+        finally:
+            child.kill()
+
+
+def test_a_daemon_is_of_the_job_of_its_launcher_and_of_the_ranks_that_it_started(
+    tmp_path: Path,
+) -> None:
+    daemon = tmp_path / "prted"
+    daemon.write_text(f"#!/bin/sh\n{MARKER}=started sleep 600 &\necho $!\nread line\nkill $!\n")
+    daemon.chmod(0o755)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [str(daemon), "prterun-h1-4242@0"]
+    with subprocess.Popen(command, text=True, **pipes) as child:  # type: ignore[call-overload]
+        rank = int(child.stdout.readline())
+        assert Cleanup("no process", 4242, "h1").pids() == [child.pid]
+        assert Cleanup("no process", 4243, "h1").pids() == []
+        deadline = time.monotonic() + 30
+        while rank not in Cleanup("started").pids() and time.monotonic() < deadline:
+            time.sleep(0.01)  # sh has not yet executed sleep
+        found = Cleanup("started").pids()
+        child.stdin.write("\n")
+    assert sorted(found) == sorted([rank, child.pid])
+
+
+def test_one_process_of_a_job_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for marker, is_ended in (("one-ends-it", True), ("", False)):
+        monkeypatch.setenv(MARKER, marker)
+        environment = {MARKER: marker, "PATH": os.environ["PATH"]}
+        with subprocess.Popen(["sleep", "600"], env=environment) as child:
+            with socket.socket(socket.AF_UNIX) as first:
+                first.bind(f"\0{MARKER}.{marker}")
+                end_job_here()
+                assert child.poll() is None
+            end_job_here()
+            assert (child.poll() is not None) == is_ended
+            child.kill()
+
+
+def test_folders_of_another_user_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "prte.7"
+    folder.mkdir()
+    job = Cleanup("a job without processes")
+    job.record_folder(str(folder))
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    job.kill_remaining()
+    assert folder.exists()
+
+
+def test_what_is_known_without_variables_or_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    assert temporary() == Path("/tmp")
+    assert variables(1 << 30) == {}

@@ -66,6 +66,7 @@ XID = CheckRow(
         "Azure node health checks, azure_gpu_xid",
     ),
 )
+REMAPPING_XID, ASKS_FOR_RESET = 63, "reset gpu to activate"  # open-gpu-kernel-modules, ras
 FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
 RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
 ASK_DRIVER = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"
@@ -89,22 +90,19 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
-    hopper = {bus for bus, gpu in gpus.items() if gpu.sm == HOPPER}
     log_resets = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
     for event in logged:
-        by_gpu.setdefault(event.bus, []).append(
-            _judge_xid(event, log_resets, hopper=event.bus in hopper)
-        )
+        by_gpu.setdefault(event.bus, []).append(_judge_xid(event, log_resets, gpus.get(event.bus)))
     yield from worst_first(
         [of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()]
     )
 
 
-def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
+def _judge_xid(event: Event, log_resets: Resets, gpu: GpuHealth | None) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    effect = _effect_of_line(event, row.effect, hopper=hopper)
+    effect = _effect_of_line(event, row.effect, gpu)
     verdict, remark = _xid_verdict(event, effect, log_resets)
     fix = row.fix(f"{event.bus}.0", effect)
     action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
@@ -114,11 +112,16 @@ def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
     return Judged(verdict, text + remark, fix, event)
 
 
-def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
-    """The effect that the line names, else that of the table."""
+def _effect_of_line(event: Event, effect: Effect, gpu: GpuHealth | None) -> Effect:
+    """The effect that the line names, else that of the table.
+
+    Whether a row still waits for a reset NVML says better (BW009), as the driver logs no reset.
+    """
     if effect is Effect.LINK:
         return Effect(event.word)
-    if event.number == NVLINK_XID and hopper:
+    if event.number == REMAPPING_XID and gpu is None and ASKS_FOR_RESET in event.line.text:
+        return Effect.WATCH
+    if event.number == NVLINK_XID and gpu is not None and gpu.sm == HOPPER:
         return {HARMLESS: Effect.NOTE, SECONDARY: Effect.WATCH}.get(event.word, effect)
     return effect
 

@@ -7,7 +7,7 @@ NAMES are those that NCCL reads: the names in the libraries of NCCL 2.14.3, 2.18
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
+from busbw.check.base import ENVIRONMENT, check, judged, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.plugins import plugin_with
 from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
@@ -100,7 +100,9 @@ PREFIXES = (
     "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip
 DEBUG_VARIABLE, FILE_VARIABLE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-VERBOSE_LEVELS = ("INFO", "TRACE", "ABORT")
+SUBSYS_VARIABLE = "NCCL_DEBUG_SUBSYS"
+LEVELS_WITH_SUBSYS = ("INFO", "TRACE", "ABORT")
+PER_OPERATION = {"COLL", "TUNING", "CALL", "ALL"}  # subsystems with a line for each operation
 STREAMS = ("/dev/stdout", "/dev/stderr")
 
 DEBUG = CheckRow(
@@ -108,13 +110,14 @@ DEBUG = CheckRow(
     name="nccl-debug",
     layer=Layer.NCCL,
     title=f"{DEBUG_VARIABLE} and {FILE_VARIABLE}",
-    right="not set, VERSION or WARN; a file with %h and %p in its name",
+    right="not TRACE, and no line for each operation; a file with %h and %p in its name",
     why=(
-        "INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS "
-        "it prints a line for each operation. Processes that share a file overwrite each other's "
-        "lines."
+        "INFO prints how NCCL sets up each communicator. TRACE, and INFO with COLL in"
+        " NCCL_DEBUG_SUBSYS, print a line for each operation, which takes time, into the job's"
+        " output if there is no file for it. Processes that share a file overwrite each other's"
+        " lines."
     ),
-    fix=f"export {DEBUG_VARIABLE}=WARN",
+    fix=f"export {DEBUG_VARIABLE}=INFO",
     stays=REMOVE_VARIABLE,
     reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_DEBUG and NCCL_DEBUG_FILE",),
@@ -133,7 +136,7 @@ SWITCHES = ("_DISABLE", "_ENABLE")
 TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
-@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE)
+@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, SUBSYS_VARIABLE)
 def check_debug(machine: Machine, setting: Setting) -> Finding:
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
@@ -147,14 +150,24 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             setting.evidence("%h and %p in the name"),
             fix=setting.to(f"{setting.value}.%h.%p"),
         )
-    if setting.value.upper() in VERBOSE_LEVELS:
-        return warned(
-            DEBUG_VARIABLE,
-            f"{setting.text} prints NCCL's log in every run",
-            setting.evidence("WARN"),
-            fix=setting.to("WARN"),
-        )
-    return passed(DEBUG_VARIABLE, f"{setting.text} is quiet", setting.evidence())
+    variables = settings(machine)
+    level = variables.get(DEBUG_VARIABLE)
+    if setting.name == SUBSYS_VARIABLE:
+        subsystems = set(setting.value.upper().lstrip("^").split(","))
+        per_operation = bool(subsystems & PER_OPERATION) != setting.value.startswith("^")
+        is_read = level is not None and level.value.upper() in LEVELS_WITH_SUBSYS
+        asked_for = FILE_VARIABLE in variables  # as patterns are read from such files
+        better, excessive = "INIT,ENV,NET", is_read and per_operation and not asked_for
+    else:
+        better, excessive = "INFO", setting.value.upper() == "TRACE"
+    return judged(
+        right=not excessive,
+        subject=setting.name,
+        good=setting.text,
+        bad=f"{setting.text} prints a line for each operation",
+        evidence=(setting.evidence(better if excessive else ""),),
+        fix=setting.to(better),
+    )
 
 
 VISIBLE_DEVICES = CheckRow(
