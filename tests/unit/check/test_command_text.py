@@ -214,6 +214,9 @@ def test_variables_that_a_script_sets_without_a_machine():
     assert [finding.verdict for finding in line.findings if finding.name == "line-export"] == [
         Verdict.PASS
     ]
+    (line,) = lint.report(["-"], "export NCCL_ALGO=Ring\nmpirun -n 2 -H h1,h2 ./a\n", None).lines
+    (finding,) = [finding for finding in line.findings if finding.name == "line-export"]
+    assert finding.verdict is Verdict.WARN and finding.fix == "-x NCCL_ALGO"
     # The shell that starts the script may have the others.
     (line,) = lint.report(
         ["-"], "export NCCL_ALGO=Ring\nmpirun -x NCCL_ALGO -x NCCL_PROTO -n 2 ./a\n", None
@@ -228,6 +231,8 @@ def test_variables_that_a_script_sets_without_a_machine():
         (r"""mpirun "a\"b" ./c # 'd""", ("mpirun", 'a"b', "./c")),
         (r"""mpirun 'a\' ./c # 'd""", ("mpirun", "a\\", "./c")),
         (r"""mpirun a\'b ./c""", ("mpirun", "a'b", "./c")),
+        ("mpirun -x A \\\n ./c", ("mpirun", "-x", "A", "./c")),
+        ("mpirun -x A \\ \n ./c", ("mpirun", "-x", "A", " ")),  # another command
     ],
 )
 def test_a_backslash_escapes_but_in_single_quotes(text, words):

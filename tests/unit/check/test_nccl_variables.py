@@ -32,6 +32,7 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
         ("nccl-ib-disable", {"NCCL_IB_DISABLE": "0"}, PASS, "the default"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "9"}, WARN, "it means SYS"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "LOC"}, WARN, "disables GPUDirect RDMA"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "0"}, WARN, "disables GPUDirect RDMA"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "PXB"}, PASS, "up to this distance"),
         # NCCL compares case
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, WARN, "has no effect"),

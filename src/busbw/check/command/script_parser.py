@@ -105,14 +105,16 @@ def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
 def _join(lines: list[str], at: int, end: int) -> tuple[str, bool, int]:
     """The line at `at` with those that continue it, up to `end`.
 
+    A backslash with a blank after it is a word of one blank, as in a shell: the line ends there.
+
     Whether its quotations end, and the index after it.
     """
     parts, quote, continues = list[str](), "", True
     while at < end and (quote or continues):
         text, quote = _without_comment(lines[at], quote)
-        continues = text.rstrip().endswith("\\")
+        continues = text.endswith("\\")
         if continues:
-            parts.append(f"{text.rstrip()[:-1]} ")
+            parts.append(f"{text[:-1]} ")
         else:
             parts.append(f"{text}\n" if quote else text)
         at += 1

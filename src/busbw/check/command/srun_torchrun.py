@@ -110,6 +110,8 @@ def check_torchrun(line: Line) -> Iterator[Finding]:
             *evidence,
             fix=TORCHRUN.fix,
         )
+    elif static and line.value("node-rank") == "0":  # its own store, which listens on all addresses
+        yield passed("", f"host 0 of {hosts}, where the others meet", *evidence)
     elif address is None or address.startswith(LOCAL):
         where = f"at {address}" if address else "at localhost, as no address is given"
         yield failed("", f"each of {hosts} hosts waits {where}", *evidence, fix=TORCHRUN.fix)

@@ -43,7 +43,8 @@ SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for managemen
 GBIT = 1e9 / 8
 # Names of drivers that end with a number, as otherwise only the name of a device does.
 DRIVERS = re.compile(r"(mlx|cxgb|hfi)\d", re.ASCII)
-CLOUD_DRIVERS = ("efa", "erdma", "mana", "rdmap")  # whose devices are all for the fabric
+# Devices that are all for the fabric: of clouds, and the kernel's names of InfiniBand alone.
+FABRIC = ("efa", "erdma", "mana", "rdmap", "ib")
 LIST_DEVICES = "ls /sys/class/infiniband on a compute node names the devices"
 DISABLE_VARIABLE = "NCCL_IB_DISABLE"
 EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
@@ -123,8 +124,7 @@ def _prefixes(selection: Selection) -> tuple[str, ...]:
     return tuple(
         token
         for token in selection.tokens
-        if not token.startswith(CLOUD_DRIVERS)
-        and (not token[-1:].isdecimal() or DRIVERS.fullmatch(token))
+        if not token.startswith(FABRIC) and (not token[-1:].isdecimal() or DRIVERS.fullmatch(token))
     )
 
 
