@@ -87,6 +87,13 @@ def test_a_line_that_only_names_a_program(line):
         commands(line, "job.sh")
 
 
+@pytest.mark.parametrize("line", ["deepspeed train.py", "nohup accelerate launch train.py &", ""])
+def test_variables_of_a_script_without_a_known_launcher(line):
+    (found,) = lint.report(["-"], f"export NCCL_DEBUG=debug\n{line}\n", None).lines
+    (finding,) = [item for item in found.findings if item.verdict is Verdict.WARN]
+    assert finding.name == "nccl-debug"
+
+
 def test_a_here_document_may_hold_an_apostrophe():
     text = "cat > a <<'EOF'\nIt's a test\nsrun ./b\n'c\nEOF\nN=$((1 << N))\nmpirun -n 2 ./a\n"
     found = [(command.number, command.words[-1]) for command in commands(text, "job.sh")]

@@ -35,9 +35,10 @@ class ScriptCommand:
 def commands(text: str, source: str) -> list[ScriptCommand]:
     """The commands with a launcher or a program of nccl-tests.
 
-    UsageError if there is none, or a quotation does not end.
+    Without any, the last one for which the text exports variables of NCCL, as of deepspeed or
+    python. UsageError if there is none, or a quotation does not end.
     """
-    parsed: list[ScriptCommand] = []
+    parsed, other = list[ScriptCommand](), list[ScriptCommand]()
     exported = operator_variables(text) | job_variables(text)
     for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
         for words in _with_captured(joined_line):
@@ -47,12 +48,15 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
                 exported = exported | {match[1]: match[2] for match in matches if match}
             elif (line.launcher or perf(line)) and not _only_names(words):
                 parsed.append(ScriptCommand(tuple(words), number, exported))
-    if not parsed:
+            if any(name.startswith("NCCL_") for name in exported):
+                other = [ScriptCommand(tuple(words), number, exported)]
+    if not parsed and not other:
         raise UsageError(
-            f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it",
+            f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it, and no export of"
+            " NCCL's variables",
             "busbw check command -- mpirun -n 16 ...",
         )
-    return parsed
+    return parsed or other
 
 
 def _with_captured(text: str, depth: int = 0) -> Iterator[list[str]]:

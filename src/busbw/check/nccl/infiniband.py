@@ -67,9 +67,10 @@ def check_gid_index(machine: Machine, setting: Setting) -> Finding:
             f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it",
             *evidence,
         )
-    return warned(
-        "", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset
-    )
+    fix = setting.unset
+    if not version(machine) or old:
+        fix = f"with NCCL 2.21 or newer: {fix}; an older one needs the index of a RoCE v2 GID"
+    return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=fix)
 
 
 def _gid_evidence(path: str, kind: str | None) -> Evidence:
@@ -108,8 +109,8 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
             every = "selects" if len(prefixes) == 1 else "select"
             return warned(
                 "",
-                f"{setting.text}: {', '.join(prefixes)} {every} all ports of the driver, including"
-                " storage and management",
+                f"{setting.text}: {', '.join(prefixes)} {every} all devices whose names begin so,"
+                " also those for storage and management",
                 setting.evidence("= before exact names"),
                 fix=f"{setting.to('=NAME,NAME')} with the ports near the GPUs; {LIST_DEVICES}",
             )

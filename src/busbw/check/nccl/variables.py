@@ -101,19 +101,21 @@ PREFIXES = (
     "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip
 DEBUG_VARIABLE, FILE_VARIABLE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-VERBOSE_LEVELS = ("INFO", "TRACE", "ABORT")
+VERBOSE_LEVELS, QUIET_LEVELS = ("INFO", "TRACE", "ABORT"), ("VERSION", "WARN")
+LAUNCH_VARIABLE = "CUDA_LAUNCH_BLOCKING"
 STREAMS = ("/dev/stdout", "/dev/stderr")
 
 DEBUG = CheckRow(
     id="BW182",
     name="nccl-debug",
     layer=Layer.NCCL,
-    title=f"{DEBUG_VARIABLE} and {FILE_VARIABLE}",
-    right="not set, VERSION or WARN; a file with %h and %p in its name",
+    title=f"{DEBUG_VARIABLE}, {FILE_VARIABLE} and {LAUNCH_VARIABLE}",
+    right="not set, VERSION or WARN; a file with %h and %p in its name; 0",
     why=(
         "INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS "
         "it prints a line for each operation. Processes that share a file overwrite each other's "
-        "lines."
+        f"lines. NCCL prints nothing at a level that it does not know. {LAUNCH_VARIABLE} makes each"
+        " launch wait for its kernel, so that communication overlaps nothing."
     ),
     fix=f"export {DEBUG_VARIABLE}=WARN",
     stays=REMOVE_VARIABLE,
@@ -134,8 +136,13 @@ SWITCHES = ("_DISABLE", "_ENABLE")
 TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
-@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE)
+@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, LAUNCH_VARIABLE)
 def check_debug(machine: Machine, setting: Setting) -> Finding:
+    if setting.name == LAUNCH_VARIABLE:
+        if setting.value == "0":
+            return passed(LAUNCH_VARIABLE, f"{setting.text} is the default", setting.evidence())
+        message = f"{setting.text}: each launch waits for its kernel, and nothing overlaps"
+        return warned(LAUNCH_VARIABLE, message, setting.evidence("not set"), fix=setting.unset)
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
             return passed(
@@ -153,6 +160,13 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             DEBUG_VARIABLE,
             f"{setting.text} prints NCCL's log in every run",
             setting.evidence("WARN"),
+            fix=setting.to("WARN"),
+        )
+    if setting.value.upper() not in QUIET_LEVELS:
+        return warned(
+            DEBUG_VARIABLE,
+            f"{setting.text} is not a level that NCCL knows: it prints nothing, not even errors",
+            setting.evidence(", ".join(QUIET_LEVELS + VERBOSE_LEVELS)),
             fix=setting.to("WARN"),
         )
     return passed(DEBUG_VARIABLE, f"{setting.text} is quiet", setting.evidence())
