@@ -16,6 +16,11 @@ from busbw.core.kernel_rule import (
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 DRIVER = "open-gpu-kernel-modules"
 
+# Only the modules that are loaded, and those that use others first: lsmod begins with the newest.
+RELOAD_DRIVER = (
+    "stop nvidia-persistenced, nvidia-fabricmanager and nvidia-dcgm; rmmod $(lsmod | grep -oE"
+    " '^(nvidia|nv_peer_mem|gdrdrv)[a-z_]*'); modprobe nvidia"
+)
 _GONE = "a GPU that left the bus does not come back by itself"
 _UNLOADED = line(r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)")
 _NOT_STARTED = "the GPU cannot be used until the driver starts it"
@@ -59,10 +64,8 @@ GPU_INIT = rule(
         Layer.GPU,
         "GPUs that the driver could not start",
         "The driver does not start the GPU, so that jobs miss it.",
-        "drain the host first; stop nvidia-persistenced, nvidia-fabricmanager and nvidia-dcgm;"
-        " modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia; if it fails"
-        " again, reboot; then check the power cable, the slot and the versions of driver and"
-        " firmware",
+        f"drain the host first; {RELOAD_DRIVER}; if it fails again, reboot; then check the power"
+        " cable, the slot and the versions of driver and firmware",
         REPAIRED,
         (f"{DRIVER}, nv.c and osinit.c",),
     ),

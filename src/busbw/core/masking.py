@@ -10,55 +10,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from busbw.core.secret_arguments import ARGUMENTS, OPTIONS, PRINTING, STDIN_READERS
 from busbw.core.secret_names import harmless_value, masked_forms, secret_name
 
 MASK = "***"
 
-# Options whose next word is a secret, by program. They apply up to the next program of this table,
-# which may have none.
-_LOGIN = ("-p",)
-_MYSQL = ("-p", "--password")
-_SNMP = ("-c", "-A", "-X")
-_LDAP = ("-w", "-y")
-_PROGRAMS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("ssh", "scp", "sftp", "rsync", "mpirun", "mpiexec", "prterun", "srun", "sudo", "env"), ()
-    ),
-    **dict.fromkeys(
-        (
-            "sshpass",
-            "login",
-            "mongo",
-            "mongosh",
-            "mongodump",
-            "racadm",
-            "useradd",
-            "usermod",
-            "7z",
-            "rabbitmqadmin",
-        ),
-        _LOGIN,
-    ),
-    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"), _MYSQL),
-    **dict.fromkeys(("snmpget", "snmpset", "snmpwalk", "snmpbulkwalk", "snmptrap"), _SNMP),
-    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify", "ldapwhoami", "ldapdelete"), _LDAP),
-    **dict.fromkeys(("zip", "unzip", "mosquitto_pub", "mosquitto_sub"), ("-P",)),
-    "curl": ("-u", "--user", "-U", "--proxy-user"),
-    "ipmitool": ("-P", "-k", "-Y"),
-    "lftp": ("-u",),
-    "nmcli": ("password", "wifi-sec.psk", "802-11-wireless-security.psk"),
-    "redis-cli": ("-a",),
-    "smbclient": ("-U",),
-}
-# Programs whose `login` takes the secret as a word of its own.
-_LOGIN_PROGRAMS = ("wandb", "vault")
 _PROSE = re.compile(r"[a-z]{1,8}[.,;]?")  # of "run wandb login to go on"
 _BETWEEN_COMMANDS = ("&&", "||", "|", ";", "&")
 # Those of these options that may hold their value in the same word: -pVALUE.
-_ATTACHED = ("-p", "-P", "-u", "-w", "-U", "-a")
+_ATTACHED = ("-hp", "-p", "-P", "-u", "-w", "-U", "-a", "/p:")
+# `NAME=` of a secret among the options of mount. Elsewhere the value may be a count: `pass=518`.
+_SHORT_NAME = re.compile(r"(?i:pass|pw)=(?!\d+\b)|(?<=,)(?i:pass|pw)=")
 # Words that a name and a value follow.
-_BEFORE_NAME = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv|configure set")
-_OPTION = re.compile(r"--[a-z]|-[A-Za-z]$")
+_BEFORE_NAME = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv|(?:configure|config|racadm) set")
+_OPTION = re.compile(r"--[a-z]|-[A-Za-z]$|<<<$|[|;&]+$")
 _ASSIGNED_WORD = re.compile(r"(--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 # bounded, because a line without blanks may be long
@@ -91,12 +56,14 @@ token secret pass cred private jwt cookie psk auth key pwd bearer basic sig= cod
 eyj login $1 $2 $5 $6 $7 $y $gy akia asia hf_ nvapi- ghp_ gho_ ghu_ ghs_ ghr_ github_ dckr_ glpat-
 sk- xox aiza npm_ pypi- hvs. glsa_ age- glptt- gldt- glrt- glft- glsoat- glcbt- glagent- glimt-
 gloas- _live_ _test_ whsec_ sg. _v1_ dapi gsk_ r8_ lin_api_ :aa q~ xapp- ya29. gocspx- ltai $apr1
+user= username= kinit sudo identified
 $argon2 $pbkdf2 hooks. webhook /hook ifttt pagerduty iscsi: _pw -pw .pw
 """
 _TRIGGERS = (
     *_TRIGGER_WORDS.split(),
     *(f"sk{digit}" for digit in "0123456789abcdef"),
-    *(name for name, options in _PROGRAMS.items() if options and "pass" not in name),
+    *(name for name, options in OPTIONS.items() if options and "pass" not in name),
+    *(" ".join([name, *words[:1]]) for name in ARGUMENTS for words, _ in ARGUMENTS[name]),
 )
 
 
@@ -126,7 +93,7 @@ def masked(text: str) -> str:
 
 
 def _may_hold_secret(text: str) -> bool:
-    folded = text.casefold()
+    folded = text.casefold().replace("\0", " ")
     return any(map(folded.__contains__, _TRIGGERS))  # nearly twice as fast as a generator
 
 
@@ -206,14 +173,17 @@ def _kept_lengths(words: Sequence[str]) -> dict[int, int]:
         if index in kept:
             continue
         program = _program(word)
-        options = _PROGRAMS.get(program, options)
-        if program in _LOGIN_PROGRAMS and words[index + 1 : index + 2] == ["login"]:
-            kept |= _login_words(words, index + 2)
+        options = OPTIONS.get(program, options)
+        for literals, harmless in ARGUMENTS.get(program, ()):
+            kept |= _arguments(words, index + 1, literals, harmless)
+        if program in PRINTING or word == "<<<":
+            kept |= _standard_input(words, index)
         masked_before = words[index + 1 : index + 2] == [MASK]
         if _starts_secret_header(word, words[index - 1] if index else "") and not masked_before:
             return kept | dict.fromkeys(range(index + 1, len(words)), 0)
-        if word[:2] in options and word[:2] in _ATTACHED and len(word) > 2:
-            kept[index] = 2
+        attached = next(filter(word.startswith, filter(options.__contains__, _ATTACHED)), word)
+        if len(attached) < len(word):
+            kept[index] = len(attached)
         name = _name_of_next(words, index, options)
         following = words[index + 1] if index + 1 < len(words) else ""
         if name is not None and following and not _is_no_secret(name, following):
@@ -226,15 +196,45 @@ def _program(word: str) -> str:
     return _BEFORE_PROGRAM.split(word.lstrip(_OPENING))[-1].rpartition("/")[2]
 
 
-def _login_words(words: Sequence[str], start: int) -> dict[int, int]:
-    """The arguments of `wandb login`, of which one is the secret, up to the next command."""
+def _arguments(
+    words: Sequence[str], start: int, literals: Sequence[str], harmless: int
+) -> dict[int, int]:
+    """The arguments of a command after these literals, of which one is the secret, without the
+    first ones, which are harmless; up to the next command.
+    """
+    end = _end_of_command(words, start)
+    for literal in literals:
+        places = [at for at in range(start, end) if words[at].lower() == literal]
+        if not places:
+            return {}
+        start = places[0] + 1
     found: dict[int, int] = {}
-    for index, word in enumerate(words[start:], start):
-        if _PROSE.fullmatch(word) or word in _BETWEEN_COMMANDS or _program(word) in _PROGRAMS:
+    for index, word in enumerate(words[start:end], start):
+        is_prose = literals == ["login"] and _PROSE.fullmatch(word)
+        if is_prose or _program(word) in OPTIONS:
             break
         if not word.startswith("-") and "://" not in word:
             found[index] = 0
-    return found
+    return dict(list(found.items())[harmless:])
+
+
+def _end_of_command(words: Sequence[str], start: int) -> int:
+    ends = (at for at in range(start, len(words)) if words[at] in _BETWEEN_COMMANDS)
+    return next(ends, len(words))
+
+
+def _standard_input(words: Sequence[str], index: int) -> dict[int, int]:
+    """What `echo` prints into a program that reads a secret, or `<<<` gives to one."""
+    end = _end_of_command(words, index)
+    if words[index] == "<<<":
+        return dict.fromkeys(range(index + 1, end), 0) if _reads_secret(words[:index]) else {}
+    if not _reads_secret(words[end + 1 : _end_of_command(words, end + 1)]):
+        return {}
+    return {at: 0 for at in range(index + 1, end) if not words[at].startswith("-")}
+
+
+def _reads_secret(words: Sequence[str]) -> bool:
+    return any(_program(word) in STDIN_READERS for word in words)
 
 
 def _starts_secret_header(word: str, before: str) -> bool:
@@ -263,7 +263,7 @@ def _name_of_next(words: Sequence[str], index: int, options: tuple[str, ...]) ->
         before = f"{words[index - 2]} {before}"
     if not (word.startswith("-") or word.endswith(":") or _BEFORE_NAME.fullmatch(before)):
         return None
-    name = word.removesuffix(":")
+    name = word.removesuffix(":").rpartition("/:")[2]  # npm's //registry/:_authToken
     return word if "=" not in name and ":" not in name and secret_name(name) else None
 
 
@@ -285,7 +285,7 @@ def _masked_word(word: str) -> str:
         return masked(word)
     dashes, name, value = assignment.groups()
     start = f"{dashes or ''}{name}"
-    if not secret_name(start):
+    if not secret_name(start) and not _SHORT_NAME.match(word):
         return f"{start}={_masked_word(value)}"
     return word if harmless_value(name, value) else f"{start}={MASK}"
 
@@ -323,7 +323,8 @@ def _mask_assignments(line: str) -> str:
         start = assignment.end()
         parts.append(line[at:start])
         at = start
-        value = _VALUE.match(line, start) if secret_name(assignment.group(1)) else None
+        name, is_short = assignment[1], _SHORT_NAME.match(line, assignment.start())
+        value = _VALUE.match(line, start) if is_short or secret_name(name) else None
         if value is None:
             continue
         kind = str(value.lastgroup)
@@ -331,7 +332,7 @@ def _mask_assignments(line: str) -> str:
         quotes, counted = quotes + line.count('"', counted, begin), begin
         if kind == "plain":
             end = _end_of_plain(line, begin, end, quoted=quotes % 2 == 1)
-        if not harmless_value(assignment.group(1), line[begin:end]):
+        if not harmless_value(name, line[begin:end]):
             parts.append(line[start:begin] + MASK)
             at = end
     return "".join(parts) + line[at:]

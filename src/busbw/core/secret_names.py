@@ -10,7 +10,7 @@ import re
 _STRONG = re.compile(
     r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|PRIVATE|JWT|COOKIE|PSK"
     r"|AUTH(?!OR(?!I)|ENTICAT)"
-    r"|(?:API|ACCESS|ACCOUNT|MASTER|STORAGE|SIGNING|ENCRYPTION|LICENSE|SERVICE|DEPLOY|SHARED"
+    r"|(?:API|ACCESS|ACCOUNT|MASTER|STORAGE|SIGNING|ENCRYPTION|LICENSE|SERVICE|DEPLOY|SHARED|SECURITY"
     r"|SESSION|CLIENT)[_.-]?KEY",
     re.IGNORECASE,
 )
@@ -99,6 +99,11 @@ _WEBHOOK = re.compile(
 )
 # netroot=iscsi:user:password@server, as the kernel's command line has it
 _ISCSI = re.compile(r"(\biscsi:)(?!//)[^\s\"'<>@]{1,500}@")
+# user=name%password among the options of mount.cifs
+_SHARE_USER = re.compile(r"(\buser(?:name)?=[^\s,%\"']{1,200}%)[^\s,\"']+")
+_SQL = re.compile(
+    r"(\b(?:IDENTIFIED BY|PASSWORD(?: FOR [^=]{1,99})?)(?:\s+|\s*=\s*)')[^']+", re.IGNORECASE
+)
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?:"
     r" BLOCK)?-----|\Z)",
@@ -142,6 +147,7 @@ def masked_forms(text: str, mask: str) -> str:
     text = _PEM.sub(mask, text)
     text = _LOGIN.sub(f"://{mask}@", text)
     text = _ISCSI.sub(rf"\g<1>{mask}@", _WEBHOOK.sub(rf"\g<1>{mask}", text))
+    text = _SQL.sub(rf"\g<1>{mask}", _SHARE_USER.sub(rf"\g<1>{mask}", text))
     text = _BEARER.sub(rf"\g<1>{mask}", text)
 
     def masked_login(match: re.Match[str]) -> str:

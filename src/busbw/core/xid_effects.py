@@ -73,7 +73,8 @@ class XidRow:
     def fix(self, gpu: str, effect: Effect | None = None) -> str:
         """The remedy; `gpu` is the GPU's PCI address, `effect` that of the line if it says more."""
         texts = FIXES_OF_LINKS if self.effect is Effect.LINK else FIXES
-        if effect in (None, self.effect) and self.number in FIX_OF:
+        as_in_table = effect in (None, self.effect) or self.effect is Effect.NOTE
+        if as_in_table and self.number in FIX_OF:
             return FIX_OF[self.number].format(gpu=gpu)
         return texts[effect or self.effect].format(gpu=gpu)
 

@@ -6,13 +6,12 @@ of the file. Of earlier boots only a panic is kept, as /dev/kmsg has only the la
 
 import math
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.core.given_file import MAX_FILE_BYTES, unwrapped
+from busbw.core.given_file import unwrapped
 from busbw.core.kernel_rule import BOOT_S
 from busbw.core.kernel_rules import concerned
 from busbw.host.file_guess import seems
@@ -27,7 +26,6 @@ MIN_SHARE = 0.5  # of the lines of a log that have a known form
 MAX_NAMED_HOSTS = 3
 ONLY_THE_LOG = "only the kernel log of this machine is known"
 HOSTNAME = "/proc/sys/kernel/hostname"
-_GZIP = b"\x1f\x8b"
 _STARTED = re.compile(r"Linux version \d")
 _STOPPED = re.compile(r"Kernel panic - not syncing")
 _KERNEL = re.compile(r".{0,80}?\bkernel:(?: |(?=\[))")
@@ -65,13 +63,13 @@ class LogSource:
 
 
 def source(data: bytes, name: str) -> LogSource | None:
-    """The machine whose kernel log this is; None if it is no kernel log.
+    """The machine whose kernel log this is, not packed; None if it is no kernel log.
 
     UsageError, which names the file, for the logs of several hosts.
     """
     if data[:64].lstrip().startswith(b'{"schema":'):
         return None  # a snapshot, in which lines of the log may stand
-    data = one_message_a_line(unwrapped(_unpacked(data)))
+    data = one_message_a_line(unwrapped(data))
     ends = data[:SAMPLE_BYTES] + b"\n" + data[SAMPLE_BYTES:][-SAMPLE_BYTES:]
     sample = [line for line in _lines(ends) if line.strip()]
     reader = Reader()
@@ -102,16 +100,6 @@ def _is_of_kernel(sample: Sequence[str]) -> bool:
 
 def _has_xid(sample: Sequence[str]) -> bool:
     return any(map(logged_xids, sample))
-
-
-def _unpacked(data: bytes) -> bytes:
-    """The content of a file that logrotate has packed; as it is if it is damaged."""
-    if not data.startswith(_GZIP):
-        return data
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data, MAX_FILE_BYTES)
-    except zlib.error:
-        return data
 
 
 def _lines(data: bytes) -> list[str]:

@@ -1,5 +1,5 @@
-"""Kernel logs in files that are not one message a line: the export and the JSON of journalctl, the
-JSON of dmesg, and the report of nvidia-bug-report.sh.
+"""Kernel logs in files that are not one message a line: journalctl -o verbose, its export and its
+JSON, the JSON of dmesg, and the report of nvidia-bug-report.sh.
 """
 
 import io
@@ -10,6 +10,11 @@ from collections.abc import Iterable, Iterator
 _FIELDS = ("__REALTIME_TIMESTAMP", "_HOSTNAME", "_TRANSPORT", "SYSLOG_IDENTIFIER", "MESSAGE")
 _EXPORT = re.compile(rb"\s*_{0,2}[A-Z][A-Z0-9_]*=")
 _TIME = b"__REALTIME_TIMESTAMP="
+# journalctl -o verbose: a time with the entry's cursor, then fields indented by four blanks. Lines
+# of one value are indented by more.
+_CURSOR = r" \[s=[0-9a-f]*;i=.*\]"
+_VERBOSE = re.compile(rf"^(\S.*?){_CURSOR}\n((?: {{4}}.*\n?)*)", re.MULTILINE)
+_VERBOSE_FIELD = re.compile(r"^ {4}(\w+)=(.*(?:\n {5,}.*)*)", re.MULTILINE)
 _PRETTY = re.compile(rb"\s*\{\s*\n\s*\"")
 _SIZE_BYTES = (
     8  # before the value of a field that has line breaks (systemd, JOURNAL_EXPORT_FORMATS)
@@ -32,6 +37,8 @@ def one_message_a_line(data: bytes) -> bytes:
         return _log_of_report(data)
     if _EXPORT.match(data) and (data.startswith(_TIME) or b"\n" + _TIME in data):
         return _json_lines(_exported(data))
+    if re.search(_CURSOR.encode(), data[:_HEAD_BYTES]):
+        return _syslog_lines(data.decode("utf-8", "replace")).encode()
     if _PRETTY.match(data):
         documents = list(_documents(data.decode("utf-8", "replace")))
         records = documents[0].get("dmesg") if documents else None
@@ -48,6 +55,16 @@ def _log_of_report(data: bytes) -> bytes:
         if match and match[1].strip():
             return match[1]
     return data
+
+
+def _syslog_lines(verbose: str) -> str:
+    """The entries of journalctl -o verbose as journalctl -o short-full has them."""
+    lines = []
+    for time, block in _VERBOSE.findall(verbose):
+        fields = {"SYSLOG_IDENTIFIER": "unknown", "MESSAGE": "", "_HOSTNAME": ""}
+        fields |= _VERBOSE_FIELD.findall(block)
+        lines.append("{0} {_HOSTNAME} {SYSLOG_IDENTIFIER}: {MESSAGE}".format(time, **fields))
+    return "\n".join(lines)
 
 
 def _exported(data: bytes) -> Iterator[dict[str, object]]:

@@ -24,11 +24,13 @@ _CONTINUED = re.compile(
     rf"(?! [A-Z_]+=)(?:[>|]\s?)*{_CONTAINER}(?:[\w./-]{{1,250}}:(?=\s\s|\s*NVRM: ))?"
     r"(?:\s+|(?=NVRM: ))(\S.*)"
 )
-_LEVEL = r"(?:<\d{1,3}>(?:\d )?|[a-z]+ *:[a-z]+ *: )?"
+_LEVEL = r"(?:(?:\d{1,5} )?<\d{1,3}>(?:\d )?|1 (?=\d{4}-)|[a-z]+ *:[a-z]+ *: )?"
 _CALLER = r"(?: *<[ +\d.]*>)?\](?: ?\[ *[TC]\d+\])? ?"
 _OTHERS = r"(?! ?\[(?:error|warn|notice|info|client|DEBUG|INFO|WARN|ERROR)\b)"  # of other programs
 _UPTIME = re.compile(rf"{_LEVEL}\[ *(\d{{1,9}}\.\d{{6,9}}){_CALLER}{_OTHERS}(.*)", re.ASCII)
-_SINCE_LINE_BEFORE = re.compile(rf"{_LEVEL}\[ *\+(\d{{1,6}}\.\d{{3,9}}){_CALLER}(.*)", re.ASCII)
+_SINCE_LINE_BEFORE = re.compile(
+    rf"{_LEVEL}\[(?: *\+|< *)(\d{{1,6}}\.\d{{3,9}})>?{_CALLER}(.*)", re.ASCII
+)
 _RECORD = re.compile(r"\d{1,3},\d{1,12},(\d{1,18}),[^;]*;(.*)", re.ASCII)
 _MONTH = "(" + "|".join(_MONTHS) + ")"
 _CTIME = re.compile(
@@ -43,7 +45,7 @@ _SYSLOG = re.compile(
 )
 _ISO = re.compile(
     rf"{_LEVEL}(?:\w{{3}} )?(\d{{4}}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:([.,])(\d{{1,9}}))?"
-    r" ?(Z|[+-]\d\d:?\d\d|(?!INFO|WARN|ERROR|DEBUG)[A-Z]{2,5}(?= ))? (.*)",
+    r" ?(Z|[+-]\d\d(?::?\d\d)?(?!\d)|(?!INFO|WARN|ERROR|DEBUG)[A-Z]{2,5}(?= ))? (.*)",
     re.ASCII,
 )
 _TALOS = re.compile(r"([a-z]+): +[a-z]+: \[([\d:.TZ-]+)\]: (.*)", re.ASCII)  # talosctl dmesg
@@ -53,7 +55,8 @@ _UNIX = re.compile(r"(\d{10}\.\d{1,9}) (.*)", re.ASCII)
 _PRIORITY = r"(?:(?:kern\.\w+|EMERG|ALERT|CRIT|ERR|WARNING|NOTICE|INFO|DEBUG) )?"
 _OF_PROGRAM = re.compile(
     rf"(?:kern\.\w+ )?(?:(?!kernel: )([\w.:-]{{1,255}}) {_PRIORITY})?"
-    r"(?:kernel(?:(?:\[0\])?:(?: |(?=\[))| \S+ \S+ - )(.*)|(?<=\s)[\w./()@#-]{1,64}(?:\[\d+\])?: )",
+    r"(?:kernel(?:(?:\[0\])?:(?: |(?=\[))| \S+ \S+ (?:-|\[.*?\](?= )) )(.*)"
+    r"|(?<=\s)[\w./()@#-]{1,64}(?:\[\d+\])?: )",
     re.ASCII,
 )
 

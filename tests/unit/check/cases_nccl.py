@@ -60,7 +60,7 @@ NCCL = {
     "nccl-nvls": environment(NCCL_NVLS_ENABLE="0"),
     "nccl-cross-nic": environment(NCCL_CROSS_NIC="1"),
     "nccl-tuning": environment(NCCL_BUFFSIZE="8388608", NCCL_MAX_NCHANNELS="4"),
-    "nccl-debug": environment(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE="/tmp/nccl.log"),
+    "nccl-debug": environment(NCCL_DEBUG="TRACE", NCCL_DEBUG_FILE="/tmp/nccl.log"),
     "nccl-libraries": two_libraries,
     "nccl-conf-files": lambda tree: tree.file("/etc/nccl.conf", "NCCL_IB_TC = 106"),
     "nccl-net-plugin": with_variable("NCCL_NET_PLUGIN", "ofi", call="nccl-plugin net ofi"),

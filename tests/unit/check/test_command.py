@@ -82,11 +82,10 @@ def test_line_with_both_interfaces_has_no_fault(version):
 
 
 def test_line_with_leftovers_of_tests():
-    expected = {"nccl-gid-index", "nccl-net-gdr-level", "nccl-debug"}
+    expected = {"nccl-gid-index", "nccl-net-gdr-level"}
     assert set(bad_rules(H20, machine("4.1.8", ["bond1"], host="10.1.1.1"))) == expected
     # without the machine, mlx5_ may be any port
     assert set(bad_rules(H20)) == {*expected, "nccl-ib-hca"}
-    assert bad_rules(H20)["nccl-debug"].fix == "-x NCCL_DEBUG=WARN"
 
 
 def test_line_with_a_colon_between_hosts():
@@ -97,7 +96,6 @@ def test_line_with_a_colon_between_hosts():
         "line-sizes",
         "nccl-gid-index",
         "nccl-ib-hca",
-        "nccl-debug",
     }
     assert bad["line-hosts"].verdict is Verdict.FAIL
     assert bad["line-hosts"].fix == "-H '{host1}:8,{host2}:8'"

@@ -30,6 +30,17 @@ class TestReservedHugePages:
         assert only("mem-hugepages", tree).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("modules", "gib", "verdict"),
+    [(7 / 8, 0, WARN), (15 / 16, 0, WARN), (23 / 24, 0, WARN), (1, 4, PASS), (0.98, 0, PASS)],
+)
+def test_a_numa_node_with_less_memory(modules, gib, verdict):
+    kib = int(1024 * 2**20 * modules) - gib * 2**20
+    tree = healthy().file("/sys/devices/system/node/node0/meminfo", f"Node 0 MemTotal: {kib} kB")
+    tree.file("/sys/devices/system/node/node1/meminfo", f"Node 1 MemTotal: {1024 * 2**20} kB")
+    assert only("mem-numa-nodes", tree).verdict is verdict
+
+
 class TestGovernor:
     @pytest.mark.parametrize(
         "preference, verdict", [("performance", PASS), ("balance_performance", WARN)]

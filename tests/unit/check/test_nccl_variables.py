@@ -6,8 +6,8 @@ import pytest
 from healthy import healthy
 from healthy_gpu import all_changed
 from healthy_nccl import HOME, MISSING, library
-from one_check import only, run, set_to
-from tree import environment
+from one_check import changed, only, run, set_to
+from tree import Tree, environment
 
 from busbw.core.finding import Verdict
 
@@ -18,6 +18,31 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.SKIP,
     Verdict.UNKNOWN,
 )
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [("^m1x5_0", "^mlx5_0"), ("=mxl5_0:1,mlx5_1", "=mlx5_0:1,mlx5_1"), ("mlx4_0,mlx5_bond_0", "")],
+)
+def test_names_that_are_nearly_those_of_mlx5(value, right):
+    tree = changed(environment(NCCL_IB_HCA=value), Tree().call("environment", "{}"))
+    finding = only("nccl-ib-hca", tree)
+    assert (finding.verdict is WARN) == bool(right)
+    assert right in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("subsystems", "verdict"),
+    [("INIT,NET", PASS), ("init,coll", WARN), ("ALL", WARN), ("^INIT", WARN), ("^ALL", PASS)],
+)
+def test_subsystems_that_print_a_line_for_each_operation(subsystems, verdict):
+    tree = set_to(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=subsystems)
+    found = {finding.subject: finding.verdict for finding in run("nccl-debug", tree)}
+    assert found == {"NCCL_DEBUG": PASS, "NCCL_DEBUG_SUBSYS": verdict}
+    into_files = set_to(
+        NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS=subsystems, NCCL_DEBUG_FILE="nccl.%h.%p"
+    )
+    assert {finding.verdict for finding in run("nccl-debug", into_files)} == {PASS}
 
 
 @pytest.mark.parametrize(
@@ -123,10 +148,13 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "0"}, PASS, "stays on one rail"),
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "3"}, WARN, "not a value that NCCL knows"),
         ("nccl-tuning", {"NCCL_BUFFSIZE": "4194304"}, PASS, "default"),
-        ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "quiet"),
         ("nccl-debug", {"NCCL_DEBUG": "debug"}, WARN, "not a level that NCCL knows"),
         ("nccl-debug", {"CUDA_LAUNCH_BLOCKING": "1"}, WARN, "nothing overlaps"),
         ("nccl-debug", {"CUDA_LAUNCH_BLOCKING": "0"}, PASS, "default"),
+        ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "NCCL_DEBUG=warn"),
+        ("nccl-debug", {"NCCL_DEBUG": "INFO"}, PASS, "NCCL_DEBUG=INFO"),
+        ("nccl-debug", {"NCCL_DEBUG": "Trace"}, WARN, "a line for each operation"),
+        ("nccl-debug", {"NCCL_DEBUG_SUBSYS": "ALL"}, PASS, "NCCL_DEBUG_SUBSYS=ALL"),
         ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, PASS, "own file"),
         ("nccl-debug", {"NCCL_DEBUG_FILE": "/tmp/nccl.%h"}, WARN, "overwrite"),
         ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, PASS, "all 8"),

@@ -36,15 +36,25 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 )
 
 
-def rate(text, ports=8):
-    tree = healthy(ports=ports)
+def rate(text, ports=8, layer="Ethernet", board="MT_0000000838"):
+    tree = healthy(ports=ports, layer=layer)
     for index in range(ports):
-        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
+        device = f"/sys/class/infiniband/mlx5_{index}"
+        tree.file(f"{device}/ports/1/rate", text).file(f"{device}/board_id", board)
     return {finding.verdict for finding in run("nic-rate", tree)}
 
 
-def test_two_lanes_on_all_ports_are_split_cables():
+def test_two_lanes_on_all_ports_of_ethernet_are_split_cables():
     assert rate("200 Gb/sec (2X NDR)") == {PASS}
+
+
+@pytest.mark.parametrize(
+    ("board", "verdict"),
+    [("MT_0000000838", WARN), ("MT_0000000844", PASS), ("a card that no table has", UNKNOWN)],
+)
+def test_two_lanes_on_all_ports_of_infiniband_are_judged_by_the_card(board, verdict):
+    assert rate("200 Gb/sec (2X NDR)", layer="InfiniBand", board=board) == {verdict}
+    assert rate("400 Gb/sec (4X NDR)", layer="InfiniBand", board=board) == {PASS}
 
 
 def test_two_lanes_on_the_only_port_are_unknown():

@@ -1,9 +1,11 @@
-"""Commands of scripts for sbatch, whose #SBATCH lines give srun its options."""
+"""Commands of scripts for sbatch, whose #SBATCH lines give srun its options, and what variables and
+commands within commands hold."""
 
 import pytest
 
 from busbw.check.command import lint
 from busbw.check.command.sbatch import job_variables
+from busbw.check.command.script_parser import commands
 from busbw.core.finding import Verdict
 
 TORCHRUN = (
@@ -76,3 +78,61 @@ def test_rules_with_the_numbers_of_a_job(
     directives: str, command: str, rule: str, verdict: Verdict
 ) -> None:
     assert verdicts(directives, command)[rule] is verdict
+
+
+RUN = "mpirun -np 16 -H h1:8,h2:8"
+FAULT = "NCCL_P2P_DISABLE=1"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f'ARGS=(-x {FAULT} -x A=1)\n{RUN} "${{ARGS[@]}}" {PERF}',
+        f"declare -a ARGS=(\n  -x A=1   # one\n  -x {FAULT}\n)\n{RUN} ${{ARGS[*]}} {PERF}",
+        f'ARGS=(-x A=1)\nARGS+=(-x {FAULT})\nALL=("${{ARGS[@]}}")\n{RUN} ${{ALL[@]}} {PERF}',
+        f'ARGS="-x A=1"\nARGS="$ARGS -x {FAULT}"\n{RUN} $ARGS {PERF}',
+        f'sbatch -N 2 --wrap="export {FAULT}; srun {PERF}"',
+        f'sbatch -N 2 --wrap "{FAULT} srun {PERF}"',
+        f"srun -N 2 bash -c 'export {FAULT}; {PERF}'",
+        f"{RUN} bash -lc '{FAULT} {PERF}'",
+        f"{RUN} env {FAULT} {PERF}",
+    ],
+)
+def test_variables_in_arrays_and_in_commands_within_commands(script):
+    (command,) = commands(script, "job.sh")
+    findings = lint.lint(command.words, None, command.exported)
+    (fault,) = [found for found in findings if found.name == "nccl-p2p-disable"]
+    in_option = "ARGS" in script
+    assert fault.fix == f"leave out {'-x ' if in_option else ''}{FAULT}"
+
+
+@pytest.mark.parametrize(
+    ("script", "is_seen"),
+    [
+        (f'if [ -n "$A" ]; then\n  X+=(-x {FAULT})\nfi\n{RUN} "${{X[@]}}" {PERF}', False),
+        (f'X=(-x B=1)\n[[ -n $A ]] && X+=(-x {FAULT})\n{RUN} "${{X[@]}}" {PERF}', False),
+        (f'if a; then b\nelse\n  X=(-x {FAULT})\n  {RUN} "${{X[@]}}" {PERF}\nfi', True),
+        (f'X=(-x {FAULT})\nif a; then X=(-x B=1); else b; fi\n{RUN} "${{X[@]}}" {PERF}', True),
+        (f"[ -f a ] && {RUN} -x {FAULT} {PERF}", True),
+        (f'case a in\n  b) c ;;\nesac\nX=(-x {FAULT})\n{RUN} "${{X[@]}}" {PERF}', True),
+    ],
+)
+def test_what_a_branch_assigns_holds_up_to_its_end(script, is_seen):
+    (command,) = commands(script, "job.sh")
+    assert (FAULT in command.words) == is_seen
+
+
+def test_options_of_sbatch_are_those_of_the_commands_that_it_wraps():
+    text = f'sbatch -N 2 --ntasks-per-node=8 --gpus-per-node=8 --wrap "srun {PERF} -g 8"'
+    (command,) = commands(text, "job.sh")
+    gpus = next(
+        found for found in lint.lint(command.words, None, command.exported) if found.id == "BW233"
+    )
+    assert gpus.verdict is Verdict.FAIL and gpus.fix == "-g 1"
+
+
+def test_other_values_are_no_lists_of_options():
+    (command,) = commands(f"PROGRAM=./a.out\nHOSTS=(h1 h2)\n{RUN} $PROGRAM\n", "job.sh")
+    assert command.words[-1] == "$PROGRAM"
+    (command,) = commands(f'NONE=()\n"${{NONE[@]}}"\n{RUN} "${{NONE[@]}}" {PERF}', "job.sh")
+    assert command.words[-7:] == tuple(PERF.split())

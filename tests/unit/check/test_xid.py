@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from looking import found, of
 
 from busbw.check.gpu.logged import nvlink_severity
+from busbw.check.machine import Machine
+from busbw.check.registry import find
 from busbw.core.finding import Verdict
 from busbw.host.kernel_log import logged_xids
+from busbw.host.kernel_log_file import source
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.PASS,
@@ -22,6 +25,7 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 DAY_S = 86400.0
 GPU_1 = "NVRM: Xid (PCI:0000:43:00): "
 SWITCH = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): "
+WAITING_ROW = "Row Remapper: New row (0x4001b1) marked for remapping, reset gpu to activate."
 HEX = "0x00000001 0x00000008 0x00000000 0x00000000"
 
 
@@ -78,7 +82,7 @@ def at(ago_s: float, *texts: str):
         ("43, pid=2924364, name=pt_main_thread, Ch 00000008", 60, PASS),
         ("45, pid=9, name=python3, Ch 00000001", 60, PASS),
         ("80, pid=9, name=python3, pushbuffer CRC mismatch", 60, PASS),
-        ("63, Row Remapper: New row marked for remapping", 60, PASS),
+        (f"63, {WAITING_ROW}", 60, PASS),  # NVML says that no row waits for a reset any more
         ("92, High single-bit ECC error rate", 60, PASS),
         ("94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No", 60, WARN),
         ("94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No", DAY_S + 1, PASS),
@@ -122,6 +126,16 @@ def test_an_xid_whose_cause_the_log_has_lost():
         "gpu-xid", at(60, GPU_1 + f"149, NETIR Fatal XC0 i0 Link 01 ({HEX})", cleanup)
     )
     assert finding.verdict is FAIL and "caused by" not in finding.message
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict"), [("", WARN), ("0000:43:00.0: reset done", PASS), (WAITING_ROW, WARN)]
+)
+def test_a_row_waits_for_a_reset_where_only_the_log_is_known(later, verdict):
+    lines = f"[ 10.000000] {GPU_1}63, {WAITING_ROW}\n[ 20.000000] {later}\n"
+    (finding,) = find("gpu-xid").run(Machine(source(lines.encode(), "kern.log")))
+    assert finding.verdict is verdict
+    assert verdict is PASS or "--gpu-reset -i 0000:43:00.0" in finding.fix
 
 
 def test_registers_of_xid_74_count_on_hopper_alone():

@@ -23,6 +23,7 @@ FORMS = {
     "dmesg -d": ("[ 1134.500000 <    0.000000>] {}", "[ 1224.500000 <   90.000000>] {}"),
     "dmesg -H": ("[Feb23 16:24] {}", "[ +90.000000] {}"),
     "dmesg -e": ("[Feb23 16:24] {}", "[Feb23 16:25] {}"),
+    "dmesg --time-format delta": ("[<    0.000000>] {}", "[<   90.000000>] {}"),
     "dmesg -r": ("<3>[ 1134.500000] {}", "<6>[ 1224.500000] {}"),
     "dmesg -T": ("[Sun Feb 23 16:24:18 2025] {}", "[Sun Feb 23 16:25:48 2025] {}"),
     "dmesg -x": ("kern  :err   : [ 1134.500000] {}", "kern  :info  : [ 1224.500000] {}"),
@@ -39,6 +40,10 @@ FORMS = {
     "journalctl -o short-full": (
         "Sun 2025-02-23 16:24:18 UTC gpu7 kernel: {}",
         "Sun 2025-02-23 16:25:48 UTC gpu7 kernel: {}",
+    ),
+    "journalctl -o short-full of a zone without a name": (
+        "Sun 2025-02-23 16:24:18 +03 gpu7 kernel: {}",
+        "Sun 2025-02-23 16:25:48 +03 gpu7 kernel: {}",
     ),
     "journalctl -o short-unix": (
         "1740327858.285060 gpu7 kernel: {}",
@@ -68,6 +73,14 @@ FORMS = {
     "RFC 5424": (
         "<3>1 2025-02-23T16:24:18.285060Z gpu7 kernel - - - {}",
         "<6>1 2025-02-23T16:25:48.285060Z gpu7 kernel - - - {}",
+    ),
+    "RFC 5424 with structured data": (
+        '1 2025-02-23T16:24:18.28Z gpu7 kernel - - [timeQuality tzKnown="1"] {}',
+        '1 2025-02-23T16:25:48.28Z gpu7 kernel - - [timeQuality tzKnown="1"] {}',
+    ),
+    "RFC 5424 over TCP": (
+        "120 <3>1 2025-02-23T16:24:18.285060Z gpu7 kernel - - - {}",
+        "96 <6>1 2025-02-23T16:25:48.285060Z gpu7 kernel - - - {}",
     ),
     "container": (
         "2025-02-23T16:24:18.285060123Z stdout F [ 1134.500000] {}",
@@ -206,6 +219,23 @@ def test_the_journal_s_export() -> None:
         assert found is not None and read_past(found).lines[0].text == XID
     found = source(data, "journal.export")
     assert found is not None and read_past(found).lines[1].text == WHOLE
+
+
+def test_the_journal_as_verbose_text() -> None:
+    def entry(second: int, transport: str, message: str) -> str:
+        cursor = "s=1a2b;i=7c;b=5f0c;m=1a;t=2b;x=3c"
+        return (
+            f"Sun 2025-02-23 16:24:{second} UTC [{cursor}]\n    _HOSTNAME=gpu7\n"
+            f"    SYSLOG_IDENTIFIER={transport}\n    MESSAGE={message}\n    _PID=1\n"
+        )
+
+    joined = "\n            ".join(LOST)
+    text = entry(10, "kernel", XID) + entry(20, "sshd", OOM) + entry(30, "kernel", joined)
+    for whole in (text, f"-- Journal begins at Sun 2025-02-23 --\n{text}"):
+        log = log_of(whole)
+        assert kept(whole) == {XID, WHOLE}
+        assert log.age_s(log.lines[0]) == 20.0
+    assert log_of(entry(10, "kernel", "bond0: is up")).file_lines == 1
 
 
 def test_the_json_of_dmesg() -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from busbw.check.base import CheckOf, Judge
 from busbw.check.command.options import OPTIONS_WITH_TWO_VALUES
+from busbw.check.command.shell_split import split_commands
 from busbw.check.launcher.parameters import Parameter
 from busbw.core.finding import CheckRow
 
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
 EXPORTS = ("ALL", "NONE", "NIL")  # srun --export
 HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
@@ -264,20 +266,35 @@ def needs_shell(text: str) -> bool:
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:
     """The program's words; for `bash -c '...'`, those of the last command in it."""
-    if len(program) < 3 or Path(program[0]).name not in ("bash", "sh"):
-        return tuple(program)
-    if not (program[1].startswith("-") and program[1].endswith("c")):
-        return tuple(program)
     try:
-        words = shlex.split(program[2])
+        words = shlex.split(_shell_text(program))
     except ValueError:
-        return tuple(program)
+        words = []
     command: list[str] = []
     for word in words:
         command.append(word)
         if word in ("&&", "||") or word.endswith(";"):
             command.clear()
-    return tuple(command)
+    return tuple(command if words else program)
+
+
+def _shell_text(program: Sequence[str]) -> str:
+    """The text after `bash -c`; '' for other programs."""
+    is_shell = len(program) > 2 and Path(program[0]).name in ("bash", "sh")
+    return program[2] if is_shell and re.fullmatch(r"-\w*c", program[1]) else ""
+
+
+def inner_variables(program: Sequence[str]) -> dict[str, str]:
+    """The variables that a program sets for another: `env A=1 ...`, `bash -c 'export A=1; ...'`."""
+    found: dict[str, str] = {}
+    own = [program] if program and program[0] == "env" else []
+    for words in (*own, *split_commands(_shell_text(program))):
+        for word in words[1:] if words[0] in ("env", "export") else words:
+            match = ASSIGNMENT.fullmatch(word)
+            if not match:
+                break
+            found[match[1]] = match[2]
+    return found
 
 
 Rule = CheckOf[Line]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from busbw.check.command.line import HOSTFILES, Line, needs_shell
+from busbw.check.command.line import HOSTFILES, Line, inner_variables, needs_shell
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import LAUNCHERS
 from busbw.check.command.parse_line import parse
@@ -217,7 +217,8 @@ def _variables_of_ranks(line: Line, exported: Mapping[str, str]) -> dict[str, st
     """
     of_line = {name: value for name, value in line.variables if value is not None}
     named = [name for name, _ in line.passed] if line.launcher == "mpirun" else exported
-    return {**{name: exported[name] for name in named if name in exported}, **of_line}
+    of_script = {name: exported[name] for name in named if name in exported}
+    return of_script | of_line | inner_variables(line.program)
 
 
 def _unless_hidden(finding: Checked, line: Line) -> Checked:
@@ -236,11 +237,12 @@ def _concerns(finding: Checked, variables: Mapping[str, str]) -> bool:
 def _with_fix_of_line(finding: Checked, variables: Mapping[str, str], line: Line) -> Checked:
     """The finding with a fix that is a change of the line."""
     fix, option = finding.fix, "-x " if line.launcher == "mpirun" else ""
+    within = inner_variables(line.program)
     for name, value in variables.items():
-        without = f"leave out {option}{assignment(name, value)}"
+        without = f"leave out {'' if name in within else option}{assignment(name, value)}"
         pattern = rf"\bunset {re.escape(word(name))}(?![\w])"
         fix = re.sub(pattern, without.replace("\\", r"\\"), fix)
-    if option:
+    if option and not within:
         fix = _EXPORT.sub(_as_options, fix).rstrip()
     return structs.replace(finding, fix=fix)
 

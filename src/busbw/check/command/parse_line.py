@@ -1,10 +1,9 @@
 """Parses a launcher's command line: its options, the ranks' variables, and the program."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from busbw.check.command.line import EXPANDED, EXPORTS, Line, Option, needs_shell
+from busbw.check.command.line import ASSIGNMENT, EXPANDED, EXPORTS, Line, Option, needs_shell
 from busbw.check.command.options import (
     HYDRA,
     KNOWN_OPTIONS,
@@ -13,15 +12,13 @@ from busbw.check.command.options import (
     OPTIONS_WITH_TWO_VALUES,
 )
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-
 
 def parse(argv: Sequence[str]) -> Line:
     """The line, with what stands before the launcher: assignments, env, timeout and the like."""
     at, launcher = _find_launcher(argv)
     if not launcher:
         start = 0
-        while start < len(argv) and (argv[start] == "env" or _ASSIGNMENT.fullmatch(argv[start])):
+        while start < len(argv) and (argv[start] == "env" or ASSIGNMENT.fullmatch(argv[start])):
             start += 1
         before = _parse_assignments(argv[:start])
         return Line(tuple(argv), before=before, program=tuple(argv[start:]))
@@ -52,7 +49,7 @@ def _passed_variables(launcher: str, options: Sequence[Option]) -> Iterator[tupl
 
 
 def _parse_assignments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    matches = map(_ASSIGNMENT.fullmatch, words)
+    matches = map(ASSIGNMENT.fullmatch, words)
     return tuple((match.group(1), match.group(2)) for match in matches if match)
 
 

@@ -3,6 +3,7 @@
 srun takes its options from them, and Open MPI's daemons start through Slurm.
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -45,6 +46,16 @@ def job_variables(text: str) -> dict[str, str]:
         if variable and number:
             job[variable] = number
     return job
+
+
+def sbatch_wrap(words: list[str]) -> str:
+    """The commands that `sbatch --wrap` takes in place of a script; '' for other commands."""
+    if "sbatch" not in words:
+        return ""
+    options = words[words.index("sbatch") + 1 :]
+    wraps = [value for word, value in itertools.pairwise(options) if word == "--wrap"]
+    wraps += [word.partition("=")[2] for word in options if word.startswith("--wrap=")]
+    return wraps[-1] if wraps else ""
 
 
 def _number(option: Option) -> str:

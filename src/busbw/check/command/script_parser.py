@@ -1,18 +1,25 @@
 """Command lines in text: one line, or a script with continued lines and exported variables."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from busbw.check.command.line import ASSIGNMENT
 from busbw.check.command.manifest import operator_variables, with_lists_as_lines
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.parse_line import parse
-from busbw.check.command.sbatch import job_variables
+from busbw.check.command.sbatch import job_variables, sbatch_wrap
 from busbw.check.command.shell_split import captured, split_commands
 from busbw.core.errors import UsageError
 
-_EXPORTED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# NAME=(a b), NAME+=(c), NAME="-a b"
+_LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=(\(?)(.*)", re.DOTALL)
+_OPEN_ARRAY = re.compile(r"\s*(?:\w+ (?:-\w+ )*)?[A-Za-z_]\w*\+?=\((?!.*\)\s*$)", re.DOTALL)
+_DECLARING = ("declare", "local", "readonly", "typeset", "then", "else")
+_TESTS = ("[", "[[", "test")
 MAX_DEPTH = 8  # of assignments within assignments
+MAX_WORDS = 4096  # of a list, which may hold others twice
 # <<EOF, <<-EOF and <<'EOF', not <<<.
 _HERE_DOCUMENT = re.compile(r"""(?<!<)<<-?\s*(["']?)([A-Za-z_]\w*)\1""")
 _BEFORE_COMMANDS = ("if", "elif", "while", "until", "then", "else", "do", "!", "{", "(")
@@ -38,25 +45,90 @@ def commands(text: str, source: str) -> list[ScriptCommand]:
     Without any, the last one for which the text exports variables of NCCL, as of deepspeed or
     python. UsageError if there is none, or a quotation does not end.
     """
-    parsed, other = list[ScriptCommand](), list[ScriptCommand]()
-    exported = operator_variables(text) | job_variables(text)
+    reader = _Reader(operator_variables(text) | job_variables(text))
     for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
-        for words in _with_captured(joined_line):
-            line = parse(words)
-            if words[0] == "export":
-                matches = map(_EXPORTED.fullmatch, words)
-                exported = exported | {match[1]: match[2] for match in matches if match}
-            elif (line.launcher or perf(line)) and not _only_names(words):
-                parsed.append(ScriptCommand(tuple(words), number, exported))
-            if any(name.startswith("NCCL_") for name in exported):
-                other = [ScriptCommand(tuple(words), number, exported)]
-    if not parsed and not other:
+        reader.read(joined_line, number)
+    if not reader.parsed and not reader.other:
         raise UsageError(
             f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it, and no export of"
             " NCCL's variables",
             "busbw check command -- mpirun -n 16 ...",
         )
-    return parsed or other
+    return reader.parsed or reader.other
+
+
+class _Reader:
+    """Reads the lines of a script in their order: what they export, and lists of options in
+    variables, which it puts in place of `$ARGS` and `"${ARGS[@]}"`.
+
+    What a branch of `if` or `case` assigns holds up to its end, as it may not have run.
+    """
+
+    def __init__(self, exported: dict[str, str]) -> None:
+        self.parsed: list[ScriptCommand] = []
+        self.other: list[ScriptCommand] = []  # the last one after exports of NCCL's variables
+        self._exported, self._lists = exported, dict[str, list[str]]()
+        self._before_branches: list[dict[str, list[str]]] = []
+
+    def read(self, text: str, number: int) -> None:
+        """Take what the commands of a line say."""
+        tested = False
+        for given in _with_captured(text):
+            self._follow_branches(given[0])
+            assigns, tested = self._assigns_list(given, keep=not tested), given[0] in _TESTS
+            words = [] if assigns else self._expanded(given)
+            if not words:
+                continue
+            line, wrapped = parse(words), sbatch_wrap(words)
+            if words[0] == "export":
+                matches = map(ASSIGNMENT.fullmatch, words)
+                self._exported = self._exported | {match[1]: match[2] for match in matches if match}
+            elif wrapped:
+                self._exported = self._exported | job_variables(f"#SBATCH {shlex.join(words[1:])}")
+                self.read(wrapped, number)
+            elif (line.launcher or perf(line)) and not _only_names(words):
+                self.parsed.append(ScriptCommand(tuple(words), number, self._exported))
+            if any(name.startswith("NCCL_") for name in self._exported):
+                self.other = [ScriptCommand(tuple(words), number, self._exported)]
+
+    def _follow_branches(self, word: str) -> None:
+        if word in ("if", "case"):
+            self._before_branches.append(dict(self._lists))
+        elif word in ("elif", "else", "fi", "esac") and self._before_branches:
+            self._lists = dict(self._before_branches[-1])
+        if word in ("fi", "esac") and self._before_branches:
+            self._before_branches.pop()
+
+    def _assigns_list(self, words: list[str], *, keep: bool) -> bool:
+        """Whether it assigns an array, or options to a variable; `keep` them."""
+        at = 0
+        while at < len(words) - 1 and (words[at] in _DECLARING or words[at].startswith("-")):
+            at += 1
+        match = _LIST.fullmatch(words[at])
+        if match is None:
+            return False
+        name, plus, opening, first = match.groups()
+        if opening:
+            items = [first, *words[at + 1 :]]
+            items[-1] = items[-1].removesuffix(")")
+        else:
+            items = next(split_commands(first), [""])
+            if len(words) > at + 1 or not (items[0].startswith("-") or items[0] in _uses(name)):
+                return False
+        before = self._lists.get(name, []) if plus else []
+        if keep:
+            added = self._expanded(list(filter(None, items)))
+            self._lists[name] = (before + added)[:MAX_WORDS]
+        return True
+
+    def _expanded(self, words: list[str]) -> list[str]:
+        uses = {use: items for name, items in self._lists.items() for use in _uses(name)}
+        return [item for word in words for item in uses.get(word, [word])]
+
+
+def _uses(name: str) -> tuple[str, ...]:
+    """How a shell is asked for all words of a variable."""
+    return f"${name}", f"${{{name}}}", f"${{{name}[@]}}", f"${{{name}[*]}}"
 
 
 def _with_captured(text: str, depth: int = 0) -> Iterator[list[str]]:
@@ -119,6 +191,9 @@ def _join(lines: list[str], at: int, end: int) -> tuple[str, bool, int]:
         continues = text.endswith("\\")
         if continues:
             parts.append(f"{text[:-1]} ")
+        elif not quote and _OPEN_ARRAY.match("".join(parts) + text):
+            continues = True
+            parts.append(f"{text} ")
         else:
             parts.append(f"{text}\n" if quote else text)
         at += 1

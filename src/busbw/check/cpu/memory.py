@@ -16,8 +16,9 @@ from busbw.host.pci import AMAZON, read_devices
 from busbw.host.settings import cpu_set, named_counts
 
 NODES = "/sys/devices/system/node"
-# Of the largest node's memory. With one of eight modules missing 0.88 is left, with two 0.75.
-MIN_SHARE_OF_LARGEST = 0.75
+# What a node may have less than the largest: one of 24 modules is 4 %, and firmware and the crash
+# kernel keep up to 4 GiB, mostly of node 0.
+MAX_MISSING_SHARE, MAX_RESERVED_BYTES = 0.03, 4 << 30
 
 NUMA_NODES = CheckRow(
     id="BW150",
@@ -66,11 +67,8 @@ def check_numa_nodes(machine: Machine) -> Iterator[Finding]:
         yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
     largest = max(known.values())
-    small = {
-        node: size
-        for node, size in known.items()
-        if size < MIN_SHARE_OF_LARGEST * largest or not size
-    }
+    usual = largest - max(MAX_MISSING_SHARE * largest, MAX_RESERVED_BYTES)
+    small = {node: size for node, size in known.items() if size < usual or not size}
     for node, size in small.items():
         evidence = Evidence(
             f"{NODES}/node{node}/meminfo",

@@ -10,6 +10,7 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
+from busbw.core.kernel_rules_gpus import RELOAD_DRIVER
 from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nccl_packages import CALL, built_for, read_packages
@@ -33,11 +34,7 @@ DRIVER = CheckRow(
         "After an update without a reboot the old module stays loaded. CUDA and NVML then fail to"
         " start in every new process."
     ),
-    fix=(
-        "drain the host and reboot it; or stop all users of the GPUs, also nvidia-persistenced, "
-        "nvidia-fabricmanager and nvidia-dcgm, then: rmmod nvidia_peermem nvidia_uvm nvidia_drm "
-        "nvidia_modeset nvidia; modprobe nvidia"
-    ),
+    fix=f"drain the host and reboot it; or, after all users of the GPUs ended: {RELOAD_DRIVER}",
     stays=(
         "yes, until the next update of the driver; hold its packages back, or reboot after each"
         " update"

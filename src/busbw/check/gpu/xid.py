@@ -68,6 +68,7 @@ XID = CheckRow(
     ),
 )
 _CAUSE = re.compile(r"caused by previous Xid (\d+)")  # at the end of an Xid 45
+REMAPPING_XID, ASKS_FOR_RESET = 63, "reset gpu to activate"  # open-gpu-kernel-modules, ras
 FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
 RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
 ASK_DRIVER = "drain the host; nvidia-smi -q -i {gpu} | grep -i 'recovery action'"
@@ -91,7 +92,6 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
-    hopper = {bus for bus, gpu in gpus.items() if gpu.sm == HOPPER}
     log_resets = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
     numbers = {event.number for event in logged}
@@ -100,7 +100,7 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
         judged = (
             _judge_unlogged(event, int(cause[1]), log_resets)
             if cause and int(cause[1]) not in numbers
-            else _judge_xid(event, log_resets, hopper=event.bus in hopper)
+            else _judge_xid(event, log_resets, gpus.get(event.bus))
         )
         by_gpu.setdefault(event.bus, []).append(judged)
     yield from worst_first(
@@ -108,10 +108,10 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
+def _judge_xid(event: Event, log_resets: Resets, gpu: GpuHealth | None) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    effect = _effect_of_line(event, row.effect, hopper=hopper)
+    effect = _effect_of_line(event, row.effect, gpu)
     verdict, remark = _xid_verdict(event, effect, log_resets)
     fix = row.fix(f"{event.bus}.0", effect)
     action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
@@ -129,11 +129,16 @@ def _judge_unlogged(event: Event, cause: int, log_resets: Resets) -> Judged:
     return Judged(verdict, text + remark, fix, event)
 
 
-def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
-    """The effect that the line names, else that of the table."""
+def _effect_of_line(event: Event, effect: Effect, gpu: GpuHealth | None) -> Effect:
+    """The effect that the line names, else that of the table.
+
+    Whether a row still waits for a reset NVML says better (BW009), as the driver logs no reset.
+    """
     if effect is Effect.LINK:
         return Effect(event.word)
-    if event.number == NVLINK_XID and hopper:
+    if event.number == REMAPPING_XID and gpu is None and ASKS_FOR_RESET in event.line.text:
+        return Effect.WATCH
+    if event.number == NVLINK_XID and gpu is not None and gpu.sm == HOPPER:
         return {HARMLESS: Effect.NOTE, SECONDARY: Effect.WATCH}.get(event.word, effect)
     return effect
 

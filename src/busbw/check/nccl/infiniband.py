@@ -1,6 +1,7 @@
 """Variables that choose RDMA ports and addresses."""
 
 import re
+from difflib import get_close_matches
 
 from busbw.check.base import not_offered, passed, skipped, warned
 from busbw.check.machine import Machine
@@ -43,6 +44,7 @@ SLOW_PORT = 0.5  # of the fastest port: a port at or below this is for managemen
 GBIT = 1e9 / 8
 # Names of drivers that end with a number, as otherwise only the name of a device does.
 DRIVERS = re.compile(r"(mlx|cxgb|hfi)\d", re.ASCII)
+MLX5, MLX4 = "mlx5", "mlx4"
 # Devices that are all for the fabric: of clouds, and the kernel's names of InfiniBand alone.
 FABRIC = ("efa", "erdma", "mana", "rdmap", "ib")
 LIST_DEVICES = "ls /sys/class/infiniband on a compute node names the devices"
@@ -104,6 +106,10 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
         Evidence("/sys/class/infiniband", ", ".join(devices) or "no device"),
     ]
     if not devices:
+        right = _spelled_right(setting.value)
+        if right != setting.value:
+            message = f"{setting.text}: no driver gives its devices such names, but {MLX5}_0"
+            return warned("", message, setting.evidence(right), fix=setting.to(right))
         prefixes = () if selection.exact or selection.excluded else _prefixes(selection)
         if prefixes:
             every = "selects" if len(prefixes) == 1 else "select"
@@ -118,6 +124,16 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
     return _judge_selection(machine, setting, selection, devices, evidence) or passed(
         "", f"{setting.text} selects {', '.join(selection.chosen(devices))}", *evidence
     )
+
+
+def _spelled_right(value: str) -> str:
+    """The value with mlx5_0 for what is nearly the name of a device of mlx5, like m1x5_0."""
+
+    def spelled(match: re.Match[str]) -> str:
+        near = match[0] != MLX4 and get_close_matches(match[0], [MLX5], cutoff=0.75)
+        return MLX5 if near else match[0]
+
+    return re.sub(r"(?<![^\^=,])\w+?(?=_\d)", spelled, value, flags=re.ASCII)
 
 
 def _prefixes(selection: Selection) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ before 2.14, as NCCL_TREE_THRESHOLD, are not among them.
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
+from busbw.check.base import ENVIRONMENT, check, judged, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.plugins import plugin_with
 from busbw.check.nccl.settings import REMOVE_VARIABLE, VARIABLE_SOURCES, Setting, settings, variable
@@ -101,8 +101,10 @@ PREFIXES = (
     "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip
 DEBUG_VARIABLE, FILE_VARIABLE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-VERBOSE_LEVELS, QUIET_LEVELS = ("INFO", "TRACE", "ABORT"), ("VERSION", "WARN")
-LAUNCH_VARIABLE = "CUDA_LAUNCH_BLOCKING"
+SUBSYS_VARIABLE, LAUNCH_VARIABLE = "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING"
+LEVELS_WITH_SUBSYS = ("INFO", "TRACE", "ABORT")
+LEVELS = ("VERSION", "WARN", *LEVELS_WITH_SUBSYS)
+PER_OPERATION = {"COLL", "TUNING", "CALL", "ALL"}  # subsystems with a line for each operation
 STREAMS = ("/dev/stdout", "/dev/stderr")
 
 DEBUG = CheckRow(
@@ -110,14 +112,15 @@ DEBUG = CheckRow(
     name="nccl-debug",
     layer=Layer.NCCL,
     title=f"{DEBUG_VARIABLE}, {FILE_VARIABLE} and {LAUNCH_VARIABLE}",
-    right="not set, VERSION or WARN; a file with %h and %p in its name; 0",
+    right="not TRACE, and no line for each operation; a file with %h and %p in its name",
     why=(
-        "INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS "
-        "it prints a line for each operation. Processes that share a file overwrite each other's "
-        f"lines. NCCL prints nothing at a level that it does not know. {LAUNCH_VARIABLE} makes each"
-        " launch wait for its kernel, so that communication overlaps nothing."
+        "INFO prints how NCCL sets up each communicator. TRACE, and INFO with COLL in"
+        " NCCL_DEBUG_SUBSYS, print a line for each operation, which takes time, into the job's"
+        " output if there is no file for it. Processes that share a file overwrite each other's"
+        f" lines. NCCL prints nothing at a level that it does not know. With {LAUNCH_VARIABLE} each"
+        " launch waits for its kernel."
     ),
-    fix=f"export {DEBUG_VARIABLE}=WARN",
+    fix=f"export {DEBUG_VARIABLE}=INFO",
     stays=REMOVE_VARIABLE,
     reads=VARIABLE_SOURCES,
     sources=("NCCL user guide, NCCL_DEBUG and NCCL_DEBUG_FILE",),
@@ -136,7 +139,7 @@ SWITCHES = ("_DISABLE", "_ENABLE")
 TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
-@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, LAUNCH_VARIABLE)
+@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, SUBSYS_VARIABLE, LAUNCH_VARIABLE)
 def check_debug(machine: Machine, setting: Setting) -> Finding:
     if setting.name == LAUNCH_VARIABLE:
         if setting.value == "0":
@@ -155,21 +158,31 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
             setting.evidence("%h and %p in the name"),
             fix=setting.to(f"{setting.value}.%h.%p"),
         )
-    if setting.value.upper() in VERBOSE_LEVELS:
-        return warned(
-            DEBUG_VARIABLE,
-            f"{setting.text} prints NCCL's log in every run",
-            setting.evidence("WARN"),
-            fix=setting.to("WARN"),
+    variables = settings(machine)
+    level = variables.get(DEBUG_VARIABLE)
+    if setting.name == SUBSYS_VARIABLE:
+        subsystems = set(setting.value.upper().lstrip("^").split(","))
+        per_operation = bool(subsystems & PER_OPERATION) != setting.value.startswith("^")
+        is_read = level is not None and level.value.upper() in LEVELS_WITH_SUBSYS
+        asked_for = FILE_VARIABLE in variables  # as patterns are read from such files
+        better, excessive = "INIT,ENV,NET", is_read and per_operation and not asked_for
+    elif setting.value.upper() not in LEVELS:
+        message = (
+            f"{setting.text} is not a level that NCCL knows: it prints nothing, not even errors"
         )
-    if setting.value.upper() not in QUIET_LEVELS:
         return warned(
-            DEBUG_VARIABLE,
-            f"{setting.text} is not a level that NCCL knows: it prints nothing, not even errors",
-            setting.evidence(", ".join(QUIET_LEVELS + VERBOSE_LEVELS)),
-            fix=setting.to("WARN"),
+            setting.name, message, setting.evidence(", ".join(LEVELS)), fix=setting.to("WARN")
         )
-    return passed(DEBUG_VARIABLE, f"{setting.text} is quiet", setting.evidence())
+    else:
+        better, excessive = "INFO", setting.value.upper() == "TRACE"
+    return judged(
+        right=not excessive,
+        subject=setting.name,
+        good=setting.text,
+        bad=f"{setting.text} prints a line for each operation",
+        evidence=(setting.evidence(better if excessive else ""),),
+        fix=setting.to(better),
+    )
 
 
 VISIBLE_DEVICES = CheckRow(

@@ -35,6 +35,13 @@ LINK_LAYER = CheckRow(
 )
 _RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
 LANES = 4
+# By PSID, the lanes of a port: four of cards for NDR (MCX75310AAS-NEA, -NEAT, MCX750500B) and HDR,
+# two of those for NDR200 (MCX75310AAS-HEA, -HEAT). From what mlxfwmanager and VPD say of them in
+# public reports of hosts, and scitix/sichek, components/hca.
+_NDR = "MT_0000000838 MT_0000000891 MT_0000000970 MT_0000001120 DEL0000000036 DEL0000000051"
+_HDR = "MT_0000000223 MT_0000000226 MT_0000000903 DEL0000000010 LNV0000000019"
+_NDR200 = "MT_0000000844 MT_0000000971 MT_0000001119"
+BOARD_LANES = dict.fromkeys(f"{_NDR} {_HDR}".split(), 4) | dict.fromkeys(_NDR200.split(), 2)
 MODULES = "/sys/module"
 DRIVER_MODULES = ("mlx5_core", "mlx5_ib")
 
@@ -75,12 +82,15 @@ RATE = CheckRow(
     name="nic-rate",
     layer=Layer.NIC,
     title="rate of RDMA ports",
-    right="the same rate on all active ports of the same model, with all four lanes",
+    right="the same rate on all active ports of the same model, with all lanes of the card",
     why=(
         "A port that lost lanes or speed carries half or less. The slowest port sets the pace of a"
         " collective over all rails."
     ),
-    fix="drain the host; reseat or replace the cable of {device}, then mlxlink -d {device} -m",
+    fix=(
+        "mlxlink -d {device} -m shows cable and lanes; drain the host; reseat or replace the cable"
+        " of {device}"
+    ),
     stays=(
         "a cable is permanent; a speed that was forced with ethtool or on the switch must be"
         " cleared there"
@@ -126,16 +136,35 @@ def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
         )
         fix = filled(RATE.fix, device=port.device)
         return warned(port.name, message, evidence, fix=fix, weight=fastest[0] - gbits)
-    if lanes < LANES and len(rates) < 2:
-        message = (
-            f"{lanes} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
-            " degraded"
-        )
-        return not_offered(port.name, message, evidence)
-    text = f"{gbits:g} Gbit/s"
     if lanes < LANES:
-        text += f" over {lanes} lanes, like all of the same model"
-    return passed(port.name, text, evidence)
+        return _judge_lanes(machine, port, rate, len(rates), evidence)
+    return passed(port.name, f"{gbits:g} Gbit/s", evidence)
+
+
+def _judge_lanes(
+    machine: Machine, port: Port, rate: tuple[float, int], alike: int, evidence: Evidence
+) -> Finding:
+    """The finding on a port with few lanes, though none of the `alike` ports of its model has more.
+
+    An InfiniBand link comes up with the lanes that work; Ethernet needs all that it is set to.
+    """
+    gbits, lanes = rate
+    text = f"{gbits:g} Gbit/s over {lanes} lanes"
+    board = machine.text(f"{RDMA}/{port.device}/board_id") or ""
+    of_card = BOARD_LANES.get(board, 0)
+    if lanes < of_card and port.layer == "InfiniBand":
+        message = (
+            f"{text}, while a port of this card ({board}) has {of_card}, unless the cable is split"
+        )
+        return warned(port.name, message, evidence, fix=filled(RATE.fix, device=port.device))
+    if lanes == of_card:
+        return passed(
+            port.name, f"{text}, which are all that a port of this card ({board}) has", evidence
+        )
+    if alike > 1 and port.layer != "InfiniBand":
+        return passed(port.name, f"{text}, like all of the same model", evidence)
+    message = f"{text}: normal for NDR200, an SFP port or a split cable, otherwise degraded"
+    return not_offered(port.name, message, evidence)
 
 
 def _parse_rate(text: str | None) -> tuple[float, int] | None:
