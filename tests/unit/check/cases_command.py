@@ -133,6 +133,7 @@ ALONE = [
         Verdict.FAIL,
     ),
     ("line-torchrun", "torchrun --nnodes=2 --standalone train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=$NNODES train.py", Verdict.WARN),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 train.py", Verdict.FAIL),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 --node-rank=1 train.py", Verdict.PASS),
     (

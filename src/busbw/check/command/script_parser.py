@@ -15,6 +15,7 @@ from busbw.core.errors import UsageError
 
 # NAME=(a b), NAME+=(c), NAME="-a b"
 _LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=(\(?)(.*)", re.DOTALL)
+_USE = re.compile(r"\$(?:\w+|\{\w+\})", re.ASCII)
 _OPEN_ARRAY = re.compile(r"\s*(?:\w+ (?:-\w+ )*)?[A-Za-z_]\w*\+?=\((?!.*\)\s*$)", re.DOTALL)
 _DECLARING = ("declare", "local", "readonly", "typeset", "then", "else")
 _TESTS = ("[", "[[", "test")
@@ -100,7 +101,7 @@ class _Reader:
             self._before_branches.pop()
 
     def _assigns_list(self, words: list[str], *, keep: bool) -> bool:
-        """Whether it assigns an array, or options to a variable; `keep` them."""
+        """Whether it assigns an array, or options or a number to a variable; `keep` them."""
         at = 0
         while at < len(words) - 1 and (words[at] in _DECLARING or words[at].startswith("-")):
             at += 1
@@ -113,7 +114,9 @@ class _Reader:
             items[-1] = items[-1].removesuffix(")")
         else:
             items = next(split_commands(first), [""])
-            if len(words) > at + 1 or not (items[0].startswith("-") or items[0] in _uses(name)):
+            known = items[0].startswith("-") or items[0] in _uses(name) or items[0].isdecimal()
+            if len(words) > at + 1 or not known:
+                self._lists.pop(name, None)  # what it had is over
                 return False
         before = self._lists.get(name, []) if plus else []
         if keep:
@@ -123,7 +126,12 @@ class _Reader:
 
     def _expanded(self, words: list[str]) -> list[str]:
         uses = {use: items for name, items in self._lists.items() for use in _uses(name)}
-        return [item for word in words for item in uses.get(word, [word])]
+
+        def with_number(use: re.Match[str]) -> str:
+            items = uses.get(use[0], [])
+            return items[0] if len(items) == 1 and items[0].isdecimal() else use[0]
+
+        return [item for word in words for item in uses.get(word, [_USE.sub(with_number, word)])]
 
 
 def _uses(name: str) -> tuple[str, ...]:
