@@ -20,8 +20,8 @@ DISKS = rule(
         Layer.KERNEL,
         "errors of disks in the log",
         "A disk lost data or is gone. Checkpoints and data sets on it fail.",
-        "drain the host first; nvme smart-log /dev/{subject} or smartctl -a /dev/{subject}; replace"
-        " the disk",
+        "drain the host first; nvme smart-log /dev/{subject} or smartctl -a /dev/{subject}, for dm-"
+        " and md of the disks that lsblk -s /dev/{subject} names; replace the disk",
         REPLACED,
         (
             "Linux, block/blk-core.c and drivers/nvme/host",

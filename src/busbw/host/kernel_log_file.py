@@ -28,7 +28,7 @@ ONLY_THE_LOG = "only the kernel log of this machine is known"
 HOSTNAME = "/proc/sys/kernel/hostname"
 _STARTED = re.compile(r"Linux version \d")
 _STOPPED = re.compile(r"Kernel panic - not syncing")
-_KERNEL = re.compile(r".{0,80}?\bkernel: ")
+_KERNEL = re.compile(r".{0,80}?\bkernel:(?: |(?=\[))")
 # Lines without a time, as dmesg -t and journalctl -o cat write them: of a driver, with the address
 # of its device, or the first two of a boot.
 _OF_DRIVER = re.compile(
@@ -139,7 +139,7 @@ def _machine(rows: Iterable[Row], name: str) -> LogSource | None:
         named = ", ".join(list(hosts)[:MAX_NAMED_HOSTS])
         raise UsageError(
             f"{name}: a kernel log of {len(hosts)} hosts: {named}",
-            f"give the lines of each host: grep ' {next(iter(hosts))} ' {name} > one.log",
+            f"give the lines of each host: grep -wF {next(iter(hosts))} {name} > one.log",
         )
     # Seconds of the boot's clock, as in /dev/kmsg; of an unknown start it was before the log.
     start_s = begins_s - BOOT_S - 1 if math.isnan(boot_s) else boot_s

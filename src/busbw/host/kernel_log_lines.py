@@ -48,13 +48,14 @@ _ISO = re.compile(
     r" ?(Z|[+-]\d\d(?::?\d\d)?(?!\d)|(?!INFO|WARN|ERROR|DEBUG)[A-Z]{2,5}(?= ))? (.*)",
     re.ASCII,
 )
+_TALOS = re.compile(r"([a-z]+): +[a-z]+: \[([\d:.TZ-]+)\]: (.*)", re.ASCII)  # talosctl dmesg
 _UNIX = re.compile(r"(\d{10}\.\d{1,9}) (.*)", re.ASCII)
 # "gpu7 kernel: text", "gpu7 kern.err kernel: text", "gpu7 INFO kernel: text", "kernel: text",
 # "gpu7 kernel - - - text", "gpu7 sshd[7]: text"
 _PRIORITY = r"(?:(?:kern\.\w+|EMERG|ALERT|CRIT|ERR|WARNING|NOTICE|INFO|DEBUG) )?"
 _OF_PROGRAM = re.compile(
     rf"(?:kern\.\w+ )?(?:(?!kernel: )([\w.:-]{{1,255}}) {_PRIORITY})?"
-    r"(?:kernel(?:(?:\[0\])?:| \S+ \S+ (?:-|\[.*?\](?= ))) (.*)"
+    r"(?:kernel(?:(?:\[0\])?:(?: |(?=\[))| \S+ \S+ (?:-|\[.*?\](?= )) )(.*)"
     r"|(?<=\s)[\w./()@#-]{1,64}(?:\[\d+\])?: )",
     re.ASCII,
 )
@@ -102,6 +103,10 @@ class Reader:
         record = _RECORD.match(line)
         if record:
             return Row(int(record[1]) / 1e6, False, "", record[2])
+        talos = _TALOS.match(line)
+        if talos:
+            program = "kernel" if talos[1] == "kern" else talos[1]
+            return _of_iso(f"{talos[2]} {program}: {talos[3]}")
         later = _SINCE_LINE_BEFORE.match(line)
         if later:
             return Row(self._before_s + float(later[1]), True, "", later[2])

@@ -133,6 +133,7 @@ ALONE = [
         Verdict.FAIL,
     ),
     ("line-torchrun", "torchrun --nnodes=2 --standalone train.py", Verdict.FAIL),
+    ("line-torchrun", "torchrun --nnodes=$NNODES train.py", Verdict.WARN),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 train.py", Verdict.FAIL),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 --node-rank=1 train.py", Verdict.PASS),
     (
@@ -142,6 +143,16 @@ ALONE = [
             " --rdzv-endpoint=h1:29500 t.py"
         ),
         Verdict.PASS,
+    ),
+    (
+        "line-torchrun",
+        "torchrun --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 train.py",
+        Verdict.PASS,
+    ),
+    (
+        "line-torchrun",
+        "torchrun --nnodes=2 --node-rank=1 --master-addr=127.0.0.1 train.py",
+        Verdict.FAIL,
     ),
     ("line-torchrun", "torchrun --nproc-per-node=8 train.py", Verdict.SKIP),
     ("line-torchrun", "srun -N 2 torchrun --nnodes 2 --nproc-per-node 8 train.py", Verdict.FAIL),
@@ -177,6 +188,7 @@ ALONE = [
     ("line-btl", f"mpirun --mca pml ucx --mca btl tcp {PERF}", Verdict.SKIP),
     ("line-dashes", "mpirun \u2014np 1 \u2014\u2014allow-run-as-root train", Verdict.FAIL),
     ("line-dashes", f"mpirun -np 1 {PERF}", Verdict.PASS),
+    ("line-dashes", "mpirun -np 1 --mca coll ^hcoll \\ ", Verdict.FAIL),
     ("line-program", "mpirun --host h1,h2 busbw run all_reduce", Verdict.UNKNOWN),
     ("line-program", "mpirun --host h1,h2 --prefix /opt/x python3 t.py", Verdict.UNKNOWN),
     ("line-program", f"mpirun --host h1,h2 {PERF}", Verdict.PASS),

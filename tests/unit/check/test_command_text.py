@@ -87,6 +87,13 @@ def test_a_line_that_only_names_a_program(line):
         commands(line, "job.sh")
 
 
+@pytest.mark.parametrize("line", ["deepspeed train.py", "nohup accelerate launch train.py &", ""])
+def test_variables_of_a_script_without_a_known_launcher(line):
+    (found,) = lint.report(["-"], f"export NCCL_DEBUG=debug\n{line}\n", None).lines
+    (finding,) = [item for item in found.findings if item.verdict is Verdict.WARN]
+    assert finding.name == "nccl-debug"
+
+
 def test_a_here_document_may_hold_an_apostrophe():
     text = "cat > a <<'EOF'\nIt's a test\nsrun ./b\n'c\nEOF\nN=$((1 << N))\nmpirun -n 2 ./a\n"
     found = [(command.number, command.words[-1]) for command in commands(text, "job.sh")]
@@ -214,6 +221,9 @@ def test_variables_that_a_script_sets_without_a_machine():
     assert [finding.verdict for finding in line.findings if finding.name == "line-export"] == [
         Verdict.PASS
     ]
+    (line,) = lint.report(["-"], "export NCCL_ALGO=Ring\nmpirun -n 2 -H h1,h2 ./a\n", None).lines
+    (finding,) = [finding for finding in line.findings if finding.name == "line-export"]
+    assert finding.verdict is Verdict.WARN and finding.fix == "-x NCCL_ALGO"
     # The shell that starts the script may have the others.
     (line,) = lint.report(
         ["-"], "export NCCL_ALGO=Ring\nmpirun -x NCCL_ALGO -x NCCL_PROTO -n 2 ./a\n", None
@@ -228,6 +238,8 @@ def test_variables_that_a_script_sets_without_a_machine():
         (r"""mpirun "a\"b" ./c # 'd""", ("mpirun", 'a"b', "./c")),
         (r"""mpirun 'a\' ./c # 'd""", ("mpirun", "a\\", "./c")),
         (r"""mpirun a\'b ./c""", ("mpirun", "a'b", "./c")),
+        ("mpirun -x A \\\n ./c", ("mpirun", "-x", "A", "./c")),
+        ("mpirun -x A \\ \n ./c", ("mpirun", "-x", "A", " ")),  # another command
     ],
 )
 def test_a_backslash_escapes_but_in_single_quotes(text, words):

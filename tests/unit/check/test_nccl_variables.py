@@ -57,6 +57,7 @@ def test_subsystems_that_print_a_line_for_each_operation(subsystems, verdict):
         ("nccl-ib-disable", {"NCCL_IB_DISABLE": "0"}, PASS, "the default"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "9"}, WARN, "it means SYS"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "LOC"}, WARN, "disables GPUDirect RDMA"),
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "0"}, WARN, "disables GPUDirect RDMA"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "PXB"}, PASS, "up to this distance"),
         # NCCL compares case
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, WARN, "has no effect"),
@@ -147,6 +148,9 @@ def test_subsystems_that_print_a_line_for_each_operation(subsystems, verdict):
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "0"}, PASS, "stays on one rail"),
         ("nccl-cross-nic", {"NCCL_CROSS_NIC": "3"}, WARN, "not a value that NCCL knows"),
         ("nccl-tuning", {"NCCL_BUFFSIZE": "4194304"}, PASS, "default"),
+        ("nccl-debug", {"NCCL_DEBUG": "debug"}, WARN, "not a level that NCCL knows"),
+        ("nccl-debug", {"CUDA_LAUNCH_BLOCKING": "1"}, WARN, "nothing overlaps"),
+        ("nccl-debug", {"CUDA_LAUNCH_BLOCKING": "0"}, PASS, "default"),
         ("nccl-debug", {"NCCL_DEBUG": "warn"}, PASS, "NCCL_DEBUG=warn"),
         ("nccl-debug", {"NCCL_DEBUG": "INFO"}, PASS, "NCCL_DEBUG=INFO"),
         ("nccl-debug", {"NCCL_DEBUG": "Trace"}, WARN, "a line for each operation"),

@@ -164,8 +164,18 @@ def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
         lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")),
     )
     assert {finding.verdict for finding in findings} == verdict and (
-        FAIL not in verdict or "no new job can start" in of(findings, "").message
+        FAIL not in verdict or "failed after the GPUs joined" in of(findings, "").message
     )
+
+
+def test_a_fabric_manager_that_failed_before_the_gpus_joined():
+    findings = found(
+        "nvlink-fabric",
+        all_changed(fabric={"state": 1, "status": 0}),
+        lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", "=failed")),
+    )
+    finding = of(findings, "")
+    assert "failed before the GPUs joined" in finding.message and "drain" not in finding.fix
 
 
 def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():

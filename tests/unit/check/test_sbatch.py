@@ -134,5 +134,9 @@ def test_options_of_sbatch_are_those_of_the_commands_that_it_wraps():
 def test_other_values_are_no_lists_of_options():
     (command,) = commands(f"PROGRAM=./a.out\nHOSTS=(h1 h2)\n{RUN} $PROGRAM\n", "job.sh")
     assert command.words[-1] == "$PROGRAM"
+    # A number that a script gives a variable, until it gives it another value.
+    for value, words in (("1", ("--nnodes=1", "1")), ("$A", ("--nnodes=$N", "${N}"))):
+        text = f"N=1\nN={value}\ntorchrun --nnodes=$N ${{N}}"
+        assert commands(text, "job.sh")[0].words[1:] == words
     (command,) = commands(f'NONE=()\n"${{NONE[@]}}"\n{RUN} "${{NONE[@]}}" {PERF}', "job.sh")
     assert command.words[-7:] == tuple(PERF.split())

@@ -80,7 +80,7 @@ def at(ago_s: float, *texts: str):
         ("13, pid=9, name=python3, Graphics Exception: ESR 0x546fb0=0x11f000e", 60, PASS),
         ("31, pid=9, name=python, Ch 8, MMU Fault", 60, PASS),
         ("43, pid=2924364, name=pt_main_thread, Ch 00000008", 60, PASS),
-        ("45, pid=9, name=python3, Ch 00000001 caused by previous Xid 149", 60, PASS),
+        ("45, pid=9, name=python3, Ch 00000001", 60, PASS),
         ("80, pid=9, name=python3, pushbuffer CRC mismatch", 60, PASS),
         (f"63, {WAITING_ROW}", 60, PASS),  # NVML says that no row waits for a reset any more
         ("92, High single-bit ECC error rate", 60, PASS),
@@ -115,6 +115,17 @@ def test_xid_by_number_text_and_age(text, ago_s, verdict):
     assert f"Xid {text.partition(',')[0]} (" in finding.message and bool(finding.fix) is (
         verdict is not PASS
     )
+
+
+def test_an_xid_whose_cause_the_log_has_lost():
+    cleanup = GPU_1 + "45, pid=9, name=python3, Ch 00000001 caused by previous Xid 149"
+    (finding,) = found("gpu-xid", at(60, cleanup))
+    assert finding.verdict is WARN and finding.fix.startswith("journalctl -k -b | grep")
+    assert "Xid 45, 1 min ago, caused by Xid 149 (NVLink NETIR error)" in finding.message
+    (finding,) = found(
+        "gpu-xid", at(60, GPU_1 + f"149, NETIR Fatal XC0 i0 Link 01 ({HEX})", cleanup)
+    )
+    assert finding.verdict is FAIL and "caused by" not in finding.message
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,14 @@ FORMS = {
     ),
     "quoted": (">  [ 1134.500000] {}", ">  [ 1224.500000] {}"),
     "pdsh": ("gpu7: [ 1134.500000] {}", "gpu7: [ 1224.500000] {}"),
+    "talosctl dmesg": (
+        "gpu7: kern: warning: [2025-02-23T16:24:18.285060123Z]: {}",
+        "gpu7: kern:    info: [2025-02-23T16:25:48.285060123Z]: {}",
+    ),
+    "syslogd without a blank": (
+        "2025-02-23T16:24:18 gpu7 kernel:[ 1134.500000] {}",
+        "2025-02-23T16:25:48 gpu7 kernel:[ 1224.500000] {}",
+    ),
     "/dev/kmsg": ("3,1234,1134500000,-;{}", "6,1235,1224500000,-;{}"),
 }
 OOM = "Out of memory: Killed process 42 (python3) total-vm:1kB, anon-rss:1kB"
@@ -280,13 +288,16 @@ def test_a_log_whose_last_line_comes_first() -> None:
 
 def test_logs_of_several_hosts_are_refused() -> None:
     first, second = FORMS["kern.log"]
-    with pytest.raises(UsageError, match=r"kern.log: a kernel log of 2 hosts: gpu7, gpu8"):
+    with pytest.raises(UsageError, match=r"kern.log: a kernel log of 2 hosts: gpu7, gpu8") as error:
         log_of(f"{first.format(XID)}\n{second.format(BOOT)}\n".replace("48 gpu7", "48 gpu8"))
+    # Also of a form with the host at the line's beginning.
+    assert error.value.hint == "give the lines of each host: grep -wF gpu7 kern.log > one.log"
 
 
 def test_an_xid_without_a_time_has_that_of_the_line_before() -> None:
     first, _ = FORMS["dmesg"]
-    log = log_of(f"kernel: {XID}\n{first.format(FAR)}\nkernel: {XID}\nno kernel wrote this\n")
+    broadcast = f" kernel:[1134.500000] {XID}"  # syslogd's on a terminal
+    log = log_of(f"kernel: {XID}\n{first.format(FAR)}\n{broadcast}\nno kernel wrote this\n")
     assert len({line.at_s for line in log.lines}) == 1 and len(log.lines) == 3
     assert texts(f"{XID}\n{OOM}\n") == [XID, OOM]
 

@@ -90,6 +90,7 @@ class Line:
     ranks_here: bool = False  # on the machine that starts the line
     environment: Mapping[str, str] | None = None
     environment_is_whole: bool = False  # not only what a script exports
+    exported: tuple[str, ...] = ()  # names of NCCL's variables that a script exports before it
 
     @property
     def hidden_options(self) -> str:

@@ -94,6 +94,7 @@ def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
 
 def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> Line:
     """The line with what a machine adds. `exported` are variables that a script sets before it."""
+    line = replace(line, exported=tuple(name for name in exported if name.startswith("NCCL_")))
     if machine is None:
         return replace(line, environment=exported) if exported else line
     installed = open_mpi_of(line, machine)

@@ -15,6 +15,7 @@ from busbw.core.errors import UsageError
 
 # NAME=(a b), NAME+=(c), NAME="-a b"
 _LIST = re.compile(r"([A-Za-z_]\w*)(\+?)=(\(?)(.*)", re.DOTALL)
+_USE = re.compile(r"\$(?:\w+|\{\w+\})", re.ASCII)
 _OPEN_ARRAY = re.compile(r"\s*(?:\w+ (?:-\w+ )*)?[A-Za-z_]\w*\+?=\((?!.*\)\s*$)", re.DOTALL)
 _DECLARING = ("declare", "local", "readonly", "typeset", "then", "else")
 _TESTS = ("[", "[[", "test")
@@ -42,17 +43,19 @@ class ScriptCommand:
 def commands(text: str, source: str) -> list[ScriptCommand]:
     """The commands with a launcher or a program of nccl-tests.
 
-    UsageError if there is none, or a quotation does not end.
+    Without any, the last one for which the text exports variables of NCCL, as of deepspeed or
+    python. UsageError if there is none, or a quotation does not end.
     """
     reader = _Reader(operator_variables(text) | job_variables(text))
     for number, joined_line in _join_lines(with_lists_as_lines(text).splitlines(), source):
         reader.read(joined_line, number)
-    if not reader.parsed:
+    if not reader.parsed and not reader.other:
         raise UsageError(
-            f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it",
+            f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it, and no export of"
+            " NCCL's variables",
             "busbw check command -- mpirun -n 16 ...",
         )
-    return reader.parsed
+    return reader.parsed or reader.other
 
 
 class _Reader:
@@ -64,6 +67,7 @@ class _Reader:
 
     def __init__(self, exported: dict[str, str]) -> None:
         self.parsed: list[ScriptCommand] = []
+        self.other: list[ScriptCommand] = []  # the last one after exports of NCCL's variables
         self._exported, self._lists = exported, dict[str, list[str]]()
         self._before_branches: list[dict[str, list[str]]] = []
 
@@ -85,6 +89,8 @@ class _Reader:
                 self.read(wrapped, number)
             elif (line.launcher or perf(line)) and not _only_names(words):
                 self.parsed.append(ScriptCommand(tuple(words), number, self._exported))
+            if any(name.startswith("NCCL_") for name in self._exported):
+                self.other = [ScriptCommand(tuple(words), number, self._exported)]
 
     def _follow_branches(self, word: str) -> None:
         if word in ("if", "case"):
@@ -95,7 +101,7 @@ class _Reader:
             self._before_branches.pop()
 
     def _assigns_list(self, words: list[str], *, keep: bool) -> bool:
-        """Whether it assigns an array, or options to a variable; `keep` them."""
+        """Whether it assigns an array, or options or a number to a variable; `keep` them."""
         at = 0
         while at < len(words) - 1 and (words[at] in _DECLARING or words[at].startswith("-")):
             at += 1
@@ -108,7 +114,9 @@ class _Reader:
             items[-1] = items[-1].removesuffix(")")
         else:
             items = next(split_commands(first), [""])
-            if len(words) > at + 1 or not (items[0].startswith("-") or items[0] in _uses(name)):
+            known = items[0].startswith("-") or items[0] in _uses(name) or items[0].isdecimal()
+            if len(words) > at + 1 or not known:
+                self._lists.pop(name, None)  # what it had is over
                 return False
         before = self._lists.get(name, []) if plus else []
         if keep:
@@ -118,7 +126,12 @@ class _Reader:
 
     def _expanded(self, words: list[str]) -> list[str]:
         uses = {use: items for name, items in self._lists.items() for use in _uses(name)}
-        return [item for word in words for item in uses.get(word, [word])]
+
+        def with_number(use: re.Match[str]) -> str:
+            items = uses.get(use[0], [])
+            return items[0] if len(items) == 1 and items[0].isdecimal() else use[0]
+
+        return [item for word in words for item in uses.get(word, [_USE.sub(with_number, word)])]
 
 
 def _uses(name: str) -> tuple[str, ...]:
@@ -176,14 +189,16 @@ def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
 def _join(lines: list[str], at: int, end: int) -> tuple[str, bool, int]:
     """The line at `at` with those that continue it, up to `end`.
 
+    A backslash with a blank after it is a word of one blank, as in a shell: the line ends there.
+
     Whether its quotations end, and the index after it.
     """
     parts, quote, continues = list[str](), "", True
     while at < end and (quote or continues):
         text, quote = _without_comment(lines[at], quote)
-        continues = text.rstrip().endswith("\\")
+        continues = text.endswith("\\")
         if continues:
-            parts.append(f"{text.rstrip()[:-1]} ")
+            parts.append(f"{text[:-1]} ")
         elif not quote and _OPEN_ARRAY.match("".join(parts) + text):
             continues = True
             parts.append(f"{text} ")

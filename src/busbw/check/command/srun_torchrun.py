@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, rule
+from busbw.check.command.line import CHANGE_SCRIPT, Line, inner, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.parse_line import parse
 from busbw.check.types import Evidence, Finding
@@ -97,6 +97,7 @@ def check_torchrun(line: Line) -> Iterator[Finding]:
         yield skipped("not a torchrun line for several hosts")
         return
     hosts = line.value("nnodes") or ""
+    bad = warned if needs_shell(hosts) else failed  # it may be one host
     address = line.value("rdzv-endpoint") or line.value("master-addr")
     static = line.value("rdzv-backend") in (None, "static")
     evidence = [
@@ -104,18 +105,20 @@ def check_torchrun(line: Line) -> Iterator[Finding]:
         Evidence("--rdzv-endpoint or --master-addr", address or "not given", "a host's name"),
     ]
     if line.has("standalone"):
-        yield failed(
+        yield bad(
             "",
             f"--standalone with --nnodes {hosts}: each host waits at its own localhost",
             *evidence,
             fix=TORCHRUN.fix,
         )
+    elif static and line.value("node-rank") == "0":  # its own store, which listens on all addresses
+        yield passed("", f"host 0 of {hosts}, where the others meet", *evidence)
     elif address is None or address.startswith(LOCAL):
         where = f"at {address}" if address else "at localhost, as no address is given"
-        yield failed("", f"each of {hosts} hosts waits {where}", *evidence, fix=TORCHRUN.fix)
+        yield bad("", f"each of {hosts} hosts waits {where}", *evidence, fix=TORCHRUN.fix)
     elif static and not line.has("node-rank"):
         rank = Evidence("--node-rank", "not given", "a different number on each host")
-        yield failed(
+        yield bad(
             "",
             "without --node-rank all hosts are host 0",
             *evidence,

@@ -39,11 +39,11 @@ QUOTES = "\u2018\u2019\u201c\u201d"
 
 @rule(EXPORT)
 def check_export(line: Line) -> Iterator[Finding]:
-    """Variables without a value, variables in front of mpirun, and srun's --export."""
+    """Variables without a value, variables that mpirun does not pass on, and srun's --export."""
     if line.launcher == "srun":
         faults = list(_judge_srun(line))
     else:
-        faults = [*_judge_before_mpirun(line), *_judge_without_value(line)]
+        faults = [*_judge_not_passed(line), *_judge_without_value(line)]
     yield from faults
     if not line.variables and not faults:
         yield skipped("the line exports no variable")
@@ -74,14 +74,13 @@ def _judge_srun(line: Line) -> Iterator[Finding]:
         yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
 
 
-def _judge_before_mpirun(line: Line) -> Iterator[Finding]:
+def _judge_not_passed(line: Line) -> Iterator[Finding]:
     options = {name for name, _ in line.passed}
-    unexported = [
-        name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)
-    ]
+    names = dict.fromkeys((*(name for name, _ in line.before), *line.exported))
+    unexported = [name for name in names if name not in options and not name.startswith(_FORWARDED)]
     if line.launcher == "mpirun" and line.several and not line.allocated and unexported:
         named = ", ".join(unexported)
-        message = f"{named} in front of mpirun reaches only the ranks on this host"
+        message = f"mpirun passes {named} only to the ranks on this host"
         yield warned(
             "",
             message,
@@ -207,12 +206,13 @@ DASHES = CheckRow(
     id="BW236",
     name="line-dashes",
     layer=Layer.LAUNCHER,
-    title="dashes and quotes",
-    right="ASCII - ' and \"",
+    title="dashes, quotes and blanks after a backslash",
+    right="ASCII - ' and \"; a backslash as the last letter of a line that goes on",
     why=(
         "Documents and web pages turn -- into a long dash, and straight quotes into curly ones. "
         "A launcher takes a word with such a dash for the program. The shell keeps curly quotes as "
-        "part of the value."
+        "part of the value. After a backslash and a blank the command ends, and the shell runs the"
+        " next line as another one."
     ),
     fix="retype the word",
     stays=CHANGE_SCRIPT,
@@ -223,7 +223,7 @@ DASHES = CheckRow(
 
 @rule(DASHES)
 def check_dashes(line: Line) -> Iterator[Finding]:
-    """Whether a word of the line has a dash or quote that is not ASCII."""
+    """Whether a word has a dash or quote that is not ASCII, or is a blank at the line's end."""
     strange = [word for word in line.argv if word[:1] in [*LONG_DASHES] or set(word) & set(QUOTES)]
     if strange:
         evidence = Evidence("words", " ".join(strange[:4]), "ASCII")
@@ -232,6 +232,13 @@ def check_dashes(line: Line) -> Iterator[Finding]:
             f"{strange[0]} has a dash or quote that is not ASCII",
             evidence,
             fix=filled("retype {text} with plain - and quotes", text=strange[0]),
+        )
+    elif line.argv[-1].isspace():
+        yield failed(
+            "",
+            "a blank follows the backslash at its end: the shell ends the command there",
+            Evidence("the last word", repr(line.argv[-1]), "no blank after the backslash"),
+            fix="sed -i 's/\\\\[[:space:]]*$/\\\\/' SCRIPT removes such blanks",
         )
     else:
         yield passed("", "all dashes and quotes are ASCII")

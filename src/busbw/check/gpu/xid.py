@@ -1,5 +1,6 @@
 """Errors of GPUs and NVSwitches that the driver logged, and the recovery that it asks for."""
 
+import re
 from collections.abc import Iterator
 
 from busbw.check.base import check, failed, not_offered, passed, skipped
@@ -66,6 +67,7 @@ XID = CheckRow(
         "Azure node health checks, azure_gpu_xid",
     ),
 )
+_CAUSE = re.compile(r"caused by previous Xid (\d+)")  # at the end of an Xid 45
 REMAPPING_XID, ASKS_FOR_RESET = 63, "reset gpu to activate"  # open-gpu-kernel-modules, ras
 FATAL_EFFECTS = (SwitchEffect.ALWAYS, SwitchEffect.FATAL)
 RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
@@ -92,8 +94,15 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
     log_resets = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
+    numbers = {event.number for event in logged}
     for event in logged:
-        by_gpu.setdefault(event.bus, []).append(_judge_xid(event, log_resets, gpus.get(event.bus)))
+        cause = _CAUSE.search(event.line.text)
+        judged = (
+            _judge_unlogged(event, int(cause[1]), log_resets)
+            if cause and int(cause[1]) not in numbers
+            else _judge_xid(event, log_resets, gpus.get(event.bus))
+        )
+        by_gpu.setdefault(event.bus, []).append(judged)
     yield from worst_first(
         [of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()]
     )
@@ -109,6 +118,14 @@ def _judge_xid(event: Event, log_resets: Resets, gpu: GpuHealth | None) -> Judge
     if action:
         remark = f": {action}{remark}"
         fix = f"drain the host first; {action.lower()}"
+    return Judged(verdict, text + remark, fix, event)
+
+
+def _judge_unlogged(event: Event, cause: int, log_resets: Resets) -> Judged:
+    """Of an Xid that names its cause, whose own line the log has lost."""
+    verdict, remark = _xid_verdict(event, Effect.WATCH, log_resets)
+    text = f"Xid {event.number}{event.counted}, caused by Xid {cause} ({xid(cause).meaning})"
+    fix = f"journalctl -k -b | grep 'Xid.*: {cause},' has the cause, which this log lacks"
     return Judged(verdict, text + remark, fix, event)
 
 

@@ -136,7 +136,7 @@ def _judge_subject(
     more = [f"and {len(texts) - MAX_NAMED_SIGNS} more"] if len(texts) > MAX_NAMED_SIGNS else []
     lines = [sighting.line for line_verdict, sighting in ordered if line_verdict is verdict]
     subject = ordered[0][1].subject
-    fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
+    fix = rule.row.fix.format(subject=word(subject) if subject else "PART")
     message = "; ".join(texts[:MAX_NAMED_SIGNS] + more)
     return Finding(verdict, name, message, tuple(map(line_evidence, lines)), fix)
 

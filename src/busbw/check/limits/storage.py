@@ -175,7 +175,8 @@ READ_ONLY = CheckRow(
     ),
     fix=(
         "drain the host first; dmesg | grep -i -E 'error|remount'; smartctl -a {source}; replace a"
-        " bad disk, or run fsck on {source} and reboot"
+        " bad disk; if it is good, unmount the file system (for / boot a rescue system) and run"
+        " fsck or xfs_repair on {source}"
     ),
     stays="a repaired file system stays writable; if the disk fails, it comes back",
     reads=(MOUNTINFO, FSTAB, "/sys/dev/block/*/dm/uuid"),

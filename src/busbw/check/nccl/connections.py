@@ -53,7 +53,7 @@ def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
         default = next(value for least, value in TIMEOUT_DEFAULTS if nccl_version >= least)
         name = f"NCCL {'.'.join(map(str, nccl_version))}"
     value = parse_int(setting.value)
-    evidence = setting.evidence(f"{default} or more, the default of {name}")
+    evidence = setting.evidence(f"{default}, the default of {name}, to {INFINITE_TIMEOUT - 1}")
     if value <= 0 or value >= INFINITE_TIMEOUT:
         return warned(
             "",

@@ -45,7 +45,8 @@ GBIT = 1e9 / 8
 # Names of drivers that end with a number, as otherwise only the name of a device does.
 DRIVERS = re.compile(r"(mlx|cxgb|hfi)\d", re.ASCII)
 MLX5, MLX4 = "mlx5", "mlx4"
-CLOUD_DRIVERS = ("efa", "erdma", "mana", "rdmap")  # whose devices are all for the fabric
+# Devices that are all for the fabric: of clouds, and the kernel's names of InfiniBand alone.
+FABRIC = ("efa", "erdma", "mana", "rdmap", "ib")
 LIST_DEVICES = "ls /sys/class/infiniband on a compute node names the devices"
 DISABLE_VARIABLE = "NCCL_IB_DISABLE"
 EFA = "efa"  # NCCL uses it through a plugin, which the variable does not affect
@@ -68,9 +69,10 @@ def check_gid_index(machine: Machine, setting: Setting) -> Finding:
             f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it",
             *evidence,
         )
-    return warned(
-        "", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset
-    )
+    fix = setting.unset
+    if not version(machine) or old:
+        fix = f"with NCCL 2.21 or newer: {fix}; an older one needs the index of a RoCE v2 GID"
+    return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=fix)
 
 
 def _gid_evidence(path: str, kind: str | None) -> Evidence:
@@ -113,8 +115,8 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
             every = "selects" if len(prefixes) == 1 else "select"
             return warned(
                 "",
-                f"{setting.text}: {', '.join(prefixes)} {every} all ports of the driver, including"
-                " storage and management",
+                f"{setting.text}: {', '.join(prefixes)} {every} all devices whose names begin so,"
+                " also those for storage and management",
                 setting.evidence("= before exact names"),
                 fix=f"{setting.to('=NAME,NAME')} with the ports near the GPUs; {LIST_DEVICES}",
             )
@@ -139,8 +141,7 @@ def _prefixes(selection: Selection) -> tuple[str, ...]:
     return tuple(
         token
         for token in selection.tokens
-        if not token.startswith(CLOUD_DRIVERS)
-        and (not token[-1:].isdecimal() or DRIVERS.fullmatch(token))
+        if not token.startswith(FABRIC) and (not token[-1:].isdecimal() or DRIVERS.fullmatch(token))
     )
 
 

@@ -33,6 +33,13 @@ SHM_VARIABLE = "NCCL_SHM_DISABLE"
 @variable(NET_GDR_LEVEL, GDR_VARIABLE, OLD_GDR_VARIABLE)
 def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
     value = setting.value
+    if value in ("0", LEGACY_LEVELS[0]):
+        return warned(
+            "",
+            f"{setting.text} disables GPUDirect RDMA",
+            setting.evidence("not set"),
+            fix=setting.unset,
+        )
     if value.isdecimal():
         word = LEGACY_LEVELS[min(int(value), len(LEGACY_LEVELS) - 1)]
         message = f"{setting.text} is a number of the old list, where it means {word}"
@@ -41,13 +48,6 @@ def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
             message,
             setting.evidence("a word"),
             fix=Setting(GDR_VARIABLE, word, setting.file).to(word),
-        )
-    if value == LEGACY_LEVELS[0]:
-        return warned(
-            "",
-            f"{setting.text} disables GPUDirect RDMA",
-            setting.evidence("not set"),
-            fix=setting.unset,
         )
     if value not in LEVELS:
         upper = value.upper()

@@ -1,7 +1,8 @@
 """Names and values of variables, and variables for debugging.
 
 NAMES are those that NCCL reads: the names in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3,
-2.27.7, 2.30.7 and 2.32.3, and in its user guide, which also has older ones.
+2.27.7, 2.30.7 and 2.32.3, and in its user guide, which also has older ones. Those that NCCL lost
+before 2.14, as NCCL_TREE_THRESHOLD, are not among them.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ GIN_PLUGIN_REF_COUNT GIN_PROXY_NTHREADS GIN_PROXY_POLL_BATCH GIN_PROXY_QUEUE_SIZ
 GRAPH_DUMP_FILE GRAPH_DUMP_FILE_RANK GRAPH_FILE GRAPH_HELPER_DISABLE GRAPH_MIXING_SUPPORT
 GRAPH_REGISTER GRAPH_STREAM_ORDERING GROUP_CUDA_STREAM HIER_CE_COLL_AG_RAIL_RING_ENABLE
 HIER_CE_COLL_NUM_CTX HOSTID IBVERBS_LIB IB_ADAPTIVE_ROUTING IB_ADDR_FAMILY IB_ADDR_RANGE
-IB_AR_THRESHOLD IB_CUDA_SUPPORT IB_DATA_DIRECT IB_DEVICE_PCI_ORDER IB_DISABLE IB_ECE_ENABLE
+IB_AR_THRESHOLD IB_DATA_DIRECT IB_DEVICE_PCI_ORDER IB_DISABLE IB_ECE_ENABLE
 IB_EVENT_BASED_LB IB_EVENT_BASED_LB_REMOTE IB_FIFO_TC IB_GDR_LEVEL IB_GID_INDEX IB_HCA IB_MERGE_NICS
 IB_MERGE_VFS IB_MQP_RETRY_ALL IB_MQP_RETRY_CNT IB_MQP_RETRY_SLEEP_MSEC IB_OOO_RQ
 IB_PCI_RELAXED_ORDERING IB_PKEY IB_PKEY_VALUE IB_PREPOST_RECEIVE_WORK_REQUESTS IB_QPS_PER_CONNECTION
@@ -48,7 +49,7 @@ IB_SUBNET_PREFIX_LEN IB_TC IB_TIMEOUT IB_USE_INLINE IB_VR_RAILS_PER_SOCKET IB_VR
 IB_WARN_RAIL_LOCAL IB_WQE_LATENCY_REPORT IB_WQE_LATENCY_THRESHOLD_NS IGNORE_COLLNET_MISMATCH
 IGNORE_CPU_AFFINITY IGNORE_DISABLED_P2P IGNORE_NET_MISMATCH IPC_USE_ABSTRACT_SOCKET
 L1_SHARED_MEMORY_CARVEOUT LAUNCH_MODE LAUNCH_ORDER_IMPLICIT LAUNCH_RACE_FATAL LEGACY_CUDA_REGISTER
-LL128_BUFFSIZE LL128_C2C LL128_NTHREADS LL_BUFFSIZE LL_THRESHOLD LOCAL_REGISTER LSA_TEAM_SIZE
+LL128_BUFFSIZE LL128_C2C LL128_NTHREADS LL_BUFFSIZE LOCAL_REGISTER LSA_TEAM_SIZE
 MAX_CTAS MAX_NCHANNELS MAX_NRINGS MAX_P2P_NCHANNELS MEM_SYNC_DOMAIN MIN_CTAS MIN_NCHANNELS
 MIN_NRINGS MIN_P2P_NCHANNELS MLOPART_RDMA_ENABLE MNNVL_CLIQUE_ID MNNVL_CROSS_CLIQUE MNNVL_ENABLE
 MNNVL_RAIL_PER_HOST MNNVL_SCATTER_NETS_ENABLE MNNVL_UUID MULTI_RANK_GPU_ENABLE
@@ -73,7 +74,7 @@ SOCKET_IFNAME SOCKET_INLINE SOCKET_MAGIC SOCKET_MIN_TASKSIZE SOCKET_NTHREADS
 SOCKET_POLL_TIMEOUT_MSEC SOCKET_RCVBUF SOCKET_RETRY_CNT SOCKET_RETRY_SLEEP_MSEC SOCKET_SNDBUF
 SYM_CE_THRESHOLD SYM_CTAS SYM_GIN_KERNELS_ENABLE SYM_KERNEL SYM_NOWIN_ENABLE
 SYM_REUSE_SYSMEM_HANDLES SYM_RS_GIN_CHUNK_SIZE SYM_TMA_ENABLE THREAD_THRESHOLDS TOPO_DUMP_FILE
-TOPO_DUMP_FILE_RANK TOPO_FILE TOPO_SPLIT_MLOPART TREE_THRESHOLD TUNER_PLUGIN UID_STAGGER_RATE
+TOPO_DUMP_FILE_RANK TOPO_FILE TOPO_SPLIT_MLOPART TUNER_PLUGIN UID_STAGGER_RATE
 UID_STAGGER_THRESHOLD UNPACK_DOUBLE_NCHANNELS WARN_ENABLE_DEBUG_INFO WIN_ENABLE WIN_STRIDE
 WORK_ARGS_BYTES WORK_FIFO_BYTES WORK_FIFO_DEPTH
 """
@@ -100,8 +101,9 @@ PREFIXES = (
     "NCCL_GPUVIZ_", "NCCL_PLUGIN_", "NCCL_UCX_",
 )  # fmt: skip
 DEBUG_VARIABLE, FILE_VARIABLE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-SUBSYS_VARIABLE = "NCCL_DEBUG_SUBSYS"
+SUBSYS_VARIABLE, LAUNCH_VARIABLE = "NCCL_DEBUG_SUBSYS", "CUDA_LAUNCH_BLOCKING"
 LEVELS_WITH_SUBSYS = ("INFO", "TRACE", "ABORT")
+LEVELS = ("VERSION", "WARN", *LEVELS_WITH_SUBSYS)
 PER_OPERATION = {"COLL", "TUNING", "CALL", "ALL"}  # subsystems with a line for each operation
 STREAMS = ("/dev/stdout", "/dev/stderr")
 
@@ -109,13 +111,14 @@ DEBUG = CheckRow(
     id="BW182",
     name="nccl-debug",
     layer=Layer.NCCL,
-    title=f"{DEBUG_VARIABLE} and {FILE_VARIABLE}",
+    title=f"{DEBUG_VARIABLE}, {FILE_VARIABLE} and {LAUNCH_VARIABLE}",
     right="not TRACE, and no line for each operation; a file with %h and %p in its name",
     why=(
         "INFO prints how NCCL sets up each communicator. TRACE, and INFO with COLL in"
         " NCCL_DEBUG_SUBSYS, print a line for each operation, which takes time, into the job's"
         " output if there is no file for it. Processes that share a file overwrite each other's"
-        " lines."
+        f" lines. NCCL prints nothing at a level that it does not know. With {LAUNCH_VARIABLE} each"
+        " launch waits for its kernel."
     ),
     fix=f"export {DEBUG_VARIABLE}=INFO",
     stays=REMOVE_VARIABLE,
@@ -136,8 +139,13 @@ SWITCHES = ("_DISABLE", "_ENABLE")
 TRUE_WORDS = ("true", "yes", "on", "y", "t")
 
 
-@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, SUBSYS_VARIABLE)
+@variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE, SUBSYS_VARIABLE, LAUNCH_VARIABLE)
 def check_debug(machine: Machine, setting: Setting) -> Finding:
+    if setting.name == LAUNCH_VARIABLE:
+        if setting.value == "0":
+            return passed(LAUNCH_VARIABLE, f"{setting.text} is the default", setting.evidence())
+        message = f"{setting.text}: each launch waits for its kernel, and nothing overlaps"
+        return warned(LAUNCH_VARIABLE, message, setting.evidence("not set"), fix=setting.unset)
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
             return passed(
@@ -158,6 +166,13 @@ def check_debug(machine: Machine, setting: Setting) -> Finding:
         is_read = level is not None and level.value.upper() in LEVELS_WITH_SUBSYS
         asked_for = FILE_VARIABLE in variables  # as patterns are read from such files
         better, excessive = "INIT,ENV,NET", is_read and per_operation and not asked_for
+    elif setting.value.upper() not in LEVELS:
+        message = (
+            f"{setting.text} is not a level that NCCL knows: it prints nothing, not even errors"
+        )
+        return warned(
+            setting.name, message, setting.evidence(", ".join(LEVELS)), fix=setting.to("WARN")
+        )
     else:
         better, excessive = "INFO", setting.value.upper() == "TRACE"
     return judged(

@@ -171,7 +171,8 @@ def check_fabric(machine: Machine) -> Iterator[Finding]:
     if unreported:
         yield _judge_service(machine, ", ".join(gpu.label for gpu in unreported))
     elif gpus:
-        yield from _service_failed(machine)
+        joined = any(gpu.fabric and gpu.fabric.state == STATE_COMPLETED for gpu in gpus)
+        yield from _service_failed(machine, joined=joined)
     for gpu in gpus:
         if gpu.fabric and gpu not in unreported:
             yield _judge_fabric(gpu, gpu.fabric)
@@ -207,19 +208,21 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
-def _service_failed(machine: Machine) -> Iterator[Finding]:
-    """A finding if the service failed after the GPUs joined.
+def _service_failed(machine: Machine, *, joined: bool) -> Iterator[Finding]:
+    """A finding if the service failed, `joined` if a GPU is still in the fabric.
 
     One that is inactive may run elsewhere, such as in a container.
     """
     state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
     if state == FAILED_STATE:
+        when = "after" if joined else "before"
         message = (
-            "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
-            " them"
+            f"the fabric manager failed {when} the GPUs joined their fabric: no new job can start"
+            " on them"
         )
         evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
-        yield failed("", message, evidence, fix=FABRIC.fix)
+        first = "drain the host, as its start may end running jobs; " if joined else ""
+        yield failed("", message, evidence, fix=first + FABRIC.fix)
 
 
 def _judge_service(machine: Machine, named: str) -> Finding:

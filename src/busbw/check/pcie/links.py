@@ -199,8 +199,9 @@ NIC_BANDWIDTH = CheckRow(
         " never send at line rate."
     ),
     fix=(
-        "drain the host and power it off; then move {bdf} to a slot with more lanes or a later PCIe"
-        " generation"
+        "busbw check --only pcie-width --only pcie-speed, and mend what they name; if they name"
+        " nothing, drain the host, power it off and move {bdf} to a slot with more lanes or a later"
+        " PCIe generation"
     ),
     stays="permanent: hardware",
     reads=(

@@ -24,7 +24,7 @@ ALIKE = CheckRow(
         "A port that a script missed loses packets on its rail. A collective is as slow as its"
         " slowest rail."
     ),
-    fix="set {what} of {netdev} to the value of {other}: mlnx_qos -i {other} shows it",
+    fix="set the {what} of {netdev} to that of {other}: {usual}",
     stays=STAYS_AFTER_REBOOT,
     reads=(
         "dcb",
@@ -85,7 +85,13 @@ def _judge_difference(
         return unknown(
             setting.subject, f"its {name} cannot be read; on most ports it can", evidence
         )
-    fix = filled(ALIKE.fix, what=name, netdev=setting.qos.netdev, other=model_port.qos.netdev)
+    fix = filled(
+        ALIKE.fix,
+        what=name,
+        netdev=setting.qos.netdev,
+        other=model_port.qos.netdev,
+        usual=usual or "none",
+    )
     return warned(
         setting.subject, f"its {name} differs from most ports of this host", evidence, fix=fix
     )
