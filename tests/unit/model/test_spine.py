@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.predict import command
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting, channels_left, flows_of_nic
+from busbw.model.estimate import Setting, by_links, channels_left, flows_of_nic
 from busbw.model.forecast import forecast
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import NVLS_TREE, RING
@@ -156,3 +156,10 @@ def test_a_limit_of_ctas_leaves_a_part_of_the_channels() -> None:
     assert channels_left(limited, NVLS_TREE, 4, 8) == 4 / 16
     assert channels_left(limited, P2P, 4, 8) == 1
     assert channels_left(replace(limited, ctas=32), RING, 4, 8) == 1
+
+
+def test_latency_of_racks_grows_with_the_logarithm_of_their_number() -> None:
+    setting = Setting(parse_system("gb300nvl72"))
+    chosen = [by_links(setting, "all_reduce", racks, 72, GIB) for racks in (2, 4, 6, 8)]
+    latency_us = [choice.parts.latency_s * 1e6 for choice in chosen if choice is not None]
+    assert latency_us == pytest.approx([66.8, 108.6, 133.1, 150.4], abs=0.1)

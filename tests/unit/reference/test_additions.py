@@ -9,7 +9,7 @@ from busbw.model.reference.compared import Ran, ran_of
 from busbw.model.reference.curves import Curve, Reference, Source
 from busbw.model.systems import parse_system
 from busbw.reference.additions import curves_of, refuse_unhealthy, run_name, source_of
-from busbw.reference.comparison import compared_with, comparison_text, plot_text
+from busbw.reference.comparison import columns, compared_with, comparison_text, plot_text
 from busbw.report import read
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -153,6 +153,15 @@ def test_without_a_run_it_says_what_the_table_has() -> None:
     result = result_of(f"{MIB} float 40.0 39.0")
     text = comparison_text(compared_with(result, ran(result), known(4000.0), "run.log"))
     assert "no reference: the runs of all_reduce on 1 x 8 H100 have 1 GiB, not 1 MiB" in text
+
+
+def test_what_expected_rests_on_has_no_column_where_nothing_is_expected() -> None:
+    result = result_of(f"{MIB} float 40.0 39.0")
+    comparison = compared_with(result, ran(result), known(4000.0), "run.log")
+    rows = [msgspec.structs.replace(row, expected=None) for row in comparison.rows]
+    nothing = msgspec.structs.replace(comparison, rows=rows)
+    titles = [[column.title for column in columns(some)] for some in (comparison, nothing)]
+    assert ["from" in some for some in titles] == [True, False]
 
 
 def test_a_plot_has_the_measured_busbw_at_its_part_of_the_reference() -> None:
