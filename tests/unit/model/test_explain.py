@@ -62,6 +62,8 @@ def test_two_hosts_of_8_h20(recorded: Path) -> None:
     assert explanation.fits == "NVLSTree"
     excluded = {judged.algorithm for judged in explanation.judged if judged.excluded}
     assert excluded >= {"Ring", "Tree"}
+    to_nics = {judged.algorithm: judged.planned_to is not None for judged in explanation.judged}
+    assert (to_nics["Ring"], to_nics["NVLSTree"]) == (True, False)
 
 
 def test_sockets_are_slower_than_expected(recorded: Path) -> None:

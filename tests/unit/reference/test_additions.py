@@ -152,7 +152,7 @@ def test_types_stand_beside_sizes_that_were_measured_with_several() -> None:
 def test_without_a_run_it_says_what_the_table_has() -> None:
     result = result_of(f"{MIB} float 40.0 39.0")
     text = comparison_text(compared_with(result, ran(result), known(4000.0), "run.log"))
-    assert "no reference: the runs of all_reduce on 1 x 8 H100 have 1 GiB, not 1 MiB" in text
+    assert "\nno reference: the runs of all_reduce on 1 x 8 H100 have 1 GiB, not 1 MiB" in text
 
 
 def test_what_expected_rests_on_has_no_column_where_nothing_is_expected() -> None:
