@@ -137,7 +137,7 @@ def test_a_size_is_compared_with_the_median_of_the_runs_that_have_it() -> None:
     assert large.fastest == pytest.approx(GIB / 3.9e-3 * 7 / 4)
     text = comparison_text(comparison)
     assert "run.log: all_reduce on 1 x 8 H100" in text
-    assert "median of published runs" in text and "runs: r0, r1, r2" in text
+    assert "median of published runs" in text and "\nruns: r0, r1, r2" in text
     line = next(line for line in text.splitlines() if line.strip().startswith("1 GiB"))
     assert line.split()[2:6] == ["234.88", "469.76", "3", "50.0"] and "below" in line
     assert "type" not in text and "90 % of runs are between" in text
