@@ -26,21 +26,31 @@ from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
 from busbw.model.reference.curves import Curve, Reference, built_in
 from busbw.model.reference.described import choice_of, job_of, setting_of
-from busbw.model.reference.expected import HOSTS_FIT, Basis, Coefficients, Expected, Scope, expect
+from busbw.model.reference.expected import (
+    HOSTS_FIT,
+    Basis,
+    Coefficients,
+    Expected,
+    Scope,
+    expect,
+    pcie_share,
+)
 from busbw.model.reference.similar import BOARD
 
 ROOT = Path(__file__).resolve().parents[1]
+IN_TABLE = ("aiconfigurator",)  # hosts of pcie_hosts.csv whose curves are in the table too
 SHARP = "SHARP"  # of a source: by whichever algorithm
 COVERAGE = 0.9  # from the 5th to the 95th percentile
 SMALL_BYTES = 1 << 16
 FROM_BYTES = (1 << 30, 1 << 26, 1 << 20, SMALL_BYTES, 0)
 MARGIN, MAX_MARGIN = 2.0, 0.5
+FEW_SOURCES = 4  # from which on errors over a network are taken to show on which side the next is
 LEAST, LEAST_OF_ONE = 0.04, 0.2
-OVER_HOSTS = (Scope.HOSTS, Scope.EFA, Scope.FABRICS, Scope.SENDS)
+OVER_HOSTS = (Scope.HOSTS, Scope.EFA, Scope.FABRICS, Scope.ALL_PAIRS, Scope.SENDS)
 LIMITS = (
     ("one host, same system", (Scope.HOST,), Basis.SAME, 1 << 26, "5 %, 15 %, 95 %"),
     ("one host, similar systems", (Scope.HOST,), Basis.SIMILAR, 1 << 26, "5 %, 15 %, 90 %"),
-    ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 30, "6 %, any, 89 %"),
+    ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 30, "6 %, any, 90 %"),
     ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 26, "any, any, 85 %"),
     ("several hosts", OVER_HOSTS, Basis.MODEL, 1 << 20, "any, any, 85 %"),
 )
@@ -127,20 +137,29 @@ def by_regime(found: Sequence[Case]) -> Errors:
         basis = Basis.MODEL if one_regime else case.expected.basis
         start = next(start for start in FROM_BYTES if case.size_bytes >= start)
         errors[scope, basis, start][case.curve.source, case.curve.run].append(case.off)
+    for row in pcie_hosts():
+        if row["host"] not in IN_TABLE:
+            off = log(pcie_share_of(row) / pcie_share(int(row["gpus"])))
+            runs = errors[Scope.PCIE, Basis.MODEL, 1 << 26]
+            runs[row["host"], f"{row['gpu']} {row['gpus']}"].append(off)
     return errors
 
 
-def limits(runs: Runs) -> tuple[float, float]:
+def limits(runs: Runs, scope: Scope) -> tuple[float, float]:
     """The logarithms between which the share COVERAGE of the next run's errors is expected.
 
     They are quantiles of all errors, in which each run counts as much as another. They are moved
-    outwards, the fewer sources there are the more, for what the next one may show.
+    outwards, the fewer sources there are the more, for what the next one may show. Clusters differ
+    more than hosts do: few of them do not show on which side the next one is.
     """
     ordered = sorted((off, 1 / len(offs)) for offs in runs.values() for off in offs)
     sources = len({source for source, _ in runs})
     least = LEAST + LEAST_OF_ONE / sources
     tail = (1 - COVERAGE) / 2 * len(runs)
     low, high = min(-least, _within(ordered, tail)), max(least, _within(ordered[::-1], tail))
+    if sources < FEW_SOURCES and scope in OVER_HOSTS:
+        farthest = max(-low, high) * (1 + min(MARGIN / sources, 2 * MAX_MARGIN))
+        return -farthest, farthest
     wider = 1 + min(MARGIN / sources, MAX_MARGIN)
     return low * wider, high * wider
 
@@ -155,13 +174,14 @@ def _within(ordered: Sequence[tuple[float, float]], tail: float) -> float:
     return ordered[-1][0]
 
 
-def inside(runs: Runs) -> float:
+def inside(runs: Runs, scope: Scope) -> float:
     """The share of errors within limits that are made without their run; 0 for a single run."""
     if len(runs) < 2:
         return 0.0
     held, points = 0, 0
     for run, offs in runs.items():
-        low, high = limits({name: other for name, other in runs.items() if name != run})
+        others = {name: other for name, other in runs.items() if name != run}
+        low, high = limits(others, scope)
         held += sum(low <= off <= high for off in offs)
         points += len(offs)
     return held / points
@@ -169,24 +189,29 @@ def inside(runs: Runs) -> float:
 
 def make_bands(errors: Errors) -> Bands:
     """The table of bands, those of larger sizes first. The last one of a regime is for all smaller
-    sizes too, where it has some of few KiB.
+    sizes too, where it has some of few KiB, or is the only one.
     """
     rows = []
+    starts: dict[tuple[Scope, Basis], list[int]] = defaultdict(list)
+    for scope, basis, start in errors:
+        starts[scope, basis].append(start)
     for (scope, basis, start), runs in sorted(errors.items(), key=lambda item: _order(item[0])):
-        low, high = limits(runs)
+        own = starts[scope, basis]
+        is_last = start == min(own) and (start <= SMALL_BYTES or len(own) == 1)
+        low, high = limits(runs, scope)
         off = [abs(exp(-value) - 1) for offs in runs.values() for value in offs]
         rows.append(
             Band(
                 scope=scope,
                 basis=basis,
-                from_bytes=0 if start == SMALL_BYTES and (scope, basis, 0) not in errors else start,
+                from_bytes=0 if is_last else start,
                 low=round(exp(low), 3),
                 high=round(exp(high), 3),
                 runs=len(runs),
                 points=len(off),
                 median_error=round(median(off), 3),
                 p90_error=round(sorted(off)[int(0.9 * (len(off) - 1))], 3),
-                inside=round(inside(runs), 3),
+                inside=round(inside(runs, scope), 3),
             )
         )
     return Bands(coverage=COVERAGE, rows=rows)
@@ -227,11 +252,20 @@ def text(made: Bands) -> str:
 def pcie_shares() -> dict[int, float]:
     """What hosts reach over PCIe of the rate that NCCL plans with: the medians by their GPUs."""
     reached: dict[int, list[float]] = defaultdict(list)
-    with (ROOT / "benchmarks/reference_202611/pcie_hosts.csv").open() as lines:
-        for row in csv.DictReader(lines):
-            planned = NCCL_PCI[int(row["pcie_gen"])]
-            reached[int(row["gpus"])].append(float(row["busbw_gb_s"]) * 1e9 / planned)
+    for row in pcie_hosts():
+        reached[int(row["gpus"])].append(pcie_share_of(row))
     return {gpus: median(shares) for gpus, shares in sorted(reached.items())}
+
+
+def pcie_hosts() -> list[dict[str, str]]:
+    """Hosts whose GPUs PCIe joins, and what they reach with large sizes."""
+    with (ROOT / "benchmarks/reference_202611/pcie_hosts.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def pcie_share_of(row: dict[str, str]) -> float:
+    """What a host reaches of the rate that NCCL plans with."""
+    return float(row["busbw_gb_s"]) * 1e9 / NCCL_PCI[int(row["pcie_gen"])]
 
 
 def fitted(chosen: Chosen, left_out: str = "") -> Coefficients:
@@ -287,7 +321,7 @@ def summary(errors: Errors, scopes: Sequence[Scope], basis: Basis, start: int) -
     for scope in scopes:
         runs = errors.get((scope, basis, start), {})
         points = sum(map(len, runs.values()))
-        held += inside(runs) * points
+        held += inside(runs, scope) * points
         off += [abs(exp(-value) - 1) for offs in runs.values() for value in offs]
     off.sort()
     return Summary(median(off), off[int(0.9 * (len(off) - 1))], held / len(off))

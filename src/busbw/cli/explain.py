@@ -1,5 +1,7 @@
 """`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
+from dataclasses import replace
+
 import click
 
 from busbw.cli.config.reference import known_curves
@@ -91,6 +93,8 @@ def command(
     environment = dict(result.environment)
     if no_nvls or result.nvls is False:
         environment["NCCL_NVLS_ENABLE"] = "0"
+    if hosts > 1 and environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1":
+        hardware = replace(hardware, collnet=True)
     setting = Setting(
         hardware,
         release(nccl) if nccl else of_number(result.library.nccl),

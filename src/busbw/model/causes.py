@@ -23,6 +23,7 @@ from busbw.model.types import Forecast
 CLOSE = 0.06  # how far a busbw may be from what a description expects
 LARGE = 64 << 20  # below, latency decides, which no description here changes
 FEW_CHANNELS = 4
+SOCKET = "NET/Socket"
 # Settings with which NCCL is slower than without, and the values that do it.
 SLOWER_WITH: dict[str, Callable[[str], bool]] = {
     "NCCL_P2P_DISABLE": lambda value: value != "0",
@@ -43,6 +44,8 @@ def stated(result: Result, nics: int) -> list[str]:
         for finding in result.findings
         if finding.id in names and finding.verdict is Verdict.WARN
     ]
+    if not found and nics and result.ran and SOCKET in result.ran.transports():
+        found.append(f"NCCL's log has connections by {SOCKET}: TCP, not RDMA")
     settings = result.environment
     set_ = [
         f"{name}={settings[name]}"
@@ -98,6 +101,12 @@ def fitting(
         return [
             f"it fits NCCL without NVLS, {gb(rings.busbw)} GB/s: NVLS was off or not available"
             " (--no-nvls compares with that)"
+        ]
+    in_hosts = expected(replace(setting, system=replace(setting.system, collnet=False)))
+    if setting.system.collnet and in_hosts and in_hosts.low <= busbw <= in_hosts.high:
+        return [
+            f"it fits NCCL without reduction in the network's switches, {gb(in_hosts.busbw)} GB/s:"
+            " NCCL_COLLNET_ENABLE=1 had no effect"
         ]
     return _fewer_nics(setting, shape[0], busbw, expected)
 

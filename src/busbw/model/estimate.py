@@ -91,8 +91,7 @@ class Setting:
         if hosts == 1 or not self.spine.limits(share):
             return 1.0
         flows = flows_of_nic(self, collective, algorithm, hosts, per_host)
-        fabric = self.system.fabric(hosts, per_host)
-        return self.spine.divisor(share, flows, hosts, round(fabric.nics / fabric.rail))
+        return self.spine.divisor(share, flows, hosts, self.system.nics_of(per_host))
 
 
 def estimate(
@@ -261,10 +260,9 @@ def flows_of_nic(
     or one for each host that a rank sends to.
     """
     if algorithm != P2P:
-        fabric = setting.system.fabric(hosts, per_host)
         channels = setting.system.model(LATEST, hosts, per_host).ring.channels
         neighbors = 1 if algorithm == RING else 1 / tree_share(hosts)
-        return max(1, round(channels * neighbors * fabric.rail / fabric.nics))
+        return max(1, round(channels * neighbors / setting.system.nics_of(per_host)))
     if collective == p2p.PAIRS:
         return channels_of_send(setting, hosts, per_host)
     return hosts - 1

@@ -33,7 +33,7 @@ def describe(system: System, hosts: int, per_host: int, release: Release, source
     data = system.fabric(hosts, per_host, payload=True)
     nics = ""
     if wire.nics and wire.rail:
-        nics = f"{round(wire.nics / wire.rail)} x {gb(wire.rail)} GB/s"
+        nics = f"{system.nics_of(per_host)} x {gb(wire.rail)} GB/s"
     return Described(
         source,
         system.name,

@@ -122,10 +122,16 @@ class System:
         carry of data.
 
         GPUs take along the NICs next to them: half of the GPUs use half of the NICs, but at least
-        one.
+        one. All together are not faster than the slots of the GPUs, but for those that NVLink
+        joins to a Grace CPU.
         """
         nic = self.payload_nic if payload else self.nic
-        nics = self._nics(per_host) if hosts > 1 else 0
+        nics = self.nics_of(per_host) if hosts > 1 else 0
+        slot = self.pcie * PCIE_PAYLOAD if payload else self.pcie
+        nic_text, nics_rate = f"NICs of each host, {nics} x {gb(nic)} GB/s", nics * nic
+        if self.cpu != "arm" and nics_rate > per_host * slot:
+            nics_rate = per_host * slot
+            nic_text = f"slots of the GPUs of each host, {per_host} x {gb(slot)} GB/s"
         gpu = self._link(per_host, payload=payload) if per_host > 1 else None
         text = self.pair.text(per_host) if self.pair else self.link_text
         return Fabric(
@@ -133,11 +139,11 @@ class System:
             per_host,
             gpu,
             text if gpu else "",
-            self.pcie * PCIE_PAYLOAD if payload else self.pcie,
+            slot,
             self.over_nvlink and gpu is not None,
-            nics * nic,
+            nics_rate,
             nic if nics else 0.0,
-            f"NICs of each host, {nics} x {gb(nic)} GB/s" if nics else "",
+            nic_text if nics else "",
         )
 
     def model(self, release: Release, hosts: int, per_host: int) -> Model:
@@ -186,14 +192,15 @@ class System:
         rate = self.pair.planned if payload else self.pair.rate
         return self.pair.links * (per_host - 1) * rate
 
-    def _nics(self, per_host: int) -> int:
+    def nics_of(self, per_host: int) -> int:
+        """The NICs that so many GPUs of a host take along."""
         return max(1, self.nics * per_host // self.gpus) if self.nics else 0
 
     def _rails(self, per_host: int) -> tuple[int, float]:
         """NICs as NCCL plans with them: it joins the ports next to one GPU (NCCL_IB_MERGE_NICS),
         and none is faster than its slot. All together are not faster than the slots of the GPUs.
         """
-        nics = self._nics(per_host)
+        nics = self.nics_of(per_host)
         joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
         rails = nics // joined
         most = self.pcie_planned * min(1.0, per_host / rails) if rails else self.pcie_planned

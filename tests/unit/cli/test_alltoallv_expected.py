@@ -44,6 +44,8 @@ def test_two_ranks_that_send_all_to_the_other_take_as_long_as_an_alltoall_of_twi
     even = row(capsys, "alltoall", doubled)
     uneven = row(capsys, "alltoallv", size)
     assert uneven["time_s"] == pytest.approx(even["time_s"])
+    for figure in ("busbw", "low"):
+        assert uneven[figure] == pytest.approx(even[figure] / 2)
     assert uneven["high"] <= bound(capsys, "alltoallv", "h200x2")
 
 

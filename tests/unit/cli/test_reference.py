@@ -55,7 +55,7 @@ def test_lists_and_shows_published_runs(busbw: Busbw) -> None:
     code, out, _ = busbw("reference", "--system", "h200x8", "--nodes", "1")
     assert code == 0
     assert "1 x 8 H200" in out and "az_1x8_h200" in out and "h100" not in out
-    assert "8 curves of 4 runs" in out
+    assert "9 curves of 5 runs" in out
     assert busbw("reference", "--collective", "alltoall", "--nodes", "9")[2] == "no such curve\n"
     words = ("--format", "json", "--collective", "gather", "--nodes", "2")
     out = busbw("reference", *words)[1]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from busbw.cli.explain import command
 from busbw.core.cells import all_figures, peak
 from busbw.core.result import Result
 from busbw.model import explanation_text
@@ -48,7 +49,7 @@ def test_two_hosts_of_8_h100(recorded: Path) -> None:
     assert explanation_text.summary(explanation).startswith(
         "not Ring: at most 400.00; not Tree: at most 421.88;"
     )
-    assert "nearest to NVLSTree, whose model says 473.23" in explanation_text.summary(explanation)
+    assert "nearest to NVLSTree, whose model says 473.60" in explanation_text.summary(explanation)
     nvlink, nics = explanation.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
@@ -61,6 +62,8 @@ def test_two_hosts_of_8_h20(recorded: Path) -> None:
     assert explanation.fits == "NVLSTree"
     excluded = {judged.algorithm for judged in explanation.judged if judged.excluded}
     assert excluded >= {"Ring", "Tree"}
+    to_nics = {judged.algorithm: judged.planned_to is not None for judged in explanation.judged}
+    assert (to_nics["Ring"], to_nics["NVLSTree"]) == (True, False)
 
 
 def test_sockets_are_slower_than_expected(recorded: Path) -> None:
@@ -134,6 +137,16 @@ def test_hosts_of_racks_fill_the_fewest_domains_if_evenly(
 def one_row(
     gpu: str, hosts: int, per_host: int, size: int, busbw: float, before: str = ""
 ) -> Result:
+    """The result of one size of all_reduce."""
+    log = one_row_text(gpu, hosts, per_host, size, busbw, before)
+    result = read.read(log.encode(), "run.log")
+    assert isinstance(result, Result)
+    return result
+
+
+def one_row_text(
+    gpu: str, hosts: int, per_host: int, size: int, busbw: float, before: str = ""
+) -> str:
     """The log of one size of all_reduce, with lines `before` it."""
     ranks = hosts * per_host
     devices = [
@@ -146,10 +159,7 @@ def one_row(
         "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong"
     )
     row = f"{size} {size // 4} float sum -1 {cell} {cell}"
-    log = "\n".join([before, "# Collective test starting: all_reduce_perf", *devices, titles, row])
-    result = read.read(log.encode(), "run.log")
-    assert isinstance(result, Result)
-    return result
+    return "\n".join([before, "# Collective test starting: all_reduce_perf", *devices, titles, row])
 
 
 def explained(result: Result, system: str, nics: str = "") -> Explanation:
@@ -197,6 +207,19 @@ def test_rings_are_compared_with_rings_where_the_log_says_that_they_ran(before: 
             "8x400G",
             "NCCL_IB_HCA names 2 of 8 NICs: mlx5_0:1, mlx5_1:1",
         ),
+        (
+            one_row(
+                H100,
+                4,
+                8,
+                GIB,
+                9.0,
+                "h0:1:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0",
+            ),
+            "h100x8",
+            "8x400G",
+            "NCCL's log has connections by NET/Socket: TCP, not RDMA",
+        ),
     ],
 )
 def test_a_slow_run_has_the_cause_that_fits(
@@ -206,6 +229,53 @@ def test_a_slow_run_has_the_cause_that_fits(
     assert explanation.verdict == "slower"
     assert explanation.causes[0].startswith(cause)
     assert f"possible cause: {cause}" in explanation_text.compared(explanation)
+
+
+def test_a_run_with_sharp_switched_on_is_compared_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for busbw, code, said in (
+        (450.0, 0, "as expected"),
+        (340.0, 1, "possible cause: it fits NCCL without reduction in the network's switches"),
+    ):
+        log = one_row_text(H100, 8, 8, 8 * GIB, busbw, "-x NCCL_COLLNET_ENABLE=1 \\")
+        (tmp_path / "run.log").write_text(log)
+        given = f"{tmp_path / 'run.log'} --system h100x8 --nics 8x400G"
+        assert command.main(given.split(), standalone_mode=False) == code
+        assert said in capsys.readouterr().out
+
+
+def test_one_gpu_of_a_host_is_no_faster_than_its_slot_whatever_the_nics() -> None:
+    forced = "NCCL_ALGO=Tree ./all_reduce_perf"
+    explanation = explained(one_row(H100, 2, 1, 16 * GIB, 50.0, forced), "h100x1", "4x400G")
+    assert explanation.verdict == "expected"
+    assert explanation.described.nics_text == "4 x 50 GB/s"
+    (load,) = explanation.loads
+    assert load.link == "slots of the GPUs of each host, 1 x 63 GB/s"
+    assert (load.rate, load.used) == (63e9, 50e9)
+    assert explained(one_row(H100, 2, 1, GIB, 70.0), "h100x1", "4x400G").fits == ""
+
+
+@pytest.mark.parametrize(
+    ("result", "nics", "notes"),
+    [
+        (one_row(H100, 1, 8, 8 * GIB, 475.0), "", ["NVLS has 8 channels of 59.5", "issue 212"]),
+        (one_row(H100, 4, 8, 8 * GIB, 320.0), "8x400G", ["NVLSTree has 8 channels of 45.5"]),
+        (one_row(H100, 2, 8, 8 * GIB, 470.0), "8x400G", ["has 8 channels of 57.7", "issue 196"]),
+        (
+            one_row(H100, 4, 8, 512 << 10, 5.0),
+            "8x400G",
+            ["Ring has 8 channels of 45", "small size", "own choice would be Tree"],
+        ),
+        (one_row(H100, 1, 8, 8 * GIB, 367.0), "", ["Ring has 12 channels of 30", "be NVLS"]),
+    ],
+)
+def test_notes_are_of_what_fits(result: Result, nics: str, notes: list[str]) -> None:
+    explanation = explained(result, "h100x8", nics)
+    assert len(explanation.notes) == len(notes), explanation.notes
+    for note, part in zip(explanation.notes, notes, strict=True):
+        assert part in note
+    assert explanation.notes[0].endswith(" together")
 
 
 @pytest.mark.parametrize("busbw", [14.0, 250.0])

@@ -24,6 +24,7 @@ from busbw.model.systems import parse_system, with_nics
 ROOT = Path(__file__).parents[3]
 AR = BY_NAME["all_reduce"]
 MIB, GIB = 1 << 20, 1 << 30
+KIB = 1 << 10
 
 
 def benchmark(name: str) -> ModuleType:
@@ -186,9 +187,6 @@ def test_between_two_numbers_of_gpus_and_of_similar_gpus() -> None:
     assert expect_of("h200x8", GIB, four, eight, own) == pytest.approx(5e-3)
 
 
-KIB = 1 << 10
-
-
 def test_a_run_of_the_same_shape_moves_the_model_half_of_its_way() -> None:
     plain = expect_of("h100x8", GIB, hosts=2)
     twice = of([MIB, GIB], [100.0, plain * 4e6], hosts=2, nics="8x400G")
@@ -205,6 +203,58 @@ def test_larger_jobs_than_any_that_was_measured_have_a_wider_range() -> None:
     assert widened(0.8, Scope.HOSTS, CHECKED_RANKS) == 0.8
     assert widened(0.8, Scope.HOSTS, 10 * CHECKED_RANKS) == pytest.approx(0.64)
     assert is_extrapolated(Scope.DOMAIN, 73) and not is_extrapolated(Scope.HOSTS, 73)
+
+
+@pytest.mark.parametrize(
+    ("size", "off"), [(GIB, 0.05), (MIB << 7, 0.1), (64 * MIB, 0.2), (MIB, 0.2), (KIB, 0.3)]
+)
+def test_own_runs_have_the_range_of_two_runs_of_one_system(size: int, off: float) -> None:
+    own = of([KIB, 4 * GIB], [20.0, 16000.0])
+    evidence = Evidence(Reference((), {}), (own,))
+    expected = forecast(Setting(parse_system("h100x8")), AR, 1, 8, size, evidence)
+    assert expected is not None and own.busbw(size) == pytest.approx(expected.busbw)
+    assert expected.low == pytest.approx((1 - off) * expected.busbw)
+    assert expected.high == pytest.approx((1 + off) * expected.busbw)
+
+
+def test_a_run_over_pcie_does_not_exclude_what_hosts_reach_without_it() -> None:
+    def expect(*curves: Curve) -> Any:
+        evidence = Evidence(Reference(curves, {}))
+        return forecast(Setting(parse_system("rtx5090x8")), AR, 1, 8, GIB, evidence)
+
+    model, slow_us = expect(), 4 * expect().time_s * 1e6
+    slow = expect(of([MIB, GIB], [100.0, slow_us], gpu="rtx5090"))
+    assert slow.time_s == pytest.approx(2 * model.time_s)  # half of the way
+    assert slow.high == pytest.approx(model.high)
+    assert slow.low == pytest.approx(model.low / 2)
+    fast = expect(of([MIB, GIB], [100.0, slow_us / 16], gpu="rtx5090"))
+    assert fast.low == pytest.approx(model.low)
+    assert fast.high == pytest.approx(min(2 * model.high, 63e9))
+
+
+def test_few_clusters_do_not_show_on_which_side_the_next_is(script: ModuleType) -> None:
+    low, high = script.limits({("a", "1"): [0.5], ("b", "2"): [0.0]}, Scope.ALL_PAIRS)
+    assert -low == high == pytest.approx(2 * 0.5)
+    low, high = script.limits({("a", "1"): [0.5], ("b", "2"): [0.0]}, Scope.HOST)
+    assert (low, high) == pytest.approx((-0.14 * 1.5, 0.5 * 1.5))
+    many = {(name, name): [0.5] for name in "abcd"}
+    assert -script.limits(many, Scope.ALL_PAIRS)[0] == pytest.approx(0.09 * 1.5)
+
+
+def test_alltoall_between_hosts_has_the_range_of_its_own_runs_at_all_sizes() -> None:
+    for size in (MIB, GIB):
+        setting = Setting(parse_system("b200x8"))
+        expected = forecast(setting, BY_NAME["alltoall"], 2, 8, size)
+        sends = forecast(setting, BY_NAME["sendrecv"], 2, 8, size)
+        assert expected is not None and sends is not None
+        assert expected.low / expected.busbw < 0.3 < 0.5 < sends.low / sends.busbw
+
+
+@pytest.mark.parametrize(("gpus", "measured"), [(4, 35.0), (4, 18.0), (8, 28.0)])
+def test_geforce_hosts_are_within_their_range(gpus: int, measured: float) -> None:
+    word = "rtx4090" if measured == 18.0 else "rtx5090"
+    expected = forecast(Setting(parse_system(f"{word}x{gpus}")), AR, 1, gpus, GIB)
+    assert expected is not None and expected.low < measured * 1e9 < expected.high
 
 
 def test_no_range_exceeds_what_the_links_can_do() -> None:

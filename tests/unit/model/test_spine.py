@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbw.cli.predict import command
 from busbw.core.collectives import BY_NAME
-from busbw.model.estimate import Setting
+from busbw.model.estimate import Setting, by_links, channels_left, flows_of_nic
 from busbw.model.forecast import forecast
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import NVLS_TREE, RING
@@ -23,7 +23,7 @@ from busbw.model.spine import (
     largest_load,
     tree_crossing,
 )
-from busbw.model.systems import parse_system
+from busbw.model.systems import parse_system, with_nics
 from busbw.model.types import Forecast
 
 GIB = 1 << 30
@@ -130,3 +130,36 @@ def test_the_answer_says_what_crosses(options: list[str], text: str) -> None:
     line = ["--system", "h100x8", "--nodes", "128", "-b", "1G", "-e", "1G", *options]
     output = CliRunner().invoke(command, line, standalone_mode=False).output
     assert text in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    ("nics", "collective", "algorithm", "hosts", "flows"),
+    [
+        ("8x400G", "all_reduce", RING, 4, 1),  # one for each of 8 channels
+        ("4x400G", "all_reduce", RING, 4, 2),
+        ("8x400G", "all_reduce", "Tree", 2, 1),
+        ("8x400G", "all_reduce", "Tree", 4, 2),  # to the neighbors in both trees
+        ("8x400G", "alltoall", P2P, 4, 3),  # to each other host
+        ("8x400G", "sendrecv", P2P, 4, 4),  # the channels of a send
+    ],
+)
+def test_flows_that_a_nic_carries_at_once(
+    nics: str, collective: str, algorithm: str, hosts: int, flows: int
+) -> None:
+    setting = Setting(with_nics(parse_system("h100x8"), nics))
+    assert flows_of_nic(setting, collective, algorithm, hosts, 8) == flows
+
+
+def test_a_limit_of_ctas_leaves_a_part_of_the_channels() -> None:
+    limited = Setting(parse_system("h100x8"), ctas=4)
+    assert channels_left(limited, RING, 4, 8) == 4 / 8
+    assert channels_left(limited, NVLS_TREE, 4, 8) == 4 / 16
+    assert channels_left(limited, P2P, 4, 8) == 1
+    assert channels_left(replace(limited, ctas=32), RING, 4, 8) == 1
+
+
+def test_latency_of_racks_grows_with_the_logarithm_of_their_number() -> None:
+    setting = Setting(parse_system("gb300nvl72"))
+    chosen = [by_links(setting, "all_reduce", racks, 72, GIB) for racks in (2, 4, 6, 8)]
+    latency_us = [choice.parts.latency_s * 1e6 for choice in chosen if choice is not None]
+    assert latency_us == pytest.approx([66.8, 108.6, 133.1, 150.4], abs=0.1)

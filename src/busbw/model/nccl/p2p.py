@@ -27,7 +27,8 @@ LOCAL_MESSAGE_US = 0.4
 SIMPLE_AT = 2
 ALL_PAIRS = ("alltoall", "alltoallv")
 # Of the NICs' rate, what alltoall reached between hosts: 21 to 35 of 49 GB/s of data with NICs of
-# 400 Gbit/s, on 2 x 8 B200 (three clusters), 2 x 2 H20 and two racks of GB300.
+# 400 Gbit/s, on 2 x 8 B200 (three clusters), 2 x 2 H20 and two racks of GB300. One run of
+# 2 x 8 B300 with NICs of 800 Gbit/s reached nearly all of it.
 ALLTOALL_OF_NICS = 0.55
 PAIRS, ROUNDS, TO_ROOT = "sendrecv", "hypercube", "gather"
 

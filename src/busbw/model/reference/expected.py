@@ -25,6 +25,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
+from busbw.model.nccl.p2p import ALL_PAIRS
 from busbw.model.reference.curves import Curve, Reference
 from busbw.model.reference.described import SHARP, choice_of
 from busbw.model.reference.described import job_of as job_of_curve
@@ -58,6 +59,7 @@ class Scope(StrEnum):
     HOSTS = "several hosts, InfiniBand or RoCE"
     EFA = "several hosts, EFA"
     FABRICS = "several hosts, other fabrics"
+    ALL_PAIRS = "several hosts, alltoall"
     SENDS = "several hosts, sends and receives"
     DOMAINS = "several NVLink domains of more than 8 GPUs"
 
@@ -97,7 +99,7 @@ PCIE_SHARES = {2: 0.82, 4: 0.63, 8: 0.51}
 # Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
-HOSTS_FIT = Coefficients(1.45, 300e-6, 200e-6)
+HOSTS_FIT = Coefficients(1.4, 250e-6, 200e-6)
 # NVLSTree on racks, of which each level of the trees fills a pipeline: 2 and 20 of GB200.
 RACKS_FIT = Coefficients(3.0, 500e-6, 400e-6)
 # NCCL's own latency of an all_reduce ring over several hosts with Simple counts its pipeline
@@ -133,7 +135,7 @@ def scope_of(job: Job, links: Links, algorithm: str) -> Scope:
             return Scope.PCIE
         return Scope.HOST if job.per_host <= BOARD else Scope.DOMAIN
     if algorithm == P2P:
-        return Scope.SENDS
+        return Scope.ALL_PAIRS if job.collective in ALL_PAIRS else Scope.SENDS
     if job.per_host > BOARD:
         return Scope.DOMAINS
     if job.fabric.startswith("efa"):
