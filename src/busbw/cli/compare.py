@@ -27,6 +27,7 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     "text": lambda compared: comparison.text(compared, width()),
     "markdown": comparison.markdown,
     "json": comparison.json,
+    "junit": comparison.junit,
 }
 
 

@@ -109,6 +109,7 @@ def _unpacked(data: bytes, file: str) -> bytes:
         raise UsageError(f"{file}: {error.strerror}", hint) from error
 
 
+TRACE = "kineto"  # of all that may be larger than the memory
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 
 
@@ -117,6 +118,8 @@ def load(
 ) -> AnyResult | Document:
     """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
     packed = _packed_bytes(file)
+    if _pattern_format(packed, file) == TRACE:
+        return _read_pattern(packed, file)
     try:
         data = _unpacked(packed, file)
     except UsageError as error:
@@ -188,19 +191,30 @@ def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
     UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
     file has the titles of a sweep's table.
     """
+    if _pattern_format(data, file) is None:
+        return None
+    try:
+        return _read_pattern(data, file)
+    except UsageError as error:
+        raise of_sweep if b"busbw" in data else error from None
+
+
+def _pattern_format(data: bytes, file: str) -> str | None:
+    """The name of a pattern's format; None for a file of another kind."""
     from busbw.pattern.registry import detect
-    from busbw.pattern.registry import read as read_pattern
     from busbw.pattern.source import opened
 
     try:
-        detect(opened(file, io.BytesIO(data)))
+        return detect(opened(file, io.BytesIO(data)))
     except UsageError:
         return None
-    try:
-        record = read_pattern([opened(file, io.BytesIO(data))])
-    except UsageError as error:
-        raise of_sweep if b"busbw" in data else error from None
-    return Document.of_pattern(record)
+
+
+def _read_pattern(data: bytes, file: str) -> Document:
+    from busbw.pattern.registry import read as read_pattern
+    from busbw.pattern.source import opened
+
+    return Document.of_pattern(read_pattern([opened(file, io.BytesIO(data))]))
 
 
 def files_in(directory: Path) -> list[Path]:

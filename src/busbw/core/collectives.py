@@ -78,6 +78,7 @@ COLLECTIVES: tuple[Collective, ...] = (
         formula=_DOUBLE_RING,
         in_place=InPlace.SAME,
         reduces=True,
+        aliases=("allr",),  # AWS Neuron's nccom-test
     ),
     Collective(
         name="all_gather",
@@ -89,6 +90,7 @@ COLLECTIVES: tuple[Collective, ...] = (
         bus_factor=_all_but_own,
         formula=_ALL_BUT_OWN,
         in_place=InPlace.SEND_IN_RECV,
+        aliases=("allg",),  # AWS Neuron's nccom-test
     ),
     Collective(
         name="reduce_scatter",
@@ -101,6 +103,7 @@ COLLECTIVES: tuple[Collective, ...] = (
         formula=_ALL_BUT_OWN,
         in_place=InPlace.RECV_IN_SEND,
         reduces=True,
+        aliases=("redsct",),  # AWS Neuron's nccom-test
     ),
     Collective(
         name="broadcast",

@@ -38,7 +38,7 @@ LOG_FINDINGS = {
         "a log does not list the device of every rank, or lists processes that ran apart",
     ),
     LOG_FIGURES: (
-        Verdict.WARN,
+        Verdict.FAIL,
         "figures of a log contradict each other, or the collective that it names",
     ),
     LOG_FAILED: (Verdict.FAIL, "a log states that its run failed"),

@@ -17,6 +17,8 @@ from busbw.core.sizes import counted, format_size
 from busbw.measure.formats.markdown import plain, table_head, table_line
 from busbw.stats.judging import MEANS_S, MEANS_SHARE
 from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.junit import ERROR, FAILURE, SKIPPED, Case
+from busbw.ui.junit import junit as junit_xml
 from busbw.ui.number_formats import nccl_version_text, percent, text_or_unknown, time_text
 
 METHODS = {
@@ -92,6 +94,24 @@ def columns(comparison: Comparison) -> list[Column]:
 def placement(key: CellKey) -> str:
     """`in place`, `out of place`."""
     return key.placement.replace("_", " ")
+
+
+def junit(comparison: Comparison) -> str:
+    """A case for each cell: a failure is slower by more than the tolerance. Where no cell was
+    compared, the cells are errors.
+    """
+    beyond = set(map(id, comparison.beyond()))
+    unmatched = SKIPPED if comparison.is_judged() else ERROR
+    outcomes = {Verdict.AMBIGUOUS: SKIPPED, Verdict.UNMATCHED: unmatched}
+    cases = []
+    for cell in comparison.cells:
+        outcome = FAILURE if id(cell) in beyond else outcomes.get(cell.verdict, "")
+        key = cell.key
+        parts = [cell_text(key), key.dtype, key.op, f"root {key.root}", f"cycle {key.cycle}"]
+        message = f"B / A {ratio_text(cell.ratio)}, interval {interval_text(cell)}"
+        text = f"{cell.verdict.value}: {message}"
+        cases.append(Case(comparison.collective, ", ".join(filter(None, parts)), outcome, text))
+    return junit_xml({comparison.collective: cases})
 
 
 def cell_text(key: CellKey) -> str:

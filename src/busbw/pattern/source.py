@@ -57,20 +57,26 @@ class Source:
         except (EOFError, OSError, zlib.error) as error:
             collector.add_problem(f"{self.name}: line {number + 1}: {error}")
 
+    def pieces(self, collector: Collector, size: int = _PIECE) -> Iterator[bytes]:
+        """The content in pieces of up to `size` bytes, as far as it can be read."""
+        read = 0
+        try:
+            while piece := self.stream.read1(size):
+                yield piece
+                read += len(piece)
+        except (EOFError, OSError, zlib.error) as error:
+            collector.add_problem(f"{self.name}: byte {read}: {error}")
+
     def read_all(self, collector: Collector) -> bytes:
         """The content, as far as it can be read; UsageError above WHOLE_LIMIT."""
-        pieces = []
-        size = 0
-        limit = f"larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot be read in pieces"
-        try:
-            while piece := self.stream.read1(_PIECE):
-                pieces.append(piece)
-                size += len(piece)
-                if size > WHOLE_LIMIT:
-                    raise UsageError(f"{self.name}: {limit}", "trim it")
-        except (EOFError, OSError, zlib.error) as error:
-            collector.add_problem(f"{self.name}: byte {size}: {error}")
-        return b"".join(pieces)
+        content = io.BytesIO()
+        for piece in self.pieces(collector):
+            if content.write(piece) and content.tell() > WHOLE_LIMIT:
+                limit = f"larger than {WHOLE_LIMIT >> 30} GiB"
+                raise UsageError(
+                    f"{self.name}: {limit}, and this format cannot be read in pieces", "trim it"
+                )
+        return content.getvalue()
 
 
 def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:

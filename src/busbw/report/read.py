@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 
+from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.measure.formats import (
@@ -263,8 +264,24 @@ def _read_any(data: bytes, collective: str | None, table: int | None) -> AnyResu
 def _read_busbw(data: bytes, collective: str | None) -> AnyResult:
     result = results.read(data)
     if isinstance(result, Result):
-        reading.resolve(collective, result.spec.collective, "busbw result")
+        row = reading.resolve(collective, result.spec.collective, "busbw result")
+        if result.tool.startswith("busbw"):
+            _refuse_changed(result, row)
     return result
+
+
+def _refuse_changed(result: Result, collective: Collective) -> None:
+    """UsageError for a busbw above what follows from algbw: busbw writes all digits."""
+    ranks = result.world.ranks if result.world.devices else 0
+    factor = float(collective.bus_factor(ranks)) if ranks > 1 else math.inf
+    for row in result.rows:
+        for cell in filter(None, (row.out_of_place, row.in_place)):
+            if cell.busbw > 1.01 * factor * cell.algbw:
+                raise UsageError(
+                    f"the row of {row.size_bytes} bytes: a busbw of {cell.busbw / 1e9:.6g} GB/s,"
+                    f" which by its algbw is {factor * cell.algbw / 1e9:.6g}",
+                    "give the file as busbw wrote it",
+                )
 
 
 def _beginning(data: bytes) -> str:

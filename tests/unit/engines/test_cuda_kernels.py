@@ -3,13 +3,25 @@
 NVRTC needs no GPU.
 """
 
+import math
+from types import SimpleNamespace
+
 import pytest
 
 from busbw.core.cache_folder import cache_folder
 from busbw.core.dtypes import DTYPES
 from busbw.core.errors import NoMeasurement
 from busbw.core.redops import REDOPS
-from busbw.engines.cuda_kernels import Cubins, Found, compile_source, elements
+from busbw.engines import cuda_kernels
+from busbw.engines.cuda_kernels import (
+    BATCH,
+    SIZE,
+    Cubins,
+    Found,
+    HostCopies,
+    compile_source,
+    elements,
+)
 
 FLOAT, SUM = DTYPES[7], REDOPS[0]
 
@@ -50,6 +62,12 @@ def test_compiled_code_is_cached_and_a_corrupt_file_replaced(nvrtc, tmp_path):
     file.write_bytes(content[:-7])
     assert Cubins(90, tmp_path).get(FLOAT, SUM) == code
     assert file.read_bytes() == content
+    assert Cubins(90, tmp_path).get(FLOAT, None) != code, "the code of another operator"
+
+
+def test_a_type_and_operator_are_compiled_once():
+    cubins = Cubins(90, None)
+    assert cubins.start(FLOAT, SUM) is cubins.start(FLOAT, SUM)
 
 
 def test_an_unwritable_cache_is_ignored(nvrtc, tmp_path):
@@ -64,4 +82,22 @@ def test_a_compilation_error_quotes_the_compiler(nvrtc):
 
 
 def test_an_architecture_newer_than_nvrtc_gets_ptx(nvrtc):
-    assert b".target sm_" in Cubins(999, None).get(FLOAT, SUM)
+    newest = max(nvrtc.nvrtcGetSupportedArchs()[-1])
+    assert b".target sm_%d" % newest in Cubins(999, None).get(FLOAT, SUM)
+
+
+@pytest.mark.parametrize(("to_device", "copy"), [(True, "HtoD"), (False, "DtoH")])
+def test_the_rate_of_copies_is_that_of_a_batch_between_two_events(monkeypatch, to_device, copy):
+    class Recorded(list):
+        record = list.append
+
+        def seconds(self, first, last):
+            return 0.5 if self == [first, last] else math.nan
+
+    called = []
+    monkeypatch.setattr(cuda_kernels, "call", lambda name, *_: called.append(name))
+    copies = HostCopies.__new__(HostCopies)
+    copies._host = copies._device = 0
+    copies._stream, copies._events = SimpleNamespace(raw=0), Recorded()
+    assert copies.run(0, to_device=to_device) == BATCH * SIZE / 0.5
+    assert called == [*[f"cuMemcpy{copy}Async"] * BATCH, "cuStreamSynchronize"]

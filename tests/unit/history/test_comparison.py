@@ -72,6 +72,20 @@ def test_infiniband_beside_sockets_of_two_hosts(
     golden("comparison/h20_ib.md", comparison.markdown(compared))
 
 
+def test_junit_has_a_failure_for_what_makes_the_exit_code_1(
+    golden: Callable[[str, str], None],
+) -> None:
+    cells = [
+        cell(1024, Verdict.SLOWER, 1.2),
+        cell(1024, Verdict.SLOWER, 1.02, "in_place"),
+        cell(2048, Verdict.SAME),
+        cell(4096, Verdict.AMBIGUOUS),
+        cell(8192, Verdict.UNMATCHED, None),
+    ]
+    golden("junit/compare.xml", comparison.junit(make_comparison(*cells)))
+    assert 'errors="1"' in comparison.junit(make_comparison(cells[-1])), "exit code 3"
+
+
 def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
     slower = make_comparison(
         cell(8, Verdict.SAME),

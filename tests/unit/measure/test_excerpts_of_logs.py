@@ -186,4 +186,5 @@ def test_nccom_test_names_its_collective(name: str, collective: str | None) -> N
     log = "\n".join([f"$ nccom-test -r 32 -b 16MB -e 32MB {name}", title, *rows]) + "\n"
     result = read(log)
     assert result.spec.collective == (collective or "all_reduce")
+    assert read(log.partition("\n")[2], name).spec == result.spec, "as --collective too"
     assert [finding for finding in result.findings if finding.verdict is not Verdict.PASS] == []

@@ -116,7 +116,7 @@ def test_no_process_records_if_one_cannot() -> None:
 
 def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
     counts = what_ran.Counts()
-    for engine in (Asked(), Asked([RING_LL])):
+    for engine in (Asked(), Asked([RING_LL]), Asked([TREE_LL])):
         world = party(SoloControl())
         world.group = Processes(2)
         recorder = what_ran.agreed(engine, world, counts, "")
@@ -124,9 +124,9 @@ def test_what_is_missing_is_that_of_all_repeats_and_processes() -> None:
             counts.unknown
         )
         assert recorder.record(lambda: None, 0) == (engine.kernels or [None])[0]
-    assert recorder.missing().startswith("NCCL reported nothing of 1 of the 2 operations")
+    assert recorder.missing().startswith("NCCL reported nothing of 1 of the 3 operations")
     counts.unknown = 0
-    assert recorder.missing() == "at most 16 kernels per operation are kept, and 4 more ran"
+    assert recorder.missing() == "at most 16 kernels per operation are kept, and 6 more ran"
 
 
 def test_an_operation_that_does_not_end_leaves_the_profiler_silent() -> None:

@@ -9,6 +9,7 @@ from pattern_records import record
 from busbw.core import gzip_stream
 from busbw.core.errors import UsageError
 from busbw.core.pattern_weights import coverage
+from busbw.pattern.readers import kineto
 from busbw.pattern.text import table
 
 
@@ -233,6 +234,19 @@ def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
         for note in pattern.header.notes
     )
     assert not record(gzip.compress(content)).header.skipped
+
+
+def test_a_trace_is_read_in_pieces(monkeypatch):
+    events = [event for n in range(300) for event in (call(n, float(n)), gpu_event("gemm", 2.0))]
+    events += [kernel(9.0, **{"External id": 299})]
+    content = trace(*events)
+    whole = record(content)
+    monkeypatch.setattr(kineto, "_PIECE", 1000)
+    assert record(content) == whole and whole.rows[0].calls == 300
+    broken = content.replace(b'"cat"', b'"cat', 1)
+    pattern = record(broken)
+    assert pattern.header.skipped == 1, "a damaged event hides its piece only"
+    assert 0 < pattern.rows[0].calls < 300
 
 
 def test_gzip_is_read_also_when_it_is_cut():

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
+from busbw.core.finding import LOG_FIGURES, Verdict
 from busbw.core.result import Cell, Ideal, Result
 from busbw.measure.formats import nccl_tests_json
 from busbw.report import results
@@ -34,6 +35,26 @@ def test_each_format_is_recognised(make: Make) -> None:
         assert [row.size_bytes for row in reread.rows] == [8, 1048576]
         assert reread.spec.collective == "all_reduce"
         assert reread.complete
+
+
+@pytest.mark.parametrize("keys", [("bus_bw",), ("alg_bw", "bus_bw")])
+def test_figures_that_contradict_each_other_are_a_failed_log(
+    keys: tuple[str, ...], recorded: Path
+) -> None:
+    document = json.loads((recorded / REAL).read_text())
+    for row in document["results"]:
+        for key in keys:
+            row["in_place"][key] = str(50 * float(row["in_place"][key]))
+            row["out_of_place"][key] = str(50 * float(row["out_of_place"][key]))
+    (finding,) = read(json.dumps(document).encode(), "run.json").findings
+    assert (finding.id, finding.verdict) == (LOG_FIGURES, Verdict.FAIL)
+
+
+def test_a_busbw_that_does_not_follow_from_algbw_is_refused(make: Make) -> None:
+    result = make()
+    result.rows[-1].out_of_place.busbw *= 50  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match=r"a busbw of .* GB/s, which by its algbw is"):
+        read(results.render(result).encode(), "run.json")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.check import metrics, rdma_qos_check
+from busbw.check import junit, metrics, rdma_qos_check
 from busbw.check.brief import brief, brief_cluster
 from busbw.check.cluster_text import cluster_text
 from busbw.check.groups import faults
@@ -18,7 +18,8 @@ from busbw.core.finding import Verdict
 from busbw.measure.record import check_writable, save
 
 TABLE, JSON, QOS, PROMETHEUS = "table", "json", "rdma_qos_check", "prometheus"
-FORMATS = (TABLE, JSON, QOS, PROMETHEUS)
+JUNIT = "junit"
+FORMATS = (TABLE, JSON, JUNIT, QOS, PROMETHEUS)
 
 
 def check_output(file: str, *, other: bool) -> None:
@@ -62,6 +63,8 @@ class Output:
     def _text_of_one(self, report: CheckReport) -> str:
         if self.format_name == JSON:
             return _json(report)
+        if self.format_name == JUNIT:
+            return junit.machine(report, self.fail_on)
         if self.format_name == QOS:
             return rdma_qos_check.text(report)
         if self.format_name == PROMETHEUS:
@@ -90,6 +93,8 @@ class Output:
         if self.format_name == JSON:
             cluster.faults = faults(cluster.nodes)
             return _json(cluster)
+        if self.format_name == JUNIT:
+            return junit.cluster(cluster, self.fail_on)
         if self.format_name == PROMETHEUS:
             return metrics.cluster_text(cluster)
         lines = None if self.file else height()

@@ -25,7 +25,7 @@ WHERE = ("hosts", "hostfile")
 # a setting are not meant.
 _NOT_WITH_HOSTS = ("slurm", "files", "load_s", "since", "learn", "save")
 # Formats of `busbw check` that hosts have; the others are of one machine.
-_FORMATS_OF_HOSTS = ("table", "json")
+_FORMATS_OF_HOSTS = ("table", "json", "junit")
 _INSTEAD = {
     "hosts": _NOT_WITH_HOSTS,
     "hostfile": _NOT_WITH_HOSTS,

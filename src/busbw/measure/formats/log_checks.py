@@ -95,14 +95,14 @@ def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool)
             "rows of the table contradict each other: busbw / algbw is one number for a collective"
             " and its ranks"
         )
-        return [Finding(LOG_FIGURES, Verdict.WARN, message, "", "use the log as it was printed")]
+        return [Finding(LOG_FIGURES, Verdict.FAIL, message, "", "use the log as it was printed")]
     why = contradiction(collective, evidence)
     if why:
         message = (
             f"the log names {collective.name}, and its table is of another collective or number of"
             " ranks"
         )
-        return [Finding(LOG_FIGURES, Verdict.WARN, message, why, "use the log of one run")]
+        return [Finding(LOG_FIGURES, Verdict.FAIL, message, why, "use the log of one run")]
     return []
 
 
@@ -119,7 +119,25 @@ def of_ratio(collective: Collective, rows: Sequence[ResultRow], ranks: int) -> l
         first=False,
         blank=False,
     )
+    off = disagreement(rows)
+    if not 0.9 < off < 1.1:
+        message = (
+            f"size / (time x algbw) is {off:.3g}, not 1: times and algbw contradict each other"
+        )
+        return [Finding(LOG_FIGURES, Verdict.FAIL, message, "", "give the file as it was written")]
     return of_collective(collective, evidence, inferred=False)
+
+
+def disagreement(rows: Sequence[ResultRow]) -> float:
+    """Size / (time x algbw) in the middle of the rows: 1 if they agree, or nothing tells."""
+    ratios = []
+    for row, cell in _cells(rows):
+        moved_bytes = cell.time_s * cell.algbw
+        if cell.cpu_time_s is not None or cell.time_s <= 0 or not math.isfinite(moved_bytes):
+            continue
+        if MIN_BYTES <= row.size_bytes < 1 << 63 and cell.algbw >= MIN_ALGBW:
+            ratios.append(row.size_bytes / moved_bytes)
+    return statistics.median(ratios) if ratios else 1.0
 
 
 def thousands(rows: Sequence[ResultRow]) -> int:
@@ -127,14 +145,7 @@ def thousands(rows: Sequence[ResultRow]) -> int:
 
     It is 0 in a table of microseconds, -1 in one of milliseconds read as microseconds.
     """
-    powers = []
-    for row, cell in _cells(rows):
-        moved_bytes = cell.time_s * cell.algbw
-        if cell.cpu_time_s is not None or cell.time_s <= 0 or not math.isfinite(moved_bytes):
-            continue
-        if row.size_bytes >= MIN_BYTES and cell.algbw >= MIN_ALGBW:
-            powers.append(math.log(row.size_bytes / moved_bytes, 1000))
-    return round(statistics.median(powers)) if powers else 0
+    return round(math.log(disagreement(rows), 1000))
 
 
 def wrong_data(read: Sequence[Read], collective: Collective) -> list[Finding]:
@@ -151,7 +162,8 @@ def wrong_data(read: Sequence[Read], collective: Collective) -> list[Finding]:
     )
     only_in_place = all(row.deviates == (False, True) for row in deviating)
     evidence = "in place only" if only_in_place else ""
-    return [Finding(LOG_FIGURES, Verdict.WARN, message, evidence, "do not use these figures")]
+    verdict = Verdict.WARN if only_in_place else Verdict.FAIL
+    return [Finding(LOG_FIGURES, verdict, message, evidence, "do not use these figures")]
 
 
 def time_unit(rows: Sequence[ResultRow]) -> list[Finding]:

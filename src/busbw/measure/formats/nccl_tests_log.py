@@ -26,15 +26,9 @@ START = re.compile(
 )
 COMMAND = re.compile(r"(?<![\w./-])([\w./-]*_(?:perf(?:_mpi)?\s+-\w|test\s+\d))")
 # AWS Neuron's nccom-test names its collective so: `nccom-test -r 32 -b 1KB -e 1GB allg`.
-NCCOM_NAMES = {
-    "allr": "all_reduce",
-    "allg": "all_gather",
-    "redsct": "reduce_scatter",
-    "alltoall": "alltoall",
-    "sendrecv": "sendrecv",
-    "bcast": "broadcast",
-}
-NCCOM = re.compile(rf"\bnccom-test\b[^;&|]{{0,500}}?\s({'|'.join(NCCOM_NAMES)})(?=\s|$)")
+NCCOM = re.compile(
+    r"\bnccom-test\b[^;&|]{0,500}?\s(all[rg]|redsct|alltoall|sendrecv|bcast)(?=\s|$)"
+)
 # Lines about the run, by the names of what they state; labels and `#` may stand before them.
 FACTS = tuple(
     re.compile(pattern)
@@ -175,7 +169,7 @@ def runs(text: str) -> Iterator[Run]:
             run = Run()
         nccom = NCCOM.search(line) if "nccom-test" in line else None
         if nccom:
-            command = f"{NCCOM_NAMES[nccom[1]]}_test"
+            command = f"{reading.collective_of(nccom[1])}_test"
         match = COMMAND.search(line)
         program = match[1].split()[0] if match else ""
         if reading.program_collective(program):

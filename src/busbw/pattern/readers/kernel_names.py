@@ -41,9 +41,10 @@ _ROWS = (
     _Row(r"\breduce_scatter_cross_device", "AITER", "reduce_scatter"),
     _Row(r"\bcross_device_reduce_|\bquickreduce::", "vLLM, SGLang, AITER", "all_reduce"),
     _Row(r"\ballgather_(?:lastdim|vec)", "AITER", "all_gather"),
-    # DeepEP: csrc/kernels
+    # DeepEP: csrc/kernels, also in copies whose outer namespace has another name
     _Row(
-        r"\b(?:deep_ep|hybrid_ep)::|\bnotify_(?:dispatch|combine)\b|\bcached_notify"
+        r"\b(?:deep_ep|hybrid_ep|internode(?:_ll)?|intranode)::"
+        r"|\bnotify_(?:dispatch|combine)\b|\bcached_notify"
         r"|\bget_dispatch_layout\b",
         "DeepEP",
     ),
@@ -75,9 +76,10 @@ _ROWS = (
     # Copies between GPUs, as profilers name them
     _Row(r"^Memcpy PtoP|^CopyPeerToPeer|^hipMemcpyPeer", "copy between GPUs"),
     # Triton kernels, and those of engines that are not named above. A reduction within a warp or a
-    # block is no communication, and `broadcast` is an operation on tensors too.
+    # block is no communication, and `broadcast` is an operation on tensors too. TorchInductor names
+    # a kernel after the operators around it, such as triton_poi_fused_all_reduce_0 for a copy.
     _Row(
-        r"(?<!warp)(?<!warp_)(?<!block)(?<!block_)"
+        r"^(?!triton_[a-z]+_fused_).*(?<!warp)(?<!warp_)(?<!block)(?<!block_)"
         r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all)",
         "other",
     ),

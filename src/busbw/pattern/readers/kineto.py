@@ -11,12 +11,11 @@ SGLang merges the traces of all ranks: `pid` is `[TP00-EP00] 7` then, and each l
 """
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from busbw.core.errors import UsageError
 from busbw.core.pattern import Figure, key
 from busbw.core.sizes import counted
 from busbw.pattern import merge
@@ -32,10 +31,13 @@ _CALL = "record_param_comms"
 _KERNEL, _COPY = "kernel", "gpu_memcpy"
 _ON_GPU = frozenset({_KERNEL, _COPY})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
-_READ = _ON_GPU | _LAUNCHES | {"cpu_op"}
-# Those of a trace of 2 GiB, whose events take 300 bytes and hold one more object. Each takes some
-# 100 bytes of memory.
-_MOST_OBJECTS = 16_000_000
+_NOTHING = msgspec.Raw(b"{}")
+_PIECE = 16 << 20  # bytes that are decoded at once
+_START = b'{"traceEvents":['
+# Up to the last place between two events
+_WHOLE_EVENTS = re.compile(
+    rb'(?s:(.*\}))\s*,\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id)"\s*:)'
+)
 _NODE = "graph node id"
 _LABEL = re.compile(r"\[[\w-]+\] ")
 
@@ -46,7 +48,7 @@ class _Event(msgspec.Struct):
     ts: float | str | None = None
     dur: float | str | None = None
     pid: float | str | None = None  # of a kernel, the GPU
-    args: msgspec.Raw = msgspec.Raw(b"{}")
+    args: msgspec.Raw = _NOTHING
 
 
 class _Trace(msgspec.Struct):
@@ -64,35 +66,72 @@ def recognizes(head: bytes) -> bool:
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank."""
-    data = source.read_all(collector)
-    if data.count(b"{") > _MOST_OBJECTS:
-        raise UsageError(
-            f"{source.name}: more than {_MOST_OBJECTS:,} objects, which fill the memory",
-            "profile fewer steps",
-        )
-    try:
-        trace = msgspec.json.decode(data, type=_Trace)
-    except json_recovery.BROKEN as error:
-        collector.add_problem(f"{source.name}: {error}")
-        trace = _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
-    job, header = trace.distributedInfo, collector.header
-    world = job.get("world_size")
+    events: list[_Event] = []
+    job: dict[str, Any] = {}
+    base_us = 0.0
+    for trace in _traces(source, collector):
+        events += filter(None, map(_kept, trace.traceEvents))
+        job |= trace.distributedInfo
+        base_us = trace.baseTimeNanoseconds / 1e3 or base_us
+    world, header = job.get("world_size"), collector.header
     if isinstance(world, int):
         header.world = max(header.world, world)
     header.nccl = header.nccl or str(job.get("nccl_version", ""))
-    base_us = trace.baseTimeNanoseconds / 1e3
-    labels = {label for label in map(_label, trace.traceEvents) if label}
+    labels = {label for label in map(_label, events) if label}
     for label in sorted(labels):
-        merged = [event for event in trace.traceEvents if _label(event) == label]
         process = f"{source.number} {label}"
         collector.add_process(process)
+        merged = [event for event in events if _label(event) == label]
         _Reader(source, collector, process).run(merged, base_us)
     if not labels:
         rank = job.get("rank", source.rank)
         if not isinstance(rank, int):
             rank = source.number
         collector.add_process(rank, rank)
-        _Reader(source, collector, rank).run(trace.traceEvents, base_us)
+        _Reader(source, collector, rank).run(events, base_us)
+
+
+def _traces(source: Source, collector: Collector) -> Iterator[_Trace]:
+    """The trace in parts that end between two events: most events are of no use here, and the
+    trace of a long run does not fit in memory.
+    """
+    start, pending = b"", bytearray()
+    enough = _PIECE
+    for piece in source.pieces(collector):
+        pending += piece
+        if len(pending) < enough:
+            continue
+        whole = _WHOLE_EVENTS.match(pending)
+        enough = _PIECE if whole else 2 * len(pending)
+        if whole:
+            yield _decoded(source, collector, start + whole[1] + b"]}")
+            start, pending = _START, pending[whole.end() :]
+    yield _decoded(source, collector, start + pending)
+
+
+def _decoded(source: Source, collector: Collector, data: bytes) -> _Trace:
+    """A part of a trace, or what can be read of it."""
+    try:
+        return msgspec.json.decode(data, type=_Trace)
+    except json_recovery.BROKEN as error:
+        collector.add_problem(f"{source.name}: {error}")
+        return _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
+
+
+def _kept(event: _Event) -> _Event | None:
+    """What of an event says something of the GPU or its calls; None if nothing does."""
+    kind = event.cat.lower()
+    if event.name == _CALL or (kind in _ON_GPU and communication(event.name)):
+        event.args = event.args.copy()
+    elif kind == _KERNEL:
+        event.name, event.cat, event.args = "", _KERNEL, _NOTHING
+    elif event.cat in _LAUNCHES and b'"correlation"' in bytes(event.args):
+        event.name, event.args = "", event.args.copy()
+    elif event.cat == operators.CATEGORY and operators.communicates(event.name):
+        event.args = event.args.copy()
+    else:
+        return None
+    return event
 
 
 def _label(event: _Event) -> str:
@@ -101,11 +140,9 @@ def _label(event: _Event) -> str:
     return match[0] if match else ""
 
 
-def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
-    """The events of a broken trace that can be read and say something of the GPU or its calls."""
+def _events(objects: Iterable[dict[str, Any]]) -> Iterator[_Event]:
+    """The events of a broken trace that can be read."""
     for fields in objects:
-        if str(fields.get("cat")).lower() not in _READ and fields.get("name") != _CALL:
-            continue
         try:
             yield _Event(
                 str(fields.get("name", "")),
@@ -301,7 +338,7 @@ def _launches(events: list[_Event]) -> dict[int, int]:
     """The id of the call by the correlation number of each launch."""
     calls = {}
     for event in events:
-        if event.cat in _LAUNCHES and b'"correlation"' in bytes(event.args):
+        if event.cat in _LAUNCHES:
             arguments = _arguments_or_none(event)
             calls[_number(arguments, "correlation", -1)] = _number(arguments, "External id", -1)
     return calls

@@ -17,6 +17,7 @@ from busbw.pattern import merge
 _COMMUNICATES = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|symm_mem|dispatch|combine", re.IGNORECASE
 )
+CATEGORY = "cpu_op"
 _CPP_TYPES = {
     "int": "int32",
     "long int": "int64",
@@ -41,13 +42,18 @@ class _Operator(msgspec.Struct, rename={"number": "External id", "dims": "Input 
     types: list[Any] = msgspec.field(default_factory=list, name="Input type")
 
 
+def communicates(name: str) -> bool:
+    """Whether an operator with this name may have the size of a kernel of communication."""
+    return _COMMUNICATES.search(name) is not None
+
+
 def sizes(events: Iterable[_Event], numbers: set[int]) -> dict[int, tuple[int, str | None]]:
     """The bytes and type of the largest tensor of the operators with these ids: what algbw divides
     by the time.
     """
     found = {}
     for event in events if numbers else ():
-        if event.cat != "cpu_op" or not _COMMUNICATES.search(event.name):
+        if event.cat != CATEGORY or not communicates(event.name):
             continue
         try:
             operator = msgspec.json.decode(event.args, type=_Operator)

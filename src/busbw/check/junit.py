@@ -1,0 +1,51 @@
+"""The findings of machines as JUnit's XML: a suite for each machine, a case for each finding."""
+
+from busbw.check.types import Checked, CheckReport, ClusterReport
+from busbw.core.finding import Verdict
+from busbw.ui.junit import ERROR, FAILURE, SKIPPED, Case, junit
+
+_OUTCOMES = {Verdict.FAIL: FAILURE, Verdict.UNKNOWN: ERROR, Verdict.SKIP: SKIPPED}
+
+
+def machine(report: CheckReport, fail_on: Verdict) -> str:
+    """The findings of one machine. A warning passes, but not with `fail_on` WARN."""
+    return junit({report.host: _cases(report, fail_on)})
+
+
+def cluster(report: ClusterReport, fail_on: Verdict) -> str:
+    """The findings of several machines, and those that could not be read."""
+    suites = {node.host: _cases(node, fail_on) for node in report.nodes}
+    for outcome, unread in ((FAILURE, report.silent), (ERROR, report.unreadable)):
+        for host, reason in unread.items():
+            suites.setdefault(host, []).append(Case("node", "report", outcome, reason))
+    if report.differences:
+        alone = not any(node.findings for node in report.nodes)
+        outcome = FAILURE if alone or fail_on is Verdict.WARN else ""
+        suites["differences"] = [
+            Case("differences", one.fact, outcome, f"usually {one.usual}", str(one.odd))
+            for one in report.differences
+        ]
+    return junit(suites)
+
+
+def _cases(report: CheckReport, fail_on: Verdict) -> list[Case]:
+    cases = [_case(finding, fail_on) for finding in report.findings]
+    if all(case.outcome == SKIPPED for case in cases):
+        cases.append(Case("node", "report", ERROR, "nothing was judged"))
+    return cases
+
+
+def _case(finding: Checked, fail_on: Verdict) -> Case:
+    """A value that is not offered on this machine does not count: it is skipped."""
+    outcome = FAILURE if finding.verdict is fail_on else _OUTCOMES.get(finding.verdict, "")
+    evidence = [
+        f"{one.where}: {one.seen}" + (f", expected {one.expected}" if one.expected else "")
+        for one in finding.evidence
+    ]
+    return Case(
+        finding.layer,
+        " ".join(filter(None, (finding.id, finding.name, finding.subject))),
+        SKIPPED if finding.optional else outcome,
+        finding.message,
+        "\n".join([*evidence, *filter(None, [finding.fix and f"fix: {finding.fix}"])]),
+    )
