@@ -217,6 +217,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=12.0),
+    Kind("link down", strikes.nothing, 3, second_host, local=False, setting=strikes.pull),
     Kind(
         "packets lost",
         strikes.drop_packets,

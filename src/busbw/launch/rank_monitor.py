@@ -264,10 +264,12 @@ class RankMonitor:
         """The error if some ranks have not started within the limit."""
         return diagnosis.absent(self.collect_evidence(), self.launch_limit_s)
 
-    def stopped_process_error(self) -> BusbwError | None:
-        """The error if no rank has started within the limit because a process is stopped."""
+    def silence_error(self) -> BusbwError | None:
+        """The error if no rank has started within the limit because a process is stopped, or a link
+        went down.
+        """
         evidence = self.collect_evidence()
-        if evidence.broken() or evidence.helpers:
+        if evidence.broken() or evidence.helpers or evidence.unlinked():
             return diagnosis.absent(evidence, self.launch_limit_s)
         return None
 

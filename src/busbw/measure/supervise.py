@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import SHARED_HINT, known_error
+from busbw.launch.failures import SHARED_HINT, daemon_failed, known_error
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_deaths import (
@@ -86,20 +86,22 @@ class Follower:
             stop_reason=self._stop_reason,
             heard=lambda: bool(self.monitor.started_ranks),
             queued=lambda: self.queue.waiting,
-            why_silent=self.monitor.stopped_process_error,
+            why_silent=self.monitor.silence_error,
             cleanup=self.monitor.cleanup,
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._error_of(status)
-        if (
-            self.hosts
-            and self.monitor.started_ranks
-            and (error or known_error("\n".join(self._tail)))
-        ):
+        if self.hosts and self._may_leave_something(error):
             with job.signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
             raise error
+
+    def _may_leave_something(self, error: BusbwError | None) -> bool:
+        """Whether ranks or daemons, which have started on other hosts, may not clean up there."""
+        text = "\n".join(self._tail)
+        started = bool(self.monitor.started_ranks) or daemon_failed(text)
+        return started and bool(error or known_error(text))
 
     def _on_line(self, line: bytes) -> None:
         try:

@@ -4,7 +4,7 @@ for it.
 
 import pytest
 
-from busbw.launch.failures import FAILURES, known_error, launcher_error
+from busbw.launch.failures import FAILURES, daemon_failed, known_error, launcher_error
 from busbw.launch.rank_deaths import exited_rank, killed_rank, put_cause_first
 
 DAEMON = """------------------------------------------------------------
@@ -470,3 +470,8 @@ def test_the_rank_that_exited_first_is_read_from_what_mpirun_says(name):
     assert launcher_error(7, "", ["h1"], "rank 1 on h1 exited with 7").message == (
         "rank 1 on h1 exited with 7, without an error message"
     )
+
+
+@pytest.mark.parametrize(("code", "ran"), [(213, True), (1, True), (255, False), (127, False)])
+def test_a_daemon_that_ran_may_have_left_files(code: int, ran: bool) -> None:
+    assert daemon_failed(DAEMON.format(code=code)) is ran
