@@ -21,6 +21,7 @@ from busbw.launch.rank_deaths import (
     killed_rank,
     put_cause_first,
     reports_rank_death,
+    was_terminated,
 )
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Failed, Note, Started, failure
@@ -154,6 +155,8 @@ class Follower:
         death = known_error(text, self.hosts, kills=True)
         if death is None and reports_rank_death(text):
             death = job.launcher_error(status, text, self.hosts)
+        if death is None and not self._failures and self.monitor.sweep_started:
+            death = self._terminated(status, text)
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.first_exit_error(aborting_host(text))
         if death is None and self._failures:
@@ -170,6 +173,11 @@ class Follower:
         error = self._out_of_room(error, status, text) or error
         error.add(self._rows_reached())
         return error
+
+    def _terminated(self, status: int, text: str) -> BusbwError | None:
+        if was_terminated(status, text) and known_error(text, self.hosts) is None:
+            return job.launcher_error(status, "", self.hosts)
+        return None
 
     def _launcher_error(self, status: int, text: str) -> BusbwError:
         """The error of a launcher that does not say why it ended, with ranks that may be why."""
