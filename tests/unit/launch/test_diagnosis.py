@@ -57,8 +57,7 @@ def test_a_hosts_own_process_states_outrank_neighbours() -> None:
         stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"}
     )
     stopped_rank = (
-        "rank 3 on h2 (pid 103) did not report although alive: the network between them and h1"
-        " fails, or a call blocks them"
+        "rank 3 on h2 (pid 103) did not report although alive: a call blocks them"  # rank 2 reports
     )
     assert stopped_rank in conclude(evidence, 0).message
     assert (
@@ -203,6 +202,15 @@ def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
         "rank 1 on h1 (pid 101) did not report although alive: a call blocks them"
     )
     assert error.hint.startswith("py-spy dump")
+
+
+def test_hosts_of_which_no_rank_reports_are_not_accused_before_the_network() -> None:
+    error = conclude(evidence_of(stalled(0), stalled(1), states={2: "S", 3: "S"}), 0)
+    assert error.message.endswith(
+        "the network between h1 and h2 fails, or a call blocks ranks 2, 3 on h2, which did not"
+        " report although alive"
+    )
+    assert "10.0.0.2" in error.hint
 
 
 def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
