@@ -106,7 +106,16 @@ class Working(msgspec.Struct, frozen=True, tag="working"):
     left_s: float | None = None
 
 
-Report = Here | Leaving | Stalled | Gone | Working
+class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
+    """A CPU quota of `cpus`, set in the file `path`, stops the rank most of the time."""
+
+    rank: int
+    host: str
+    cpus: float
+    path: str
+
+
+Report = Here | Leaving | Stalled | Gone | Working | Throttled
 
 
 def encode(report: Report) -> str:
