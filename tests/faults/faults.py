@@ -166,6 +166,8 @@ def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     again.
     """
     network_choices = ("packets are lost", "the network between")
+    if fault.variant == "large":
+        network_choices = ("large packets from",)
     return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [network_choices] * (
         fault.row > 0
     )
@@ -225,7 +227,7 @@ KINDS: tuple[Kind, ...] = (
         the_lossy_link,
         local=False,
         at_start=False,
-        variants=("half", "in", "out"),
+        variants=("half", "in", "out", "large"),
         setting=strikes.much_data,
         clean_s=12.0,
         extra_s=30.0,

@@ -32,7 +32,8 @@ class Connection(msgspec.Struct, frozen=True):
     interface of the local one.
 
     `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were
-    sent again.
+    sent again. `vanishing` is the size of segments without an answer, where the peer answers small
+    packets; 0 if that is not so.
     """
 
     local: str
@@ -41,6 +42,7 @@ class Connection(msgspec.Struct, frozen=True):
     timeouts: int
     resent: int
     sent: int
+    vanishing: int = 0
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):

@@ -178,11 +178,8 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     link, an unreachable host, a rank that does not report, and finally the network or the library.
     """
     message, hint = _cause(evidence)
-    stall = _stall_text(evidence, waited_s, leaving_s)
-    text = f"{stall}: {message}"
-    if evidence.is_starting():
-        return TimedOut(text, hint, options=["launch_limit"])
-    return TimedOut(text, hint, options=["limit"])
+    text = f"{_stall_text(evidence, waited_s, leaving_s)}: {message}"
+    return TimedOut(text, hint, options=["launch_limit" if evidence.is_starting() else "limit"])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:

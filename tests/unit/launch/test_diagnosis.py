@@ -280,6 +280,17 @@ def test_lost_packets_name_both_hosts_and_the_interface() -> None:
     assert "; meanwhile packets are lost between h1 and h2" in late.message
 
 
+def test_large_packets_that_do_not_arrive_where_small_ones_do_are_named() -> None:
+    vanishing = msgspec.structs.replace(lossy("10.0.0.2", 3), vanishing=8948)
+    reports = [stalled(0, connections=[lossy("10.0.0.9", 9), vanishing]), *map(stalled, (1, 2, 3))]
+    error = conclude(evidence_of(*reports), 0)
+    assert error.message.endswith(
+        "large packets from h1 do not arrive on h2, small ones do: segments of 8948 bytes had 3"
+        " timeouts in a row, as where an MTU on the way is smaller than that of eth1 on h1"
+    )
+    assert error.hint.startswith("ping -M do -s 8948 10.0.0.2   (on h1;")
+
+
 def test_the_host_that_all_lossy_connections_share_is_named() -> None:
     here_messages = {rank: Here(rank, f"h{rank}", 100 + rank) for rank in range(4)}
     at = [f"10.0.0.{rank}" for rank in range(4)]
