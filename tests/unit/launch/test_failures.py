@@ -396,6 +396,9 @@ def test_unknown_failures_quote_the_last_lines():
     error = launcher_error(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 exited with 9; last lines: never seen before"
     assert "--dry-run" in error.hint
+    terminated = launcher_error(1, "")
+    assert terminated.message == "the launcher exited with 1, without an error message"
+    assert terminated.hint.startswith("look for who sent SIGTERM to mpirun")
     assert (
         launcher_error(-9, "").message
         == "the launcher died of signal 9 (SIGKILL), without an error message"
