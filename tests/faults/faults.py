@@ -167,6 +167,8 @@ def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     again.
     """
     network_choices = ("packets are lost", "the network between")
+    if fault.variant == "large":
+        network_choices = ("large packets from",)
     return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [network_choices] * (
         fault.row > 0
     )
@@ -218,6 +220,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=30.0),
+    Kind("link down", strikes.nothing, 3, second_host, local=False, setting=strikes.pull),
     Kind(
         "packets lost",
         strikes.drop_packets,
@@ -225,7 +228,7 @@ KINDS: tuple[Kind, ...] = (
         the_lossy_link,
         local=False,
         at_start=False,
-        variants=("half", "in", "out"),
+        variants=("half", "in", "out", "large"),
         setting=strikes.much_data,
         clean_s=30.0,
         extra_s=30.0,

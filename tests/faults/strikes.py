@@ -171,6 +171,7 @@ def drop_packets(fault: Any, run: Run) -> None:
         "half": ("input", "iifname", "numgen random mod 2 == 0"),
         "in": ("input", "iifname", ""),
         "out": ("output", "oifname", ""),
+        "large": ("input", "iifname", "meta length > 1500"),
     }[fault.variant]
     rule = f'meta {interface} != "lo" {condition} drop'
     table = (
@@ -181,8 +182,8 @@ def drop_packets(fault: Any, run: Run) -> None:
 
 
 def much_data(fault: Any, run: Run) -> None:
-    """Half of the packets of small messages would come through at once."""
-    if fault.variant == "half":
+    """Half of the packets of small messages would come through at once, and no packet is large."""
+    if fault.variant in ("half", "large"):
         run.setting.sweep = (
             "--timing",
             "classic",

@@ -32,7 +32,8 @@ class Connection(msgspec.Struct, frozen=True):
     interface of the local one.
 
     `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were
-    sent again.
+    sent again. `vanishing` is the size of segments without an answer, where the peer answers small
+    packets; 0 if that is not so.
     """
 
     local: str
@@ -41,6 +42,7 @@ class Connection(msgspec.Struct, frozen=True):
     timeouts: int
     resent: int
     sent: int
+    vanishing: int = 0
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
@@ -106,7 +108,16 @@ class Working(msgspec.Struct, frozen=True, tag="working"):
     left_s: float | None = None
 
 
-Report = Here | Leaving | Stalled | Gone | Working
+class Throttled(msgspec.Struct, frozen=True, tag="throttled"):
+    """A CPU quota of `cpus`, set in the file `path`, stops the rank most of the time."""
+
+    rank: int
+    host: str
+    cpus: float
+    path: str
+
+
+Report = Here | Leaving | Stalled | Gone | Working | Throttled
 
 
 def encode(report: Report) -> str:

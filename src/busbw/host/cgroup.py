@@ -1,12 +1,13 @@
 """Limits of the control groups that this process is in, version 1 or 2."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from busbw.host.settings import named_counts
 from busbw.host.source import Source
 
 OWN, MOUNT = "/proc/self/cgroup", "/sys/fs/cgroup"
+MIN_PERIODS = 10  # of a CPU quota, by default 0.1 s each
 NONE = 1 << 62  # version 1 writes a number of about 2^63 where there is no limit
 FILES = {
     "memory": (
@@ -33,12 +34,13 @@ class Limit:
 class Quota:
     """CPU time that a group may use, as a number of CPUs.
 
-    `throttled` counts the periods in which the quota stopped the group, since it was created.
+    `throttled` of its `periods`, since it was created, are those in which the quota stopped it.
     """
 
     path: str
     cpus: float
     throttled: int
+    periods: int
 
 
 def directories(source: Source, controller: str) -> list[str]:
@@ -104,7 +106,17 @@ def _quota(source: Source, folder: str) -> Quota | None:
     if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
         return None  # `max`, or -1 in version 1: no limit
     counts = named_counts(source.read(f"{folder}/cpu.stat").text or "")
-    return Quota(path, int(words[0]) / int(words[1]), counts.get("nr_throttled", 0))
+    cpus = int(words[0]) / int(words[1])
+    return Quota(path, cpus, counts.get("nr_throttled", 0), counts.get("nr_periods", 0))
+
+
+def stopping(before: Sequence[Quota], after: Sequence[Quota]) -> Quota | None:
+    """The quota that stopped its group in most of the periods between two looks at `quotas`."""
+    for old, new in zip(before, after, strict=False):
+        periods = new.periods - old.periods
+        if periods >= MIN_PERIODS and new.throttled - old.throttled > periods / 2:
+            return new
+    return None
 
 
 def killed(source: Source) -> tuple[str, int] | None:

@@ -3,10 +3,12 @@ connections that lose packets.
 """
 
 import contextlib
+import fcntl
 import os
 import select
 import socket
 import struct
+import termios
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +19,12 @@ from busbw.host.addresses import local
 MAX_RESENT_SHARE = 0.02  # of the segments sent; a healthy network of a cluster loses none
 MIN_RESENT = 2  # resent segments that are no coincidence
 _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
-# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_total_retrans, tcpi_bytes_received (Linux
-# 4.1), tcpi_data_segs_out (4.6).
-_TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
+# struct tcp_info of linux/tcp.h: tcpi_retransmits, tcpi_snd_mss, tcpi_total_retrans,
+# tcpi_bytes_received (Linux 4.1), tcpi_data_segs_out (4.6).
+_TIMEOUTS, _SEGMENT, _RESENT, _RECEIVED, _SENT = 2, 16, 100, 128, 156
+MIN_TIMEOUTS = 2  # in a row, after which the peer is asked whether it answers small packets
+PROBES, ANSWER_S = 5, 0.5  # where packets of any size are lost, so many are not all answered
+_NO_SERVICE = 1  # a port on which nothing listens: the peer refuses the connection
 _BYTES = 232
 
 
@@ -39,11 +44,15 @@ Ends = tuple[str, int, str, int]  # local address and port, the peer's address a
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCounts:
-    """Timeouts in a row of one connection, and how many segments it has resent and sent in all."""
+    """Timeouts in a row of one connection, and how many segments it has resent and sent in all.
+
+    `full` is the size of a segment in bytes, if at least one full segment waits to be acknowledged.
+    """
 
     timeouts: int
     resent: int
     sent: int
+    full: int = 0
 
 
 def read() -> dict[Ends, ConnectionCounts]:
@@ -56,7 +65,8 @@ def read() -> dict[Ends, ConnectionCounts]:
                 continue
             with socket.socket(fileno=os.dup(int(entry.name))) as connection:
                 info = connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)  # OSError if no TCP
-                connections[_ends(connection)] = counts(info)
+                queued = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+                connections[_ends(connection)] = counts(info, queued)
     return connections
 
 
@@ -67,13 +77,31 @@ def _ends(connection: socket.socket) -> Ends:
     return address.removeprefix("::ffff:"), port, peer.removeprefix("::ffff:"), peer_port
 
 
-def counts(info: bytes) -> ConnectionCounts:
-    """The counts in a struct tcp_info, 0 for those that the kernel lacks."""
-    resent, sent = (
+def counts(info: bytes, queued: int = 0) -> ConnectionCounts:
+    """The counts in a struct tcp_info, 0 for those that the kernel lacks.
+
+    `queued` bytes are not acknowledged.
+    """
+    resent, sent, segment = (
         struct.unpack_from("=I", info, offset)[0] if len(info) >= offset + 4 else 0
-        for offset in (_RESENT, _SENT)
+        for offset in (_RESENT, _SENT, _SEGMENT)
     )
-    return ConnectionCounts(info[_TIMEOUTS], resent, sent)
+    return ConnectionCounts(info[_TIMEOUTS], resent, sent, segment if queued >= segment else 0)
+
+
+def answers(peer: str) -> bool:
+    """Whether a host answers small packets: it accepts or refuses PROBES connections in time."""
+    return all(_answers_once(peer) for _ in range(PROBES))
+
+
+def _answers_once(peer: str) -> bool:
+    try:
+        socket.create_connection((peer, _NO_SERVICE), ANSWER_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def received(connection: socket.socket) -> int:
@@ -92,12 +120,18 @@ def lossy(before: Mapping[Ends, ConnectionCounts]) -> list[Connection]:
     resent.
     """
     interfaces = {str(address.ip): name for name, address in local().items() if address}
-    connections = []
+    connections, answered = [], dict[str, bool]()
     for ends, now in read().items():
         then = before.get(ends, ConnectionCounts(0, 0, 0))
         resent, sent = now.resent - then.resent, now.sent - then.sent
         if now.timeouts or (resent >= MIN_RESENT and resent > MAX_RESENT_SHARE * sent):
             address, _, peer, _ = ends
             interface = interfaces.get(address, "")
-            connections.append(Connection(address, peer, interface, now.timeouts, resent, sent))
+            waits = now.timeouts >= MIN_TIMEOUTS and now.full > 0
+            if waits and peer not in answered:  # after one that is silent, none is asked
+                answered[peer] = all(answered.values()) and answers(peer)
+            vanishing = now.full if waits and answered[peer] else 0
+            connections.append(
+                Connection(address, peer, interface, now.timeouts, resent, sent, vanishing)
+            )
     return connections

@@ -8,6 +8,7 @@ from pathlib import Path
 from busbw.core.errors import NoMeasurement
 from busbw.host.process import kill, start_time
 from busbw.lab.types import Mark
+from busbw.launch.cleanup import Cleanup
 
 KILL_LIMIT_S = 10.0
 NAMESPACES = Path("/run/netns")  # where iproute2 and pyroute2 keep named ones
@@ -64,11 +65,12 @@ def mounting(name: str) -> list[int]:
 
 
 def kill_all(find: Callable[[], list[int]]) -> None:
-    """Kill the processes that `find` finds, also those that they start meanwhile.
+    """Kill the processes that `find` finds, also those that they start meanwhile, and remove what a
+    killed Open MPI or NCCL leaves.
 
     NoMeasurement if some do not end.
     """
-    deadline = time.monotonic() + KILL_LIMIT_S
+    deadline, files = time.monotonic() + KILL_LIMIT_S, Cleanup("")
     while left := find():
         if time.monotonic() > deadline:
             pids = ",".join(map(str, left))
@@ -76,6 +78,8 @@ def kill_all(find: Callable[[], list[int]]) -> None:
                 f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL",
                 f"ps -o pid,stat,wchan:20,args -p {pids}",
             )
+        files.record(left)
         for pid in left:
             kill(pid)
         time.sleep(0.005)
+    files.remove_files()

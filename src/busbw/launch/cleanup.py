@@ -15,7 +15,7 @@ import socket
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -34,6 +34,7 @@ _DELETED = " (deleted)"
 _OF_JOB = re.compile(r"(.*/(?:sm|vader)_segment\..+\.)\d+")
 # Of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
 DAEMONS = ("prted", "orted")
+_STARTERS = ("prterun", "mpirun", *DAEMONS)
 # Variable with the directory that Open MPI's daemon created for its job on a host: /tmp/ompi.PID,
 # /tmp/prted.PID
 FOLDER = "PMIX_SERVER_TMPDIR"
@@ -74,7 +75,15 @@ class Cleanup:
             self._started.setdefault(pid, process.start_time(pid))
             for segment in _segments(pid):
                 self.add(segment)
-            self.record_folder(variables(pid).get(FOLDER, ""))
+            environ = variables(pid)
+            self.record_folder(environ.get(FOLDER, ""))
+            if process.name(pid) in _STARTERS:
+                self._record_folders_of(pid, environ)
+
+    def _record_folders_of(self, pid: int, environ: Mapping[str, str]) -> None:
+        """Record the directories that this launcher or daemon of Open MPI 5 may have."""
+        for program in ("ompi", "prte", "prterun", "prted"):
+            self.record_folder(f"{temporary(environ)}/{program}.{pid}")
 
     def record_folder(self, folder: str) -> None:
         """Record a directory that the launcher created for the job."""
@@ -99,17 +108,20 @@ class Cleanup:
             for pid in remaining:
                 process.kill(pid)
             time.sleep(0.02)
-        self._remove_files()
+        self.remove_files()
 
-    def _remove_files(self) -> None:
+    def remove_files(self) -> None:
+        """Remove what was recorded, and what is known to be the job's."""
         for segment in self._segments:
             of_job = _OF_JOB.fullmatch(segment)
             for file in SHARED.glob(f"{Path(of_job[1]).name}*") if of_job else [Path(segment)]:
                 with contextlib.suppress(OSError):
                     file.unlink()
         if self._has_launcher_here():
-            for program in ("ompi", "prte", "prterun"):
-                self.record_folder(f"{temporary()}/{program}.{self.launcher}")
+            self._record_folders_of(self.launcher, os.environ)
+        # A daemon that failed has gone. In its directory a file has the launcher's name.
+        for file in temporary().glob(f"prted.*/pmix.*-{self.node}-{self.launcher}@0"):
+            self.record_folder(str(file.parent))
         for folder in self._folders:
             with contextlib.suppress(OSError):  # also where its file system does not answer
                 process.answer(str(folder), functools.partial(_remove_folder, folder))
@@ -167,7 +179,9 @@ def end_job_here() -> None:
     with socket.socket(socket.AF_UNIX) as first, contextlib.suppress(OSError):
         first.bind(f"\0{MARKER}.{marker}")
         if marker:
-            Cleanup(marker).kill_remaining()
+            job = Cleanup(marker)
+            job.record_folder(os.environ.get(FOLDER, ""))  # the other ranks may have ended
+            job.kill_remaining()
 
 
 def _remove_folder(folder: Path) -> None:
@@ -182,11 +196,11 @@ def _remove_folder(folder: Path) -> None:
                 folder.parent.rmdir()
 
 
-def temporary() -> Path:
+def temporary(environ: Mapping[str, str] = os.environ) -> Path:
     """Open MPI's directory for temporary files, even one without room."""
     for name in ("TMPDIR", "TEMP", "TMP"):
-        if os.environ.get(name):
-            return Path(os.environ[name])
+        if environ.get(name):
+            return Path(environ[name])
     return Path("/tmp")
 
 

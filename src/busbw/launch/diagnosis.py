@@ -178,11 +178,8 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     link, an unreachable host, a rank that does not report, and finally the network or the library.
     """
     message, hint = _cause(evidence)
-    stall = _stall_text(evidence, waited_s, leaving_s)
-    text = f"{stall}: {message}"
-    if evidence.is_starting():
-        return TimedOut(text, hint, options=["launch_limit"])
-    return TimedOut(text, hint, options=["limit"])
+    text = f"{_stall_text(evidence, waited_s, leaving_s)}: {message}"
+    return TimedOut(text, hint, options=["launch_limit" if evidence.is_starting() else "limit"])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:
@@ -293,15 +290,20 @@ def _cause(evidence: Evidence) -> tuple[str, str]:
 def _silent_ranks(evidence: Evidence, silent: Sequence[int]) -> tuple[str, str]:
     """The cause where some ranks report and the `silent` ones do not."""
     alive = " although alive" if all(rank in evidence.states for rank in silent) else ""
-    message = f"{evidence.names(silent)} did not report{alive}"
-    hosts = evidence.hosts_of(silent)
-    if not hosts:
-        return f"{message}: a call blocks them", _DUMP
+    names, hosts = evidence.names(silent), evidence.hosts_of(silent)
     silent_hosts = {evidence.place(rank) for rank in silent}
-    others = sorted({evidence.place(rank) for rank in evidence.stalled} - silent_hosts)
-    ends = ", ".join(others) if 0 < len(others) <= MAX_HOSTS else "the others"
-    message += f": the network between them and {ends} fails, or a call blocks them"
-    return message, _probe(hosts)
+    reporting = {evidence.place(rank) for rank in evidence.stalled}
+    if not hosts or silent_hosts <= reporting:
+        return f"{names} did not report{alive}: a call blocks them", _DUMP
+    ends = f"{_list_hosts(reporting - silent_hosts)} and {_list_hosts(silent_hosts)}"
+    return (
+        f"the network between {ends} fails, or a call blocks {names}, which did not report{alive}",
+        _probe(hosts),
+    )
+
+
+def _list_hosts(hosts: set[str]) -> str:
+    return ", ".join(sorted(hosts)) if 0 < len(hosts) <= MAX_HOSTS else f"{len(hosts)} hosts"
 
 
 def _late_ranks(evidence: Evidence) -> tuple[str, str]:

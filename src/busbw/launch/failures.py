@@ -14,6 +14,7 @@ from busbw.launch.rank_deaths import (
     or_others,
     rank_words,
 )
+from busbw.launch.remote_ps import SSH_FAILED
 from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
@@ -300,6 +301,14 @@ def known_error(
             kind = StartFailed if failure.transient else NoMeasurement
             return kind(failure.message.format_map(words), hint)
     return None
+
+
+def daemon_failed(stderr: str) -> bool:
+    """Whether a daemon of Open MPI 5 ran on another host and ended with an error, according to the
+    launcher. 127 is a shell's code where there is no such program.
+    """
+    codes = re.findall(r"Daemon exit status: (\d+)", one_line(stderr))
+    return any(int(code) not in (127, SSH_FAILED) for code in codes)
 
 
 def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ class _LossyPair:
     timeouts: int = 0
     resent: int = 0
     sent: int = 0
+    vanishing: int = 0
+    address: str = ""  # of the peer
 
 
 def describe(
@@ -39,8 +41,10 @@ def describe(
     pairs = _lossy_pairs(stalled, names)
     if not pairs:
         return "", ""
-    pairs.sort(key=lambda pair: (pair.timeouts, pair.resent), reverse=True)
+    pairs.sort(key=lambda pair: (pair.vanishing, pair.timeouts, pair.resent), reverse=True)
     worst = pairs[0]
+    if worst.vanishing:
+        return _small_mtu(worst)
     common_host = _common_host(pairs)
     where = f"between {worst.host} and {worst.peer}"
     if common_host and len(pairs) > 2:
@@ -58,6 +62,19 @@ def describe(
     hint = (
         f"{commands}, on {worst.host} and {worst.peer}, show errors and drops; then check cables"
         " and switch ports"
+    )
+    return text, hint
+
+
+def _small_mtu(pair: _LossyPair) -> tuple[str, str]:
+    text = (
+        f"large packets from {pair.host} do not arrive on {pair.peer}, small ones do: segments of"
+        f" {pair.vanishing} bytes had {pair.timeouts} timeouts in a row, as where an MTU on the way"
+        f" is smaller than that of {pair.interface or 'the interface'} on {pair.host}"
+    )
+    hint = (
+        f"ping -M do -s {pair.vanishing} {pair.address}   (on {pair.host}; then ip link on both"
+        " hosts, and the MTU of the switch ports)"
     )
     return text, hint
 
@@ -86,4 +103,6 @@ def _lossy_pairs(stalled: Mapping[int, Stalled], names: Mapping[str, str]) -> li
             pair.timeouts = max(pair.timeouts, connection.timeouts)
             pair.resent += connection.resent
             pair.sent += connection.sent
+            if connection.vanishing:
+                pair.vanishing, pair.address = connection.vanishing, connection.peer
     return list(pairs.values())

@@ -18,6 +18,11 @@ _EXITED = re.compile(
     r"Process name: \[(?:\[[\d,]+\]|[^\],]+@\d+),(?P<rank>\d+)\] Exit code: (?P<code>\d+)"
 )
 
+_REPORT = re.compile(
+    r"(?:mpirun|prterun|mpiexec|orterun) (?:noticed|detected|has exited)|MPI_ABORT was invoked"
+    r"|srun: error:"
+)
+
 
 def exited_rank(stderr: str) -> tuple[int, int] | None:
     """The rank that exited first, and its code, if mpirun reports one."""
@@ -29,6 +34,14 @@ def reports_rank_death(stderr: str) -> bool:
     """Whether a signal killed a rank, which breaks connections, according to the launcher."""
     text = one_line(stderr)
     return any(re.search(pattern, text) for pattern in (MPIRUN_RANK_DEATH, SRUN_RANK_DEATH))
+
+
+def was_terminated(status: int, stderr: str) -> bool:
+    """Whether mpirun ended the job of which it reports no rank, as it does on SIGTERM.
+
+    What its ranks see of each other's end is no cause then.
+    """
+    return status == 1 and not _REPORT.search(one_line(stderr))
 
 
 def killed_rank(stderr: str) -> int | None:

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
-from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, decode
+from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Throttled, Working, decode
 from busbw.host import link_state, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
@@ -68,6 +68,8 @@ class RankMonitor:
     # Ranks of this host that do not run: since when, and their state.
     not_running: dict[int, tuple[float, str]] = field(default_factory=dict)
     announced_ranks: set[int] = field(default_factory=set)  # that `state_changes` has reported
+    throttled: dict[tuple[str, str], Throttled] = field(default_factory=dict)  # by host and quota
+    unsaid: list[str] = field(default_factory=list)  # messages for `state_changes`
     last_process_check_at: float = 0.0
     first_stall_at: float = 0.0
     sweep_started: bool = False
@@ -95,6 +97,8 @@ class RankMonitor:
             self._add_rank(report)
         elif isinstance(report, Working):
             self.on_working(report)
+        elif isinstance(report, Throttled):
+            self._add_quota(report)
         elif isinstance(report, Leaving):
             self.last_left_at = self.last_report_at
         elif isinstance(report, Gone):
@@ -121,6 +125,17 @@ class RankMonitor:
         self.started_ranks[report.rank] = report
         if report.rank in self.local_pids:
             self.cleanup.record_folder(report.folder)
+
+    def _add_quota(self, report: Throttled) -> None:
+        """Ranks of a container share its quota: the first that reports it is named."""
+        quota = (report.host, report.path)
+        if quota not in self.throttled:
+            self.throttled[quota] = report
+            self.unsaid.append(self._quota_text(report))
+
+    def _quota_text(self, report: Throttled) -> str:
+        name = self._evidence_of_reports().name(report.rank)
+        return f"{name} is slowed by a CPU quota of {report.cpus:.2g} CPUs ({report.path})"
 
     def record_event(self, *, leaving: bool = False) -> None:
         """Record an event of rank 0: the sweep makes progress, or ends (`leaving`)."""
@@ -199,17 +214,19 @@ class RankMonitor:
             self.not_running.clear()
 
     def state_changes(self) -> list[str]:
-        """Messages to print at once on ranks of this host that stopped, exited or run again."""
-        now, messages = time.monotonic(), []
+        """Messages to print at once: ranks of this host that stopped, exited or run again, and CPU
+        quotas."""
+        now = time.monotonic()
         if now - self.last_process_check_at < PROCESS_CHECK_S:
             return []
+        messages, self.unsaid = self.unsaid, []
         self.last_process_check_at = now
         stopped = (
             bool(self.cleanup.launcher) and process.state(self.cleanup.launcher) in process.STOPPED
         )
         self.launcher_stopped_at = (self.launcher_stopped_at or now) if stopped else 0.0
         if self.sweep_ended:
-            return []
+            return messages
         for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
@@ -258,16 +275,21 @@ class RankMonitor:
         """The diagnosis of a stalled job."""
         now = time.monotonic()
         leaving_s = now - self.last_left_at if self.sweep_ended else None
-        return diagnosis.conclude(self.collect_evidence(), now - self.last_report_at, leaving_s)
+        error = diagnosis.conclude(self.collect_evidence(), now - self.last_report_at, leaving_s)
+        for report in self.throttled.values():
+            error.add(f"; {self._quota_text(report)}")
+        return error
 
     def missing_ranks_error(self) -> BusbwError:
         """The error if some ranks have not started within the limit."""
         return diagnosis.absent(self.collect_evidence(), self.launch_limit_s)
 
-    def stopped_process_error(self) -> BusbwError | None:
-        """The error if no rank has started within the limit because a process is stopped."""
+    def silence_error(self) -> BusbwError | None:
+        """The error if no rank has started within the limit because a process is stopped, or a link
+        went down.
+        """
         evidence = self.collect_evidence()
-        if evidence.broken() or evidence.helpers:
+        if evidence.broken() or evidence.helpers or evidence.unlinked():
             return diagnosis.absent(evidence, self.launch_limit_s)
         return None
 

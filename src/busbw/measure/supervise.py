@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import SHARED_HINT, known_error
+from busbw.launch.failures import SHARED_HINT, daemon_failed, known_error
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_deaths import (
@@ -21,6 +21,7 @@ from busbw.launch.rank_deaths import (
     killed_rank,
     put_cause_first,
     reports_rank_death,
+    was_terminated,
 )
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Failed, Note, Started, failure
@@ -86,20 +87,22 @@ class Follower:
             stop_reason=self._stop_reason,
             heard=lambda: bool(self.monitor.started_ranks),
             queued=lambda: self.queue.waiting,
-            why_silent=self.monitor.stopped_process_error,
+            why_silent=self.monitor.silence_error,
             cleanup=self.monitor.cleanup,
             end_elsewhere=self.monitor.end_elsewhere if self.hosts else None,
         )
         error = self._error_of(status)
-        if (
-            self.hosts
-            and self.monitor.started_ranks
-            and (error or known_error("\n".join(self._tail)))
-        ):
+        if self.hosts and self._may_leave_something(error):
             with job.signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
             raise error
+
+    def _may_leave_something(self, error: BusbwError | None) -> bool:
+        """Whether ranks or daemons, which have started on other hosts, may not clean up there."""
+        text = "\n".join(self._tail)
+        started = bool(self.monitor.started_ranks) or daemon_failed(text)
+        return started and bool(error or known_error(text))
 
     def _on_line(self, line: bytes) -> None:
         try:
@@ -152,6 +155,8 @@ class Follower:
         death = known_error(text, self.hosts, kills=True)
         if death is None and reports_rank_death(text):
             death = job.launcher_error(status, text, self.hosts)
+        if death is None and not self._failures and self.monitor.sweep_started:
+            death = self._terminated(status, text)
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.first_exit_error(aborting_host(text))
         if death is None and self._failures:
@@ -168,6 +173,11 @@ class Follower:
         error = self._out_of_room(error, status, text) or error
         error.add(self._rows_reached())
         return error
+
+    def _terminated(self, status: int, text: str) -> BusbwError | None:
+        if was_terminated(status, text) and known_error(text, self.hosts) is None:
+            return job.launcher_error(status, "", self.hosts)
+        return None
 
     def _launcher_error(self, status: int, text: str) -> BusbwError:
         """The error of a launcher that does not say why it ended, with ranks that may be why."""

@@ -22,8 +22,19 @@ from pathlib import Path
 import msgspec
 
 from busbw.core.errors import Exit
-from busbw.core.rank_messages import STARTING, Gone, Here, Leaving, Report, Stalled, Working
+from busbw.core.rank_messages import (
+    STARTING,
+    Gone,
+    Here,
+    Leaving,
+    Report,
+    Stalled,
+    Throttled,
+    Working,
+)
 from busbw.host import kernel_log, link_state, process, tcp_connections
+from busbw.host.cgroup import Quota, quotas, stopping
+from busbw.host.source import Live
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER, KILL_LIMIT_S, end_job_here
 from busbw.measure.job import Job
@@ -40,6 +51,7 @@ AWAY_S = 2.0  # a wait longer by this much means that this process was stopped i
 HEARTBEAT_S = 3600.0  # without a limit
 FRAMES = 3
 WORK_S = 1.0  # between reports of the current work
+QUOTA_S = 4.0  # between two looks at the CPU quotas of this rank
 
 Reporter = Callable[[Report], None]
 
@@ -122,6 +134,8 @@ class Watchdog:
         # The counts when half of the limit had passed, and what was completed then.
         self._connections: dict[tcp_connections.Ends, tcp_connections.ConnectionCounts] = {}
         self._counted: object = None
+        self._quotas: list[Quota] = []
+        self._next_quota_at = 0.0
         self._stopped, self._starting = False, True
         self._poll = select.poll()
         self._siblings: dict[int, int] = {}  # pid of another rank of this host, by descriptor
@@ -206,6 +220,17 @@ class Watchdog:
         if self._rank == 0 and now - self._last_here > (self._pace.limit_s or HEARTBEAT_S):
             self._last_here = now
             self._report(self._here())
+        if not self._starting and now > self._next_quota_at:
+            self._next_quota_at = now + QUOTA_S
+            self._report_quota()
+
+    def _report_quota(self) -> None:
+        """Report, once, a CPU quota that has stopped this rank in most periods of late."""
+        before, self._quotas = self._quotas, quotas(Live())
+        quota = stopping(before, self._quotas)
+        if quota:
+            self._report(Throttled(self._rank, self._host, quota.cpus, quota.path))
+            self._next_quota_at = math.inf
 
     def _sibling_ended(self, descriptor: int) -> None:
         self._poll.unregister(descriptor)

@@ -1,8 +1,9 @@
 """Limits of control groups, version 1 and 2, on hosts and in containers."""
 
+import pytest
 from tree import Tree
 
-from busbw.host.cgroup import Limit, Quota, directories, killed, limits, quotas
+from busbw.host.cgroup import Limit, Quota, directories, killed, limits, quotas, stopping
 from busbw.host.source import Live
 
 JOB = "/sys/fs/cgroup/system.slice/job"
@@ -65,20 +66,33 @@ def test_limits_of_version_1():
     assert limits(tree.source(), "memory") == [Limit(f"{base}/job/memory.limit_in_bytes", 5000, 10)]
 
 
+@pytest.mark.parametrize(
+    ("periods", "throttled", "stops"), [(40, 36, True), (40, 20, False), (9, 9, False)]
+)
+def test_a_quota_that_stops_its_group_in_most_periods(periods, throttled, stops):
+    before = [Quota("own", 4.0, 7, 100), Quota("above", 0.08, 50, 100)]
+    after = [
+        Quota("own", 4.0, 7, 100 + periods),
+        Quota("above", 0.08, 50 + throttled, 100 + periods),
+    ]
+    assert stopping(before, after) == (after[1] if stops else None)
+    assert stopping([], after) is None
+
+
 def test_quotas_of_both_versions():
     tree = (
         cgroup_v2()
-        .files(JOB, **{"cpu.max": "250000 100000", "cpu.stat": "nr_throttled 3"})
+        .files(JOB, **{"cpu.max": "250000 100000", "cpu.stat": "nr_periods 9\nnr_throttled 3"})
         .file("/sys/fs/cgroup/system.slice/cpu.max", "max 100000")
     )
-    assert quotas(tree.source()) == [Quota(f"{JOB}/cpu.max", 2.5, 3)]
+    assert quotas(tree.source()) == [Quota(f"{JOB}/cpu.max", 2.5, 3, 9)]
     base = "/sys/fs/cgroup/cpu"
     tree = (
         cgroup_v1()
         .files(f"{base}/job", **{"cpu.cfs_quota_us": "400000", "cpu.cfs_period_us": "100000"})
         .file(f"{base}/cpu.cfs_quota_us", "-1")
     )
-    assert quotas(tree.source()) == [Quota(f"{base}/job/cpu.cfs_quota_us", 4.0, 0)]
+    assert quotas(tree.source()) == [Quota(f"{base}/job/cpu.cfs_quota_us", 4.0, 0, 0)]
 
 
 def test_quota_without_a_period():

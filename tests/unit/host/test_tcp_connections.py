@@ -105,6 +105,21 @@ def test_a_connection_is_lossy_by_its_segments_since(
     ] == [("127.0.0.1", "10.0.0.2", "lo", later_counts.timeouts)] * len(connections)
 
 
+@pytest.mark.parametrize(
+    ("queued", "timeouts", "vanishing"), [(9000, 2, 8948), (8947, 2, 0), (9000, 1, 0)]
+)
+def test_full_segments_without_an_answer_vanish_if_the_peer_answers_small_packets(
+    queued: int, timeouts: int, vanishing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = bytearray(232)
+    info[2] = timeouts
+    struct.pack_into("=I", info, 16, 8948)
+    counts = tcp_connections.counts(bytes(info), queued)
+    ends = ("127.0.0.1", 1, "127.0.0.1", 2)  # which refuses connections
+    monkeypatch.setattr(tcp_connections, "read", lambda: {ends: counts})
+    assert [connection.vanishing for connection in tcp_connections.lossy({})] == [vanishing]
+
+
 @pytest.mark.parametrize(("length", "expected"), [(136, 7), (135, 0), (232, 7)])
 def test_received_bytes_are_read_where_the_kernel_counts_them(length: int, expected: int) -> None:
     info = (bytes(128) + struct.pack("=Q", 7)).ljust(232, b"\0")[:length]

@@ -180,3 +180,25 @@ def test_what_is_known_without_variables_or_a_process(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     assert temporary() == Path("/tmp")
     assert variables(1 << 30) == {}
+
+
+def test_folders_of_killed_and_failed_daemons_are_removed_those_of_other_jobs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    failed, of_another, killed = tmp_path / "prted.5", tmp_path / "prted.6", tmp_path / "killed"
+    for folder, launcher in ((failed, 77), (of_another, 78)):
+        folder.mkdir()
+        (folder / f"pmix.h2.tool.prterun-h1-{launcher}@0").touch()
+    program = tmp_path / "prted"
+    program.symlink_to("/bin/sleep")
+    job = Cleanup("none", 77, "h1")
+    with subprocess.Popen([program, "600"], env={"TMPDIR": str(killed)}) as daemon:
+        (killed / f"prted.{daemon.pid}").mkdir(parents=True)
+        while process.name(daemon.pid) != "prted":  # it still executes
+            time.sleep(0.01)
+        job.record([daemon.pid])
+        daemon.kill()
+    job.remove_files()
+    assert [path.exists() for path in (failed, of_another)] == [False, True]
+    assert list(killed.iterdir()) == []

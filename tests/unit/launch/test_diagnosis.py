@@ -57,8 +57,7 @@ def test_a_hosts_own_process_states_outrank_neighbours() -> None:
         stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"}
     )
     stopped_rank = (
-        "rank 3 on h2 (pid 103) did not report although alive: the network between them and h1"
-        " fails, or a call blocks them"
+        "rank 3 on h2 (pid 103) did not report although alive: a call blocks them"  # rank 2 reports
     )
     assert stopped_rank in conclude(evidence, 0).message
     assert (
@@ -205,6 +204,15 @@ def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
     assert error.hint.startswith("py-spy dump")
 
 
+def test_hosts_of_which_no_rank_reports_are_not_accused_before_the_network() -> None:
+    error = conclude(evidence_of(stalled(0), stalled(1), states={2: "S", 3: "S"}), 0)
+    assert error.message.endswith(
+        "the network between h1 and h2 fails, or a call blocks ranks 2, 3 on h2, which did not"
+        " report although alive"
+    )
+    assert "10.0.0.2" in error.hint
+
+
 def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
     daemon = Helper("h2", "prted", 5, daemon=True)
     listed_evidence = evidence_of(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
@@ -270,6 +278,17 @@ def test_lost_packets_name_both_hosts_and_the_interface() -> None:
     late = conclude(evidence_of(*reports[:3], stalled(3, 8)), 0)
     assert "rank 3 on h2 (pid 103) is stuck at an earlier step" in late.message
     assert "; meanwhile packets are lost between h1 and h2" in late.message
+
+
+def test_large_packets_that_do_not_arrive_where_small_ones_do_are_named() -> None:
+    vanishing = msgspec.structs.replace(lossy("10.0.0.2", 3), vanishing=8948)
+    reports = [stalled(0, connections=[lossy("10.0.0.9", 9), vanishing]), *map(stalled, (1, 2, 3))]
+    error = conclude(evidence_of(*reports), 0)
+    assert error.message.endswith(
+        "large packets from h1 do not arrive on h2, small ones do: segments of 8948 bytes had 3"
+        " timeouts in a row, as where an MTU on the way is smaller than that of eth1 on h1"
+    )
+    assert error.hint.startswith("ping -M do -s 8948 10.0.0.2   (on h1;")
 
 
 def test_the_host_that_all_lossy_connections_share_is_named() -> None:

@@ -4,7 +4,7 @@ for it.
 
 import pytest
 
-from busbw.launch.failures import FAILURES, known_error, launcher_error
+from busbw.launch.failures import FAILURES, daemon_failed, known_error, launcher_error
 from busbw.launch.rank_deaths import exited_rank, killed_rank, put_cause_first
 
 DAEMON = """------------------------------------------------------------
@@ -396,6 +396,9 @@ def test_unknown_failures_quote_the_last_lines():
     error = launcher_error(9, "-----\nnever seen before\n-----\n", ["h1"])
     assert error.message == "the launcher on h1 exited with 9; last lines: never seen before"
     assert "--dry-run" in error.hint
+    terminated = launcher_error(1, "")
+    assert terminated.message == "the launcher exited with 1, without an error message"
+    assert terminated.hint.startswith("look for who sent SIGTERM to mpirun")
     assert (
         launcher_error(-9, "").message
         == "the launcher died of signal 9 (SIGKILL), without an error message"
@@ -470,3 +473,8 @@ def test_the_rank_that_exited_first_is_read_from_what_mpirun_says(name):
     assert launcher_error(7, "", ["h1"], "rank 1 on h1 exited with 7").message == (
         "rank 1 on h1 exited with 7, without an error message"
     )
+
+
+@pytest.mark.parametrize(("code", "ran"), [(213, True), (1, True), (255, False), (127, False)])
+def test_a_daemon_that_ran_may_have_left_files(code: int, ran: bool) -> None:
+    assert daemon_failed(DAEMON.format(code=code)) is ran

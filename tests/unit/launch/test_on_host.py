@@ -4,8 +4,10 @@ real processes in place of ranks.
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -153,9 +155,12 @@ def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(
     agent_does: Agent, tmp_path: Path
 ) -> None:
-    agent_does(f'echo "$1" >>{tmp_path}/asked')
-    survey.end(Cleanup(MINE), {}, ("h1", "h2", "h3", "localhost"), {"h2"}, 5)
-    assert sorted((tmp_path / "asked").read_text().split()) == ["h1", "h3"]
+    agent_does(f'cat >{tmp_path}/"$1"')
+    started = {1: Here(1, "h3", 5, folder="/tmp/prted.5"), 9: Here(9, "h3", 6)}  # 9: of no host
+    survey.end(Cleanup(MINE), started, ("h1", "h3", "h2", "localhost"), {"h2"}, 5)
+    requests = {file.name: file.read_text() for file in tmp_path.glob("h?")}
+    assert sorted(requests) == ["h1", "h3"]
+    assert ["/tmp/prted.5" in requests[host] for host in ("h1", "h3")] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["etc", "prted.x", "ompi.", "..", "prted.1/x"])
@@ -183,3 +188,26 @@ def test_the_directory_of_all_jobs_of_a_host_goes_with_its_last_one(tmp_path: Pa
         job.kill_remaining()
         assert set(tmp_path.glob("ompi*/*")) == remaining
     assert not list(tmp_path.iterdir())
+
+
+def test_only_ranks_that_have_ended_are_looked_up_in_the_kernel_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setattr(on_host.kernel_log, "killed", lambda _pid: True)
+    request = JobRequest("none", pids=[os.getpid(), ended.pid])
+    assert on_host.examine(request).killed == [ended.pid]
+
+
+def test_limits_of_a_user_are_stated_with_their_values() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+        resource.setrlimit(resource.RLIMIT_CPU, (50, 50))
+
+    program = "from busbw.launch import on_host; print('; '.join(on_host.list_limits()))"
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (
+        "a file may have 2 MiB at most (ulimit -f); a process may use 50 s of CPU time (ulimit -t)"
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, encode
+from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Throttled, Working, encode
 from busbw.host import kernel_log
 from busbw.launch import rank_monitor
 from busbw.launch.cleanup import MARKER
@@ -221,6 +221,26 @@ def test_the_first_death_near_the_rank_that_aborted_counts(
     assert "rank 2 on h2" in str(job_monitor.first_exit_error("h2"))
     assert "rank 0 on h1" in str(job_monitor.first_exit_error())
     assert RankMonitor(3, (), 5.0, 10.0).first_exit_error() is None
+
+
+def test_the_work_of_rank_0_is_passed_on(sleepers: list[subprocess.Popen[bytes]]) -> None:
+    job_monitor, works = monitor(sleepers), list[Working]()
+    job_monitor.on_working = works.append
+    job_monitor.record_report(encode(Working("timing", "8", 2.5)))
+    assert works == [Working("timing", "8", 2.5)]
+
+
+def test_a_rank_that_its_cpu_quota_slows_is_named_once_and_with_a_stall(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
+    job_monitor = monitor(sleepers)
+    for rank in (1, 0):  # of one container
+        job_monitor.record_report(encode(Throttled(rank, HOST, 0.08, "/job/cpu.max")))
+    slowed = f"rank 1 on {HOST} (pid {sleepers[1].pid}) is slowed by a CPU quota of 0.08 CPUs"
+    assert job_monitor.state_changes() == [f"{slowed} (/job/cpu.max)"]
+    for rank in (0, 1):
+        job_monitor.record_report(stall_of(sleepers, rank))
+    assert job_monitor.stall_error().message.endswith(f"; {slowed} (/job/cpu.max)")
 
 
 def test_a_stopped_rank_is_reported_before_the_limit(

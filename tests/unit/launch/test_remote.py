@@ -3,6 +3,7 @@
 All run on this host, where no agent is needed.
 """
 
+import io
 import os
 import time
 from collections.abc import Callable
@@ -76,3 +77,7 @@ def test_no_file_is_left_open():
     for script in ("true", "exit 1", "sleep 60"):
         run(script, limit_s=0.1)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - a number
+
+
+def test_the_end_of_a_short_error_is_all_of_it() -> None:
+    assert remote.last_bytes(io.BytesIO(b"ssh: no route")) == "ssh: no route"

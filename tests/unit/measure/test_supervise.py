@@ -116,6 +116,19 @@ def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
     assert error.message.startswith("rank 1 on h1 (pid 4000001) exited without an error message")
 
 
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ("", "the launcher exited with 1, without an error message"),
+        ("mpirun detected that one or more processes exited with 1", "rank 1 on h1"),
+    ],
+)
+def test_no_rank_is_named_where_mpirun_was_terminated(report: str, message: str) -> None:
+    disconnected = "An MPI communication peer process has unexpectedly disconnected."
+    error = ended(Gone(0, "h1", HERE[1].pid), disconnected, report, status=1)
+    assert error.message.startswith(message)
+
+
 def test_ranks_that_quit_after_a_stall_are_explained() -> None:
     error = ended(
         Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0)
