@@ -179,7 +179,9 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     """
     message, hint = _cause(evidence)
     text = f"{_stall_text(evidence, waited_s, leaving_s)}: {message}"
-    return TimedOut(text, hint, options=["launch_limit" if evidence.is_starting() else "limit"])
+    if evidence.is_starting():
+        return TimedOut(text, hint, options=["launch_limit"])
+    return TimedOut(text, hint, options=["limit"])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:

@@ -37,8 +37,9 @@ COMMANDS = (
 )
 # A command or a line of Python to copy, and a path or name without a space, are not broken.
 COPIED = re.compile(r" *(busbw |optimizer = |\S+$)")
-# Examples of nccl-tests' text and findings by the line are no tables.
-OTHER_GOLDEN_FILES = re.compile(r"nccl_tests_.*|checks")
+# Examples of nccl-tests' text and findings by the line are no tables, and the history's are of any
+# width.
+OTHER_GOLDEN_FILES = re.compile(r"nccl_tests_.*|checks|history\.txt")
 
 
 @pytest.mark.parametrize("words", COMMANDS)
