@@ -304,11 +304,13 @@ def known_error(
 
 
 def daemon_failed(stderr: str) -> bool:
-    """Whether a daemon of Open MPI 5 ran on another host and ended with an error, according to the
-    launcher. 127 is a shell's code where there is no such program.
+    """Whether a daemon of Open MPI 5 ran on another host and ended with an error or was killed,
+    according to the launcher. 127 is a shell's code where there is no such program.
     """
-    codes = re.findall(r"Daemon exit status: (\d+)", one_line(stderr))
-    return any(int(code) not in (127, SSH_FAILED) for code in codes)
+    text = one_line(stderr)
+    codes = re.findall(r"Daemon exit status: (\d+)", text)
+    failed = any(int(code) not in (127, SSH_FAILED) for code in codes)
+    return failed or "lost communication with a remote daemon" in text
 
 
 def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:

@@ -478,3 +478,7 @@ def test_the_rank_that_exited_first_is_read_from_what_mpirun_says(name):
 @pytest.mark.parametrize(("code", "ran"), [(213, True), (1, True), (255, False), (127, False)])
 def test_a_daemon_that_ran_may_have_left_files(code: int, ran: bool) -> None:
     assert daemon_failed(DAEMON.format(code=code)) is ran
+    lost = (
+        "PRTE has lost communication with a remote\ndaemon.\n\n  Remote daemon: prted-1 on node h2"
+    )
+    assert daemon_failed(lost)
