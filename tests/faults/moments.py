@@ -24,7 +24,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 from running import Gone, Run, Setting  # noqa: E402 - found by the path above
 
 LIMIT_S = 3.0
-LATEST_S = LIMIT_S + 5
+SLACK_S = 5.0  # after the limit
 CLEAN_S = 3.0
 ENDLESS = "1000000"
 SWEEPS = {
@@ -94,8 +94,10 @@ def draw(seed: int, number: int) -> Strike:
     )
 
 
-def strike(drawn: Strike, folder: Path) -> Outcome:
-    """One run of busbw with this strike, judged."""
+def strike(drawn: Strike, folder: Path, patience: float = 1.0) -> Outcome:
+    """One run of busbw with this strike, judged; `patience` is a factor of what it has after its
+    limits.
+    """
     setting = Setting(
         LIMIT_S,
         LIMIT_S * 2 if drawn.phase == "start" else 60,
@@ -114,7 +116,8 @@ def strike(drawn: Strike, folder: Path) -> Outcome:
         except Gone as error:
             return Outcome(drawn, wrong=str(error), error=run.stderr)
         # Before the sweep starts, --launch-limit applies.
-        latest_s = LATEST_S if began else setting.launch_limit_s + 5 + LIMIT_S
+        latest_s = LIMIT_S if began else setting.launch_limit_s + LIMIT_S
+        latest_s += SLACK_S * patience
         ended = run.ended_within(2 * latest_s)
         outcome = Outcome(drawn, end_s=time.monotonic() - at, error=run.error)
         if not ended:
@@ -124,7 +127,7 @@ def strike(drawn: Strike, folder: Path) -> Outcome:
             when - at for when, line in run.heard if when >= at and f"rank {drawn.rank} " in line
         ]
         outcome.word_s = naming_delays[0] if naming_delays else 0.0
-        left, _ = run.left_after(CLEAN_S)
+        left, _ = run.left_after(CLEAN_S * patience)
         complaints = {
             f"rank {drawn.rank} is not named": not naming_delays,
             f"named after {outcome.word_s:.1f} s": bool(naming_delays)

@@ -44,6 +44,6 @@ def test_a_seed_reproduces_its_faults() -> None:
 
 
 @pytest.mark.parametrize("number", [5, 8, 14, 18])  # every phase
-def test_a_stopped_or_killed_rank_is_named_in_time(number: int, tmp_path: Path) -> None:
-    outcome = moments.strike(moments.draw(SEED, number), tmp_path)
+def test_a_stopped_or_killed_rank_is_named(number: int, tmp_path: Path) -> None:
+    outcome = moments.strike(moments.draw(SEED, number), tmp_path, patience=10.0)
     assert not outcome.wrong, outcome
