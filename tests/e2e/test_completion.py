@@ -17,7 +17,7 @@ from busbw.cli.completion import BY_COMMAND, BY_PARAMETER
 from busbw.cli.main import cli
 
 SOURCE = Path(__file__).parents[2] / "src"
-LIMIT_S = 30
+LIMIT_S = 120  # several starts of busbw beside other programs
 SHELLS = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
 READY = {
     "bash": 'PS1="ready> "; source <(busbw completion bash)',
