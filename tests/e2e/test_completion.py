@@ -25,12 +25,10 @@ READY = {
 }
 # What is typed before Tab, and what Tab adds.
 TYPED = (
-    ("busbw ru", "n "),
+    ("busbw history plo", "t "),
     ("busbw run all_reduce --engi", "ne "),
-    ("busbw run all_reduce --engine mp", "i "),
     ("busbw check --only pcie-ac", "s"),
     ("busbw report my_re", "sult.json "),
-    ("busbw history plo", "t "),
 )
 # click's script for fish cuts values at a comma
 LISTED = ("busbw train vgg16 --compare none,torch-p", "owersgd ")
