@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -64,7 +65,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             fixture.scope == "module" for item_fixtures in fixtures for fixture in item_fixtures
         )
         together = shared or item.path.is_relative_to(HERE / "unit")
-        if together and item.get_closest_marker("xdist_group") is None:
+        if "warm_python" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("warm_python"))
+        elif together and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
@@ -214,6 +217,23 @@ def cpu_s() -> Callable[[], float]:
     judges by instead of the time of day.
     """
     return lambda: sum(os.times()[:4])
+
+
+@pytest.fixture(scope="session")
+def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python for tests of what ranks with PyTorch do, not of how they start: warm_python.py."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+    folder = tmp_path_factory.mktemp("warm")
+    (folder / "mpirun").symlink_to(Path(sys.executable).with_name("mpirun"))  # if there is one
+    command = [sys.executable, str(HERE / "warm_python.py"), str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout
+        assert server.stdout.readline() == "ready\n"
+        yield str(folder / "python")
 
 
 @pytest.fixture

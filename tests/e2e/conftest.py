@@ -58,11 +58,12 @@ def run(tmp_path: Path) -> Busbw:
         *words: str,
         before: tuple[str, ...] = (),
         limit_s: float = LIMIT_S,
+        python: str = sys.executable,
         **variables: str,
     ) -> Done:
         link = tmp_path / "bin" / program
         link.parent.mkdir(exist_ok=True)
-        link.write_text(f"#!{sys.executable}\nfrom busbw.cli.main import entry\nentry()\n")
+        link.write_text(f"#!{python}\nfrom busbw.cli.main import entry\nentry()\n")
         link.chmod(0o755)
         done = subprocess.run(
             [*before, str(link), *words],

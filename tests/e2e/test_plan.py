@@ -8,13 +8,13 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.pattern.registry import load
 
-HANG_S = 300  # ranks import PyTorch twice, for minutes where other processes use all cores
+HANG_S = 300  # where other processes use all cores
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(HANG_S + 60)]
 
 SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--iters", "1", "--rounds", "1")
 
 
-def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
+def test_plan_times_all_methods_and_checks_the_recommended(run, warm_python, tmp_path, capsys):
     # Every exchange reaches 0.01 %, also on a busy machine, so that the only one of the least loss
     # is recommended, and checked. Plain DDP would be checked with up to four sizes of buckets.
     words = (
@@ -38,6 +38,7 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         "--json",
         "p.json",
         limit_s=HANG_S,
+        python=warm_python,
         BUSBW_PLUGIN="/none.so",
     )
     lines = done.out.splitlines()
@@ -90,7 +91,7 @@ for step in range(1000):
 """
 
 
-def test_a_training_of_the_user_is_recorded_and_planned_for(run, tmp_path, capsys):
+def test_a_training_of_the_user_is_recorded_and_planned_for(run, warm_python, tmp_path, capsys):
     """Two Gloo ranks, ended after 8 steps; the folder of the capture gives the same plan again."""
     (tmp_path / "train.py").write_text(TRAINING)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
@@ -99,9 +100,11 @@ def test_a_training_of_the_user_is_recorded_and_planned_for(run, tmp_path, capsy
         "plan",
         *("--compare", "bf16", "--rounds", "1", "--iters", "1", "--target", "0.01%"),
         *("--capture-steps", "8", "-o", "run1", "--json", "p.json", "--"),
-        *(sys.executable, *torchrun),
+        *(warm_python, *torchrun),
         limit_s=HANG_S,
+        python=warm_python,
         COLUMNS="80",
+        PYTHON_EXEC=sys.executable,  # torchrun's ranks: the capture is in where they start
     )
     assert done.code == 0, done.err
     assert "busbw: 8 steps are recorded; the training ends here" in done.err

@@ -14,26 +14,27 @@ import pytest
 
 from busbw.cli.main import guarded
 
-# the job of two ranks is run once
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(360), pytest.mark.xdist_group("train")]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(360)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 HANG_S = 200
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory):
+def job(tmp_path_factory, warm_python):
     """The output and files of two ranks that are started as torchrun starts them."""
     folder = tmp_path_factory.mktemp("job")
     programs = ["methods_in_turn", "a_language_model"]
-    results = jobs.run(
-        folder,
-        str(Path(__file__).with_name("train_rank.py")),
-        programs,
-        2,
-        program=jobs.AS_TORCHRUN,
-        RESULTS=str(folder),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm_python)
+        results = jobs.run(
+            folder,
+            str(Path(__file__).with_name("train_rank.py")),
+            programs,
+            2,
+            program=jobs.AS_TORCHRUN,
+            RESULTS=str(folder),
+        )
     jobs.all_well(results)
     return folder, [(result["methods_in_turn"], result["a_language_model"]) for result in results]
 
@@ -96,7 +97,7 @@ def test_invalid_arguments_are_refused_before_the_start(words, message, capsys):
     assert (guarded(["train", *words]), capsys.readouterr().err.splitlines()[0]) == (2, message)
 
 
-def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
+def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path, warm_python):
     file = tmp_path / "r.json"
     words = [
         "train",
@@ -114,7 +115,7 @@ def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
         "--rounds",
         "1000",
     ]
-    line = [sys.executable, "-m", "busbw", *words, "--json", str(file)]
+    line = [warm_python, "-m", "busbw", *words, "--json", str(file)]
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     with subprocess.Popen(
         line,

@@ -33,7 +33,7 @@ def cache_of_hosts(lab: Any, folder: Path) -> None:
     """Let processes that sshd starts unpack into a folder of the test."""
     for host in lab.hosts:
         config = lab.folder / f"sshd_config.{host.name}"
-        config.write_text(f"SetEnv XDG_CACHE_HOME={folder}\n{config.read_text()}")
+        config.write_text(f"SetEnv XDG_CACHE_HOME={folder} SHLVL=1\n{config.read_text()}")
         for pid in host.pids():
             os.kill(pid, 1)  # sshd reads its configuration again
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.host import process
 from busbw.launch import job, mpirun
 from busbw.launch.hosts import parse_hosts
 
@@ -196,57 +195,6 @@ def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, mon
     )
     assert "10.77.0.2: no interface of that name" in error.message
     assert "--ifname 10.1.0.0/16" in error.hint
-
-
-def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, monkeypatch):
-    first, second = two_hosts.hosts
-    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", NETWORK, monkeypatch)
-    # as a firewall that drops everything looks to mpirun
-    two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")
-    with pytest.raises(
-        NoMeasurement, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2"
-    ) as raised:
-        job.run(
-            argv,
-            two_hosts.environment(),
-            lambda _: None,
-            lambda _: None,
-            2,
-            ["10.77.0.1", "10.77.0.2"],
-        )
-    assert "ConnectTimeout" in raised.value.hint
-    assert first.empty_within(5)
-    assert second.empty_within(5)
-
-
-def test_an_interrupt_leaves_no_process_on_any_host(open_mpi, two_hosts, monkeypatch):
-    argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
-    counts: list[int] = []
-
-    def interrupt(_line: bytes) -> None:
-        counts.extend(len(host.pids()) for host in two_hosts.hosts)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        job.run(argv, two_hosts.environment(), interrupt, lambda _: None, 60)
-    assert all(count >= 2 for count in counts)
-    assert len(counts) == 2
-    assert all(host.empty_within(10) for host in two_hosts.hosts)
-
-
-def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monkeypatch):
-    argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
-
-    def kill(_line: bytes) -> None:
-        (mpirun_pid,) = [
-            pid
-            for pid in two_hosts.hosts[0].pids()
-            if process.name(pid) in ("prterun", "mpirun", "orterun")
-        ]
-        os.kill(mpirun_pid, signal.SIGKILL)
-
-    assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == -9
-    assert all(host.empty_within(10) for host in two_hosts.hosts)
 
 
 def test_lab_hosts_have_names_and_reach_each_other(two_hosts):

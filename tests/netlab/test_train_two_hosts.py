@@ -5,13 +5,12 @@ interface counters.
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-HANG_S = 250  # ranks import PyTorch, for minutes where other processes use all cores
+HANG_S = 250  # where other processes use all cores
 pytestmark = [pytest.mark.netlab, pytest.mark.torch, pytest.mark.timeout(HANG_S + 50)]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -21,7 +20,7 @@ GRADIENTS = 1_300_456 * 4
 
 
 def test_reported_bytes_match_interface_counters(
-    two_hosts: Any, plugin_library: Path, tmp_path: Path
+    two_hosts: Any, plugin_library: Path, warm_python: str, tmp_path: Path
 ) -> None:
     first, second = two_hosts.hosts
     file = tmp_path / "r.json"
@@ -48,7 +47,7 @@ def test_reported_bytes_match_interface_counters(
         "--json",
         str(file),
     ]
-    argv = first.enter(sys.executable, "-m", "busbw", *words)
+    argv = first.enter(warm_python, "-m", "busbw", *words)
     environment = {
         **os.environ,
         **two_hosts.environment(),
