@@ -136,7 +136,10 @@ def test_the_threshold_follows_the_gradients(job):
     for number, count in enumerate(sent):
         # Ranks choose different elements, as a rule: together at most so many, and at least one
         # rank's.
-        assert number == exchanges.ZEROS or 0.45 * room < count <= ranks * room * 1.1, (number, sent)
+        assert number == exchanges.ZEROS or 0.45 * room < count <= ranks * room * 1.1, (
+            number,
+            sent,
+        )
 
 
 def test_momentum_correction_of_all_elements_changes_nothing(job):
