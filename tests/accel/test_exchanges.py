@@ -132,11 +132,14 @@ def test_the_threshold_follows_the_gradients(job):
     job_name, result = job
     sent, room = result[0]["room"]["sent"], result[0]["room"]["room"]
     ranks = int(job_name.split()[0]) if "hosts" not in job_name else 2
-    assert sent[25] == 0
+    assert sent[exchanges.ZEROS] == 0
     for number, count in enumerate(sent):
         # Ranks choose different elements, as a rule: together at most so many, and at least one
         # rank's.
-        assert number == 25 or 0.45 * room < count <= ranks * room * 1.1, (number, sent)
+        assert number == exchanges.ZEROS or 0.45 * room < count <= ranks * room * 1.1, (
+            number,
+            sent,
+        )
 
 
 def test_momentum_correction_of_all_elements_changes_nothing(job):

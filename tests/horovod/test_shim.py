@@ -119,11 +119,9 @@ def test_python_m_runs_a_script_under_torchrun(tmp_path):
     (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
     words = [sys.executable, "-m", "busbw.horovod", "sum.py", "--epochs", "1"]
     # as the torch engine starts its ranks without MPI
-    done = run(tmp_path, *hosts.command(words, 2))
+    done = run(tmp_path, *hosts.command(words, 1))
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [
-        f"{rank} 2 2.0 ['--epochs', '1'] beside the script __main__" for rank in range(2)
-    ]
+    assert done.stdout == "0 1 1.0 ['--epochs', '1'] beside the script __main__\n"
 
 
 @pytest.mark.parametrize(

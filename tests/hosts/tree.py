@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from busbw.host.snapshot import SCHEMA, parse_archive
+from busbw.host.snapshot import Entry, _RecordedArchive
 from busbw.host.source import Source
 
 Change = Callable[["Tree"], object]
-_ENCODER = msgspec.json.Encoder()
+_ENTRIES: dict[tuple[str, int], tuple[Entry, dict[str, Any]]] = {}
 
 
 class Tree:
@@ -89,10 +89,17 @@ class Tree:
 
     def source(self) -> Source:
         """What reads it."""
-        lines: list[dict[str, Any]] = [{"schema": SCHEMA}]
-        lines += [{"path": path, **fields} for path, fields in self.paths.items()]
-        lines += [{"call": name, **fields} for name, fields in self.calls.items()]
-        return parse_archive(_ENCODER.encode_lines(lines))
+        entries = [_entry("path", path, fields) for path, fields in self.paths.items()]
+        entries += [_entry("call", name, fields) for name, fields in self.calls.items()]
+        return _RecordedArchive(entries)
+
+
+def _entry(kind: str, name: str, fields: dict[str, Any]) -> Entry:
+    """What an archive has for it, made once: most machines differ in a few files."""
+    key = name, id(fields)  # which stays its own, as the entry keeps the fields
+    if key not in _ENTRIES:
+        _ENTRIES[key] = msgspec.convert({kind: name, **fields}, Entry), fields
+    return _ENTRIES[key][0]
 
 
 def environment(**variables: str) -> Change:

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import mul
 from statistics import NormalDist
 
 import msgspec
@@ -90,19 +91,16 @@ def correlation(samples: Sequence[float]) -> float:
         return 0.0
     mean = (n - 1) / 2
     offsets = [rank - mean for rank in _ranks(samples)]
-    total = math.fsum(offset**2 for offset in offsets)
-    return math.fsum(a * b for a, b in itertools.pairwise(offsets)) / total if total else 0.0
+    total = math.fsum(map(mul, offsets, offsets))
+    return math.fsum(map(mul, offsets, offsets[1:])) / total if total else 0.0
 
 
 def _ranks(samples: Sequence[float]) -> list[float]:
     """The rank of each sample in ascending order, from 0; equal samples get their mean rank."""
-    ranks: dict[float, float] = {}
-    start = 0
-    for value, equal in itertools.groupby(sorted(samples)):
-        count = sum(1 for _ in equal)
-        ranks[value] = start + (count - 1) / 2
-        start += count
-    return [ranks[sample] for sample in samples]
+    ascending, n = sorted(samples), len(samples)
+    last = dict(zip(ascending, range(n), strict=True))
+    first = dict(zip(reversed(ascending), range(n - 1, -1, -1), strict=True))
+    return [(first[sample] + last[sample]) / 2 for sample in samples]
 
 
 def quantile_interval(

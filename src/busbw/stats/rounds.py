@@ -15,6 +15,7 @@ compete for processors. No recommendation can rest on them.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean, geometric_mean, stdev
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ def t_tail(t: float, freedom: int) -> float:
     return beyond if t >= 0 else 1 - beyond
 
 
+@cache  # a table asks for a few of them, hundreds of times
 def t_quantile(share: float, freedom: int) -> float:
     """The t with P(T > t) = share, for a share above 0 and at most one half."""
     low, high = 0.0, 1.0

@@ -49,7 +49,7 @@ def combine(name: str, a: int, b: int, dtype: DType) -> int:
 
 
 @pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(DTYPES),
     st.one_of(st.integers(1, 6), st.integers(1, 40)),
@@ -74,7 +74,7 @@ def test_any_order_gives_the_expected_bits(op, dtype, ranks, seed, index, rng: r
     assert abs(value - reduced(probe, index)) <= probe.tolerance
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from(FLOATS), st.integers(2, 40), st.integers(0, 1000))
 def test_the_average_is_exact_if_each_input_is_divided_first(dtype, ranks, index):
     probe = Probe(7, dtype, next(op for op in REDOPS if op.name == "avg"), ranks)
@@ -112,9 +112,9 @@ def test_moved_floats_are_finite_and_depend_on_rank_and_index(dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
-def test_encode_decode_every_pattern_of_small_types(dtype):
+def test_encode_decode_patterns_of_all_exponents(dtype):
     bits = (
-        range(1 << dtype.bits)
+        range(0, 1 << dtype.bits, 5 if dtype.bits == 16 else 1)
         if dtype.bits <= 16
         else [random.Random(1).getrandbits(dtype.bits) for _ in range(3000)]
     )

@@ -67,7 +67,7 @@ def uneven(simulation: SimEngine, call: Call) -> bool:
 
 
 @ALL
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_data_of_every_type_operator_placement_and_root_is_right(
     row: Collective, ranks: int
 ) -> None:

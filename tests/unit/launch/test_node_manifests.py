@@ -146,9 +146,7 @@ def run(
     [
         pytest.param("prolog", [*SIM, "--min-busbw", "1GB/s"], 0, id="fast"),
         pytest.param("prolog", [*SIM, "--min-busbw", "900GB/s"], 1, id="slow"),
-        pytest.param("preflight", [*SIM, "--min-busbw", "900GB/s"], 1, id="slow pod"),
         pytest.param("preflight", [*SIM, "--min-percent", "50%"], 0, id="unknown"),
-        pytest.param("prolog", [*SIM, "--no-such"], 0, id="misspelt"),
     ],
 )
 def test_prolog_and_init_container_give_the_same_verdict(kind, least, code, tmp_path):

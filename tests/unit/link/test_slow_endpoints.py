@@ -7,7 +7,7 @@ import pytest
 
 from busbw.link.slow_endpoints import End, Measured, solve
 
-TRIALS = 15  # of the 1,000 of benchmarks/link_tournaments.py
+TRIALS = 6  # of the 1,000 of benchmarks/link_tournaments.py
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from itertools import product
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -153,15 +154,14 @@ def damaged(result: Result) -> Iterator[Result]:
     """What is read from a result's file with junk in one place, for every place and junk that is
     not refused.
     """
-    text = results.render(result)
-    for path, value in product(places(json.loads(text)), JUNK):
-        document = json.loads(text)
-        inner = document
-        for key in path[:-1]:
-            inner = inner[key]
-        inner[path[-1]] = value
-        with contextlib.suppress(UsageError):
-            yield read(json.dumps(document).encode(), "r.json")
+    document = json.loads(results.render(result))
+    for *outer, key in list(places(document)):
+        inner = reduce(getitem, outer, document)
+        right = inner[key]
+        for inner[key] in JUNK:
+            with contextlib.suppress(UsageError):
+                yield read(json.dumps(document).encode(), "r.json")
+        inner[key] = right
 
 
 @pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds", "planned_for_record"])

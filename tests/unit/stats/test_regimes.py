@@ -19,8 +19,8 @@ FAST_S, SLOW_S = 0.9e-6, 328e-6
 @pytest.mark.parametrize("name", REGIMES)
 def test_five_percent_are_right_at_least_as_often_as_stated(name: str) -> None:
     """benchmarks/visits_202611 has the rates of 300 trials: the least is 0.957."""
-    trials = [trial(REGIMES[name], FIVE, seed) for seed in range(30)]
-    assert sum(result.wrong(FIVE) for result in trials) <= 3
+    trials = [trial(REGIMES[name], FIVE, seed) for seed in range(20)]
+    assert sum(result.wrong(FIVE) for result in trials) <= 2
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_five_percent_are_right_at_least_as_often_as_stated(name: str) -> None:
     ],
 )
 def test_one_percent_is_hardly_ever_wrong(name: str) -> None:
-    assert sum(trial(REGIMES[name], ONE, seed).wrong(ONE) for seed in range(12)) <= 1
+    assert sum(trial(REGIMES[name], ONE, seed).wrong(ONE) for seed in range(8)) <= 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_disturbances_that_end_do_not_make_a_cell_imprecise(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["slow head of 50", "late step", "at random"])
 def test_a_precise_figure_lies_among_most_samples(name: str) -> None:
-    for seed in range(30):
+    for seed in range(12):
         result = trial(REGIMES[name], FIVE, seed)
         if result.decision.stopped != "ok":
             continue

@@ -148,9 +148,9 @@ class Live(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("layers", "width", "vocabulary", "sequence", "batch", "recompute"),
     [
-        (4, 256, 512, 256, 4, True),
-        (4, 256, 512, 256, 4, False),
-        (3, 256, 8192, 128, 2, True),
+        (4, 128, 256, 128, 2, True),
+        (4, 128, 256, 128, 2, False),
+        (3, 128, 4096, 64, 2, True),
         (8, 128, 4096, 32, 2, True),
     ],
     ids=["a layer", "all layers", "scores", "table"],

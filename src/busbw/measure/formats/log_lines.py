@@ -20,6 +20,7 @@ from busbw.measure.formats.nccl_tests_rows import columns, starts_row
 HEAD = 1 << 16
 # The part of a file's head that may be no text: a console's log holds single odd bytes.
 _BINARY_PART = 0.1
+_ODD = re.compile("[\0-\b\ufffd]")
 LOG = "give the output of nccl-tests, with its lines of titles and rows"
 CAPTURE = "record the job: busbw capture --help"
 CLOSING = {"{": "}", "[": "]"}
@@ -128,8 +129,7 @@ def is_binary(data: bytes) -> bool:
     left out, which a crash leaves in a log.
     """
     head = data[:HEAD].replace(b"\0", b"").decode("utf-8", "replace")
-    odd = sum(character == "\ufffd" or character < "\t" for character in head)
-    return odd > _BINARY_PART * len(head) or (bool(data) and not head)
+    return len(_ODD.findall(head)) > _BINARY_PART * len(head) or (bool(data) and not head)
 
 
 def kind(data: bytes) -> Foreign | None:

@@ -8,6 +8,7 @@ of each process), and `env` was masked before.
 """
 
 import math
+import re
 
 import msgspec
 
@@ -28,6 +29,7 @@ CONFIG_NAMES = {
 }
 VERSION = 4
 MAX_STRING = 2047
+_SPECIAL = re.compile(r'[^ -~]|["\\/]')  # what `string` escapes or ends before
 ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
@@ -134,6 +136,8 @@ def string(text: str) -> str:
 
     It ends before the first character that is not printable ASCII, tab or newline.
     """
+    if len(text) <= MAX_STRING and not _SPECIAL.search(text):
+        return f'"{text}"'
     out = ""
     for char in text:
         escaped = ESCAPES.get(char, char)

@@ -1,0 +1,39 @@
+"""Triton's interpreter at less cost."""
+
+import sys
+from collections.abc import Iterator
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="package", autouse=True)
+def patch_once() -> Iterator[None]:
+    """For each function that a kernel calls, Triton's interpreter replaces all functions of its
+    language again, which the start of the kernel has replaced: a third of its time.
+    """
+    tl = sys.modules.get("triton.language")  # by tests/conftest.py, where there is no GPU
+    if tl is None:
+        yield
+        return
+    from triton.runtime import interpreter
+
+    replace = interpreter._patch_lang
+
+    @cache
+    def languages(function: FunctionType) -> list[Any]:
+        values = list(function.__globals__.values())
+        return [language for language in (tl, tl.core) if any(language is one for one in values)]
+
+    def replaced(function: FunctionType) -> Any:
+        if hasattr(tl.tensor, "__index__") and not any(
+            tl.core.is_builtin(language.load) for language in languages(function)
+        ):
+            return interpreter._LangPatchScope()
+        return replace(function)
+
+    interpreter._patch_lang = replaced
+    yield
+    interpreter._patch_lang = replace
