@@ -199,6 +199,11 @@ def second_host(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
     return [(run.lab.hosts[1].name, run.lab.hosts[1].address)]
 
 
+def a_host(fault: Fault, run: Run) -> list[tuple[str, ...]]:
+    """Both ends of a pulled cable have no link."""
+    return [(run.host_name(0), run.address(0), *second_host(fault, run)[0])]
+
+
 LAUNCHER, DAEMON = ("prterun", "mpirun", "orterun"), strikes.DAEMON
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -220,7 +225,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=30.0),
-    Kind("link down", strikes.nothing, 3, second_host, local=False, setting=strikes.pull),
+    Kind("link down", strikes.nothing, 3, a_host, local=False, setting=strikes.pull),
     Kind(
         "packets lost",
         strikes.drop_packets,
