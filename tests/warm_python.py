@@ -71,11 +71,9 @@ def serve(folder: Path) -> None:
 
 def _reap() -> None:
     """Wait for what has ended, so that its CPU seconds are counted."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+            continue
 
 
 def _keep(connection: socket.socket) -> NoReturn:
