@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from busbw.core.rank_messages import Here, Stalled
 from busbw.launch.hosts import without_user
 
+# Bytes of TCP's header with timestamps (32) beyond those of an echo request (8): with so many more
+# than a segment, ping sends a packet as large as TCP's, 8972 for an MTU of 9000.
+_TCP_OVER_PING = 24
+
 
 @dataclass(slots=True)
 class _LossyPair:
@@ -72,9 +76,10 @@ def _small_mtu(pair: _LossyPair) -> tuple[str, str]:
         f" {pair.vanishing} bytes had {pair.timeouts} timeouts in a row, as where an MTU on the way"
         f" is smaller than that of {pair.interface or 'the interface'} on {pair.host}"
     )
+    echo_bytes = pair.vanishing + _TCP_OVER_PING
     hint = (
-        f"ping -M do -s {pair.vanishing} {pair.address}   (on {pair.host}; then ip link on both"
-        " hosts, and the MTU of the switch ports)"
+        f"ping -M do -s {echo_bytes} {pair.address}   (on {pair.host}; then ip link on both hosts,"
+        " and the MTU of the switch ports)"
     )
     return text, hint
 

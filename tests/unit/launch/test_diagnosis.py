@@ -288,7 +288,7 @@ def test_large_packets_that_do_not_arrive_where_small_ones_do_are_named() -> Non
         "large packets from h1 do not arrive on h2, small ones do: segments of 8948 bytes had 3"
         " timeouts in a row, as where an MTU on the way is smaller than that of eth1 on h1"
     )
-    assert error.hint.startswith("ping -M do -s 8948 10.0.0.2   (on h1;")
+    assert error.hint.startswith("ping -M do -s 8972 10.0.0.2   (on h1;")
 
 
 def test_the_host_that_all_lossy_connections_share_is_named() -> None:
