@@ -120,8 +120,10 @@ class Cleanup:
         if self._has_launcher_here():
             self._record_folders_of(self.launcher, os.environ)
         # A daemon that failed has gone. In its directory a file has the launcher's name.
-        for file in temporary().glob(f"prted.*/pmix.*-{self.node}-{self.launcher}@0"):
-            self.record_folder(str(file.parent))
+        for folder in temporary().glob("prted.*"):
+            with contextlib.suppress(OSError):  # another job's, which ends meanwhile
+                if any(folder.glob(f"pmix.*-{self.node}-{self.launcher}@0")):
+                    self.record_folder(str(folder))
         for folder in self._folders:
             with contextlib.suppress(OSError):  # also where its file system does not answer
                 process.answer(str(folder), functools.partial(_remove_folder, folder))
