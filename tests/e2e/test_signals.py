@@ -104,7 +104,7 @@ def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) 
     saved_rows = json.loads((tmp_path / "r.json").read_bytes())["rows"]
     assert [row["size_bytes"] for row in saved_rows] == [
         8 << number for number in range(len(saved_rows))
-    ]
+    ], errors
     assert f"{len(saved_rows)} rows were measured and saved in r.json" in errors
     assert len(output.splitlines()) == 1 + 2 * len(saved_rows), (
         "the header, and each size out of place and in place"
