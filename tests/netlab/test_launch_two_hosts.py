@@ -15,6 +15,7 @@ import pytest
 
 from busbw.core.errors import NoMeasurement
 from busbw.launch import job, mpirun
+from busbw.launch.failures import launcher_error
 from busbw.launch.hosts import parse_hosts
 
 pytestmark = pytest.mark.netlab
@@ -123,7 +124,7 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     talk: list[bytes] = []
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.launcher_error(
+    error = launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
     )
     assert error.message == "host 10.77.0.9: No route to host"
@@ -158,7 +159,7 @@ def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
     argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, hosts))
     talk: list[bytes] = []
     status = job.run(argv, agentless, lambda _: None, talk.append, 60)
-    error = job.launcher_error(
+    error = launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
     )
     assert "host 10.77.0.9" in error.message
@@ -190,7 +191,7 @@ def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, mon
         return
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.launcher_error(
+    error = launcher_error(
         status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"]
     )
     assert "10.77.0.2: no interface of that name" in error.message

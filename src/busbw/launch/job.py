@@ -3,26 +3,22 @@
 It reads both streams of the launcher, and limits the time until a rank first reports.
 """
 
-import _thread
 import contextlib
 import os
 import selectors
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.core.host_ranges import listed
 from busbw.host.process import die_with_parent
 from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, Guard, new_mark
-from busbw.launch.failures import DRY_RUN_HINT, launcher_error
+from busbw.launch.failures import DRY_RUN_HINT
 from busbw.launch.hosts import probe_command
-
-__all__ = ["launcher_error", "run", "signals_ignored", "terminable"]
+from busbw.launch.signal_handlers import defers_signals, signals_ignored, terminable
 
 TERM_LIMIT_S = 5.0  # for a launcher to end the ranks of other hosts, if only it can do that
 # The part of TERM_LIMIT_S that a second Ctrl-C does not skip. mpirun takes 0.1 to 0.3 s if its
@@ -31,11 +27,9 @@ GRACE_S = 1.5
 END_LIMIT_S = 30.0  # for the launcher to exit after closing its output
 DRAIN_LIMIT_S = 1.0  # for streams that a process that outlived the launcher holds open
 _POLL_S = 0.2
-_AGAIN_S = 0.01  # until a signal is sent again
 _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
-Handler = Callable[[int, FrameType | None], None]
 StopReason = Callable[[], BusbwError | None]
 
 
@@ -51,8 +45,9 @@ class _Lines:
         self.ending = False  # the job is being ended, so exceptions of callbacks are ignored
 
     def feed(self, data: bytes) -> None:
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        for line in lines:
+        self._partial += data
+        while b"\n" in self._partial:
+            line, _, self._partial = self._partial.partition(b"\n")
             self._pass_on(line)
 
     def end(self) -> None:
@@ -230,11 +225,16 @@ def _read(selector: selectors.BaseSelector, arrived: Callable[[], None]) -> None
     """Wait up to _POLL_S for data of both streams, and pass it on after a call of `arrived`."""
     for key, _ in selector.select(_POLL_S):
         arrived()
-        data = os.read(key.fd, _CHUNK)
-        if data:
-            key.data.feed(data)
-        else:
-            selector.unregister(key.fileobj)
+        _pass_on(selector, key)
+
+
+@defers_signals
+def _pass_on(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    data = os.read(key.fd, _CHUNK)
+    if data:
+        key.data.feed(data)
+    else:
+        selector.unregister(key.fileobj)
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
@@ -296,100 +296,3 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
     # start_new_session made this group; it may outlive its leader.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, which ends the job too.
-
-    Later ones are ignored, and so is one that comes when the job has ended. A signal that was
-    ignored stays so: nohup ignores SIGHUP, and a shell ignores SIGINT in its background jobs. Has
-    no effect inside another `terminable`.
-    """
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    if any(isinstance(handler, _Terminate) for handler in before.values()):
-        yield
-        return
-    terminating = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    interrupting = []
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        interrupting = [signal.SIGINT]
-    terminate = _Terminate()
-    with _handling(terminate, *terminating), _handling(_interrupt, *interrupting):
-        yield
-        # A signal while the handlers are put back would end the program without a message.
-        terminate.over = True
-
-
-def signals_ignored() -> contextlib.AbstractContextManager[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP for the short time that saving and cleaning up take."""
-    return _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextlib.contextmanager
-def interrupt_deferred() -> Iterator[list[int]]:
-    """SIGINT adds to the list, in place of raising KeyboardInterrupt; unless it is ignored.
-
-    For work with threads: raised inside of Python's own queues and events, KeyboardInterrupt may
-    leave their locks held, and then the process waits for its threads forever.
-    """
-    interrupts: list[int] = []
-    numbers = [] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else [signal.SIGINT]
-    with _handling(lambda number, _: interrupts.append(number), *numbers):
-        yield interrupts
-
-
-class _Terminate:
-    """A signal handler that raises SystemExit once, unless the job is `over`."""
-
-    def __init__(self) -> None:
-        self.over = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.over:
-            return
-        if _in_finalizer(frame):
-            _thread.start_new_thread(_send_again, (number,))
-            return
-        self.over = True
-        raise SystemExit(128 + number)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, like Python's own handler."""
-    if _in_finalizer(frame):
-        _thread.start_new_thread(_send_again, (number,))
-        return
-    raise KeyboardInterrupt
-
-
-def _in_finalizer(frame: FrameType | None) -> bool:
-    """Whether the main thread is in a __del__, where Python drops exceptions."""
-    while frame is not None:
-        if frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _send_again(number: int) -> None:
-    # pthread_kill, because the handler may have interrupted `threading`.
-    time.sleep(_AGAIN_S)
-    signal.pthread_kill(threading.main_thread().ident or 0, number)
-
-
-@contextlib.contextmanager
-def _handling(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """Install a handler for the signals `numbers`.
-
-    Does nothing outside the main thread, where Python allows no handlers.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, former in before.items():
-            signal.signal(number, former)

@@ -17,8 +17,8 @@ from busbw.core.version import __version__
 from busbw.host.endpoints import Endpoint
 from busbw.host.process import allow_open_files
 from busbw.launch import remote
-from busbw.launch.job import interrupt_deferred
 from busbw.launch.node import Node
+from busbw.launch.signal_handlers import interrupt_deferred
 from busbw.link import findings, schedule
 from busbw.link import pair as messages
 from busbw.link.pair import PairTest, Place

@@ -18,6 +18,7 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.masking import masked
 from busbw.core.result import Outcome
 from busbw.core.written_file import target_of
+from busbw.launch.signal_handlers import defers_signals
 from busbw.measure.events import Ended, Event, Started, now
 from busbw.model.findings import findings
 from busbw.model.rule import Known
@@ -72,6 +73,7 @@ class Record:
         if file is not None:
             check_writable(file, overwrite=overwrite)
 
+    @defers_signals
     def take(self, event: Event) -> None:
         """Add an event and write the file."""
         if isinstance(event, Started):

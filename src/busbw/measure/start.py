@@ -18,8 +18,9 @@ from busbw.core.masking import masked_words
 from busbw.core.rank_messages import Report, Stalled
 from busbw.core.result import Outcome, Result
 from busbw.engines.registry import choose, engine
-from busbw.launch import environment, interfaces, job
+from busbw.launch import environment, interfaces
 from busbw.launch.control import Control, SoloControl
+from busbw.launch.signal_handlers import signals_ignored, terminable
 from busbw.measure import nccl_library
 from busbw.measure.job import Job, SweepJob
 from busbw.measure.launch_plan import launcher_command, with_timeout
@@ -70,7 +71,7 @@ def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
 
 def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
     try:
-        with job.terminable():
+        with terminable():
             rank_job = resolve_engine(requested_job, control, sink.take)
             if engine(rank_job.engine).in_process:
                 raise UsageError(
@@ -116,7 +117,7 @@ def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[s
         code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
         name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
         reason, text = TERMINATED, f"{TERMINATED} ({name})"
-    with job.signals_ignored():
+    with signals_ignored():
         saved_note = sink.run_aborted(reason)
     return text + (f": {saved_note}" if saved_note else ""), code
 
@@ -133,7 +134,7 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
         reported = RankFailed(failure_report(error, control))
     if reported.exit == Exit.BUG:
         traceback.print_exception(error)
-    with job.signals_ignored():
+    with signals_ignored():
         saved_note = sink.run_aborted(reported.message)
     if isinstance(error, UsageError) and control.process:
         # All ranks have the same error. Process 0 prints it and ends the others.
@@ -156,7 +157,7 @@ def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
     is_rank = environment.detect(os.environ) is not None
     # Joining the others waits in a library, which only the default action of a signal ends:
     # `run_as_rank` adds handlers later.
-    with contextlib.nullcontext() if is_rank else job.terminable():
+    with contextlib.nullcontext() if is_rank else terminable():
         try:
             if is_rank:
                 run_as_rank(work, where, sink)
@@ -166,7 +167,7 @@ def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
             sink.note(save_on_signal(error, sink)[0])
             raise
         except BusbwError as error:
-            with job.signals_ignored():
+            with signals_ignored():
                 saved_note = sink.run_aborted(error.message)
             error.add(f" ({saved_note})" if saved_note else "")
             raise

@@ -12,7 +12,7 @@ import msgspec
 from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
-from busbw.launch.failures import SHARED_HINT, daemon_failed, known_error
+from busbw.launch.failures import SHARED_HINT, daemon_failed, known_error, launcher_error
 from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_deaths import (
@@ -24,6 +24,7 @@ from busbw.launch.rank_deaths import (
     was_terminated,
 )
 from busbw.launch.rank_monitor import RankMonitor
+from busbw.launch.signal_handlers import signals_ignored
 from busbw.measure.events import Ended, Failed, Note, Started, failure
 from busbw.measure.job import kind_of
 from busbw.measure.launch_plan import LauncherCommand
@@ -93,7 +94,7 @@ class Follower:
         )
         error = self._error_of(status)
         if self.hosts and self._may_leave_something(error):
-            with job.signals_ignored():
+            with signals_ignored():
                 self.monitor.end_elsewhere()  # what a lost daemon leaves
         if error:
             raise error
@@ -154,7 +155,7 @@ class Follower:
         # has seen the death.
         death = known_error(text, self.hosts, kills=True)
         if death is None and reports_rank_death(text):
-            death = job.launcher_error(status, text, self.hosts)
+            death = launcher_error(status, text, self.hosts)
         if death is None and not self._failures and self.monitor.sweep_started:
             death = self._terminated(status, text)
         if death is None and (self._exit_before_failure or not self._failures):
@@ -176,14 +177,14 @@ class Follower:
 
     def _terminated(self, status: int, text: str) -> BusbwError | None:
         if was_terminated(status, text) and known_error(text, self.hosts) is None:
-            return job.launcher_error(status, "", self.hosts)
+            return launcher_error(status, "", self.hosts)
         return None
 
     def _launcher_error(self, status: int, text: str) -> BusbwError:
         """The error of a launcher that does not say why it ended, with ranks that may be why."""
         exited = exited_rank(text)
         cause = f"{self.monitor.names([exited[0]])} exited with {exited[1]}" if exited else ""
-        error = job.launcher_error(status, text, self.hosts, cause)
+        error = launcher_error(status, text, self.hosts, cause)
         absent = self.monitor.absent_ranks()
         if absent and not exited:
             error.add(f"; {self.monitor.names(absent)} had not started")

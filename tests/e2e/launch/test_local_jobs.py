@@ -14,6 +14,8 @@ import pytest
 
 from busbw.core.errors import NoMeasurement
 from busbw.launch import job, mpirun
+from busbw.launch.failures import launcher_error
+from busbw.launch.signal_handlers import terminable
 
 ROOT = Path(__file__).parents[3]
 RANK = str(ROOT / "tests/netlab/rank.py")
@@ -60,7 +62,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
     )
     status, _, talk = run(mpirun.command(open_mpi, [sys.executable, "-c", die], 2))
     assert status == 137
-    error = job.launcher_error(status, talk)
+    error = launcher_error(status, talk)
     assert "rank 1 on host" in error.message
     assert "died of signal 9 (SIGKILL)" in error.message
 
@@ -68,7 +70,7 @@ def test_a_rank_that_dies_is_named(open_mpi):
 def test_a_program_that_is_not_there_is_named(open_mpi):
     status, _, talk = run(mpirun.command(open_mpi, ["/no/such/program"], 1))
     assert status != 0
-    assert "/no/such/program does not exist" in job.launcher_error(status, talk).message
+    assert "/no/such/program does not exist" in launcher_error(status, talk).message
 
 
 def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatch):
@@ -76,10 +78,7 @@ def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatc
     monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)
     monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
     status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
-    assert (
-        "Open MPI cannot create its directory /proc/none"
-        in job.launcher_error(status, talk).message
-    )
+    assert "Open MPI cannot create its directory /proc/none" in launcher_error(status, talk).message
 
 
 def test_the_wrong_number_of_ranks_is_refused(open_mpi):
@@ -190,7 +189,7 @@ def test_a_second_sigterm_does_not_cut_cleanup_short(tmp_path):
 def test_sigterm_in_a_finalizer_still_ends_the_process(number, printed):
     program = f"""
 import os, time
-from busbw.launch import job
+from busbw.launch.signal_handlers import terminable
 
 class Told:
     def __del__(self):
@@ -198,7 +197,7 @@ class Told:
         time.sleep(0.1)
 
 try:
-    with job.terminable():
+    with terminable():
         Told()
         time.sleep(5)
         print("went on")
@@ -265,7 +264,7 @@ def _read(path: Path) -> bytes:
 def test_a_signal_that_was_ignored_stays_ignored(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_IGN)  # nohup does so with SIGHUP
     try:
-        with job.terminable(), job.terminable():
+        with terminable(), job.terminable():
             assert signal.getsignal(number) is signal.SIG_IGN
             signal.raise_signal(number)
         assert signal.getsignal(number) is signal.SIG_IGN

@@ -2,14 +2,16 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.launch import job
+from busbw.launch import job, signal_handlers
 from busbw.launch.cleanup import Cleanup
+from busbw.launch.signal_handlers import terminable
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -25,7 +27,7 @@ def handled() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_first_signal_ends_the_job_and_later_ones_are_ignored(number: signal.Signals) -> None:
-    with pytest.raises(SystemExit) as ended, job.terminable():
+    with pytest.raises(SystemExit) as ended, terminable():
         try:
             os.kill(os.getpid(), number)
         finally:
@@ -36,12 +38,12 @@ def test_the_first_signal_ends_the_job_and_later_ones_are_ignored(number: signal
 
 def test_a_signal_that_was_ignored_stays_so() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with job.terminable():
+    with terminable():
         os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_a_signal_while_the_handlers_are_put_back_changes_nothing() -> None:
-    with job.terminable():
+    with terminable():
         handler = signal.getsignal(signal.SIGTERM)
     assert callable(handler)
     assert handler(signal.SIGTERM, None) is None
@@ -121,3 +123,31 @@ def test_an_error_in_what_takes_a_line_ends_the_job() -> None:
 def test_a_launcher_that_is_not_there() -> None:
     with pytest.raises(NoMeasurement, match="/no/mpirun cannot be run: No such file"):
         job.run(["/no/mpirun"], {}, print, print, 60.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_rows_are_taken_loses_none(number: signal.Signals) -> None:
+    taken: list[bytes] = []
+
+    def take(line: bytes) -> None:
+        if not taken:
+            os.kill(os.getpid(), number)
+        taken.append(line)
+
+    script = "printf '{1\\n{2\\n{3\\n'; exec sleep 600"
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        job.run(["sh", "-c", script], {"PATH": os.environ["PATH"]}, take, take, 60.0)
+    assert taken == [b"{1", b"{2", b"{3"]
+
+
+def test_a_signal_ends_what_takes_a_row_and_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal_handlers, "_DEFERRED_S", 0.05)
+    waiting = threading.Event()
+
+    @signal_handlers.defers_signals
+    def hang() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        waiting.wait(60)
+
+    with pytest.raises(KeyboardInterrupt), terminable():
+        hang()

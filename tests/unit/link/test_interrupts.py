@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from busbw.launch.job import interrupt_deferred
+from busbw.launch.signal_handlers import interrupt_deferred
 from busbw.link import driver
 
 

@@ -14,8 +14,8 @@ from busbw.horovod.elastic import launcher as discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
 from busbw.horovod.variables import LAUNCHER_VARIABLES
 from busbw.launch.hosts import Host
-from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
+from busbw.launch.signal_handlers import signals_ignored, terminable
 
 SCRIPT = "--host-discovery-script"
 (_TIMEOUT,) = LAUNCHER_VARIABLES
