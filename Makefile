@@ -5,7 +5,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-com
 ARGS ?= all_reduce -b 8 -e 64M -f 2
 FAULTS ?= --runs 300 --seed 1
 RATES := tests/native/test_net_rates.py # judges by rates, which needs an idle machine
-SYSTEM := $(addprefix tests/,e2e faults native netlab) # start processes and networks, and mostly wait
+# start processes and networks, and mostly wait
+SYSTEM := $(addprefix tests/,e2e faults native netlab) $(addprefix accel/tests/,e2e netlab)
 NEWEST := 3.14 # of Python, for types in `make test-versions`; pyproject.toml has the oldest
 FAST := $(addprefix tests/unit/,check cli core docs history host launch measure model pattern report stats)
 # rustc links with cc
@@ -23,8 +24,8 @@ $(BIN)/python: ; $(PYTHON) -m venv .venv
 	$(PIP) -e '.[mpi]' && touch $@
 .venv/lint.stamp: .venv/run.stamp requirements-dev.txt
 	$(PIP) -r requirements-dev.txt && touch $@
-.venv/test.stamp: .venv/lint.stamp
-	$(PIP) -e '.[mpi,torch,cuda13]' && touch $@
+.venv/test.stamp: .venv/lint.stamp accel/pyproject.toml
+	$(PIP) -e '.[mpi,torch,cuda13]' -e accel && touch $@
 .venv/dist.stamp: .venv/run.stamp requirements-dist.txt
 	$(PIP) -r requirements-dist.txt && touch $@
 
@@ -75,7 +76,7 @@ format: .venv/lint.stamp ## format the code
 .venv/site.stamp: .venv/run.stamp requirements-site.txt
 	$(PIP) -r requirements-site.txt && touch $@
 
-docs: .venv/test.stamp ## generate docs/reference and docs/man from the tables
+docs: .venv/test.stamp ## generate docs/reference, manual pages and schemas from the tables
 	$(BIN)/python docs/generate.py
 
 site: .venv/site.stamp ## build the documentation as web pages in site/, which need no server
@@ -91,10 +92,10 @@ deep: .venv/lint.stamp ## fuzz all readers of files; loom, fuzzing and AddressSa
 	$(BIN)/python tools/fuzz/readers.py --seconds 120
 	native/deep.sh
 
-version: ## copy the version of src/busbw/core/version.py to native/
+version: ## copy the version of src/busbw/core/version.py to accel/ and native/
 	$(PYTHON) tools/versions.py --write
 
-dist: .venv/dist.stamp ## build wheels, sdist, SBOMs and checksums of busbw and busbw-native in dist/, and check them
+dist: .venv/dist.stamp ## build wheels, sdists, SBOMs and checksums of busbw, busbw-accel and busbw-native in dist/, and check them
 	$(BIN)/python tools/dist.py
 
 clean: ## remove everything that make created

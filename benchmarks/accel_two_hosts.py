@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from busbw.accel import CommWorker, Settings
-from busbw.accel.mesh import make
+from busbw_accel import CommWorker, Settings
+from busbw_accel.mesh import make
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "netlab"))
 

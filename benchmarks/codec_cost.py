@@ -14,9 +14,9 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from busbw.accel.codecs import codec_for, kernels
-from busbw.accel.mesh import make
-from busbw.accel.settings import Settings
+from busbw_accel.codecs import codec_for, kernels
+from busbw_accel.mesh import make
+from busbw_accel.settings import Settings
 
 CALLS = 20
 WIDTH = 4096  # of the matrix that a gradient is to PowerSGD

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from busbw import accel
+import busbw_accel
 
 RANKS, HOSTS, BATCH, SEEDS, EPOCHS = 4, 2, 16, 5, 30
 TARGET, TESTED, SMOOTH = 0.96, 360, 11
@@ -103,7 +103,7 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
     )
     # a last bucket wants one before it
     net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
-    attached = None if words is None else accel.attach(net, accel.Settings(**words))
+    attached = None if words is None else busbw_accel.attach(net, busbw_accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
     rank, step, reached = dist.get_rank(), 0, math.inf

@@ -25,10 +25,10 @@ import torch.distributed as dist
 from convergence import interval
 from torch import nn
 
-from busbw.train.bench import wrap
-from busbw.train.loop import scaler_for
-from busbw.train.methods import parse
-from busbw.train.models import Gpt
+from busbw_accel.train.bench import wrap
+from busbw_accel.train.loop import scaler_for
+from busbw_accel.train.methods import parse
+from busbw_accel.train.models import Gpt
 
 METHODS = (
     "none,bf16,int8,int4,int4+last=powersgd+matrix_rank=8,powersgd,powersgd+matrix_rank=8"

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
-from busbw.accel.embedding.settings import OPTIMIZERS
-from busbw.accel.embedding.table import Table, TableSettings
+from busbw_accel.embedding.settings import OPTIMIZERS
+from busbw_accel.embedding.table import Table, TableSettings
 
 EXPONENT = 1.05
 BATCHES, ROUNDS = 6, 5
@@ -305,8 +305,8 @@ def evicting(dim: int, kind: str, features: int, count: int, most: int) -> dict:
 
 def tuned(table: Table, batches: list[torch.Tensor], gradient: torch.Tensor) -> Iterator[dict]:
     """The steps' times with other tiles and numbers of programs."""
-    from busbw.accel.embedding.kernels import find, place
-    from busbw.accel.embedding.kernels import steps as made
+    from busbw_accel.embedding.kernels import find, place
+    from busbw_accel.embedding.kernels import steps as made
 
     tiles = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4), (8, 4), (16, 4), (16, 8), (32, 8)]
     choices = [(made, "READ", tile) for tile in tiles] + [(made, "UPDATE", tile) for tile in tiles]

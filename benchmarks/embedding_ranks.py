@@ -1,4 +1,4 @@
-"""Steps of busbw.accel.DynamicEmbedding on 1, 2, ... ranks of this machine: `python
+"""Steps of busbw_accel.DynamicEmbedding on 1, 2, ... ranks of this machine: `python
 benchmarks/embedding_ranks.py --out FILE.json`.
 
 Each rank looks up a batch of Zipf ids and applies a gradient. Times are medians over steps, of the
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from busbw.accel import DynamicEmbedding, TableSettings
+from busbw_accel import DynamicEmbedding, TableSettings
 
 SETTINGS = ("fp32", "bf16", "fp32, unchecked")
 

@@ -15,8 +15,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from busbw.accel.mesh import make
-from busbw.accel.settings import Settings
+from busbw_accel.mesh import make
+from busbw_accel.settings import Settings
 
 STEPS, SKEW_S = 4000, 0.001
 BYTES = (51_281 * 16 * 4, 2 * 768 * 16 * 4)

@@ -23,7 +23,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from host_memory import compiled
 
-from busbw.accel.host_adam import HostAdam, Rule, States
+from busbw_accel.host_adam import HostAdam, Rule, States
 
 ROUNDS = 7
 RULE = Rule(1, 1e-3)

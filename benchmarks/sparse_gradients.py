@@ -26,9 +26,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from busbw.accel import CommWorker, Settings
-from busbw.accel.communicator import Communicator
-from busbw.accel.mesh import make
+from busbw_accel import CommWorker, Settings
+from busbw_accel.communicator import Communicator
+from busbw_accel.mesh import make
 
 ROWS, WIDTH = (int(number) for number in os.environ.get("SPARSE_TABLE", "1000000x64").split("x"))
 SHARES = (0.01, 0.05, 0.2)

@@ -1,4 +1,4 @@
-"""Prints the bytes that each way of busbw.accel.sparse sends, by the number of ranks, for a table
+"""Prints the bytes that each way of busbw_accel.sparse sends, by the number of ranks, for a table
 of 1,000,000 x 64 in fp32.
 
 Each rank draws ids from a Zipf distribution. The table in the module's docstring is from here.
@@ -6,7 +6,7 @@ Each rank draws ids from a Zipf distribution. The table in the module's docstrin
 
 import torch
 
-from busbw.accel.sparse import OWNERS, predicted_bytes
+from busbw_accel.sparse import OWNERS, predicted_bytes
 
 ROWS, ROW_BYTES = 1_000_000, 4 * 64 + 4
 RANKS = ((2, 2), (4, 4), (8, 8), (16, 16), (64, 64), (16, 2), (64, 8))  # ranks, hosts

@@ -19,13 +19,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from busbw import accel
-from busbw.accel import comm_worker
-from busbw.train.bench import unchanged
-from busbw.train.loop import TrainingLoop, scaler_for, set_matmul_precision
-from busbw.train.methods import parse
-from busbw.train.models import BY_NAME
-from busbw.train.types import TrainSpec
+import busbw_accel
+from busbw_accel import comm_worker
+from busbw_accel.train.bench import unchanged
+from busbw_accel.train.loop import TrainingLoop, scaler_for, set_matmul_precision
+from busbw_accel.train.methods import parse
+from busbw_accel.train.models import BY_NAME
+from busbw_accel.train.types import TrainSpec
 
 ROUNDS, SETTLES, STEPS, TRACED = 3, 8, 20, 3
 METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroadcast,topk"
@@ -33,7 +33,7 @@ METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroad
 
 def wrapped(
     net: torch.nn.Module, method: str, device: torch.device
-) -> tuple[torch.nn.Module, accel.Attached | None]:
+) -> tuple[torch.nn.Module, busbw_accel.Attached | None]:
     """The model as the method trains it."""
     name, _, text = method.partition("@")
     changes = dict(word.partition("=")[::2] for word in text.split("+"))
@@ -50,7 +50,7 @@ def wrapped(
         ddp.register_comm_hook(None, unchanged)
     settings = None if name in ("still", "none") else parse(name).settings
     comm_worker.URGENT = 0 if "plainstream" in changes else -1
-    return ddp, accel.attach(ddp, settings) if settings else None
+    return ddp, busbw_accel.attach(ddp, settings) if settings else None
 
 
 def launching_s(loop: TrainingLoop, steps: int = 6) -> float:

@@ -23,8 +23,8 @@ from pathlib import Path
 import torch
 from dynamic_table import DEVICE, GPU, Clock, batch_of, kernels, spread, synchronize, update
 
-from busbw.accel.embedding.optimizers import layout
-from busbw.accel.embedding.table import Table, TableSettings
+from busbw_accel.embedding.optimizers import layout
+from busbw_accel.embedding.table import Table, TableSettings
 
 HOST_ROWS = 31_000_000  # 47.6 GB with Adam; two batches of free rows are added
 OTHERS = 1 << 50  # ids from here on are in no batch
@@ -156,7 +156,7 @@ def tuned(run: Run) -> dict[str, list[float]]:
     """Milliseconds of a lookup with other tiles and numbers of programs of the kernel that swaps
     rows.
     """
-    from busbw.accel.embedding.kernels import steps as module
+    from busbw_accel.embedding.kernels import steps as module
 
     found = {}
     choices = [

@@ -1,15 +1,18 @@
-"""Generates docs/reference, docs/man and src/busbw/schemas from the tables of the code, and the
-screens of all pages from recorded runs: `python docs/generate.py`.
+"""Generates docs/reference, manual pages and schemas from the tables of the code, and the screens
+of all pages from recorded runs: `python docs/generate.py`.
 
 --check writes nothing; it lists stale pages and exits with 1 if there are any.
 """
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS), str(DOCS.parent / "src")]  # a checkout's own tables, installed or not
+ROOT = DOCS.parent
+# a checkout's own tables, installed or not
+sys.path[:0] = [str(DOCS), str(ROOT / "src"), str(ROOT / "accel" / "src")]
 
 import indexes  # noqa: E402
 import manual_pages  # noqa: E402 - found by the path above
@@ -86,8 +89,12 @@ def pages() -> dict[str, str]:
 # Folders of the repository and what makes their files.
 FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
     "docs/reference": pages,
-    "docs/man": manual_pages.pages,
-    reference_schemas.FOLDER: reference_schemas.schemas,
+    "docs/man": partial(manual_pages.pages, "busbw.cli"),
+    "accel/man": partial(manual_pages.pages, "busbw_accel.cli"),
+    **{
+        folder: partial(reference_schemas.schemas, package)
+        for package, folder in reference_schemas.FOLDERS.items()
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables.
+"""Reference pages of busbw_accel, `busbw train` and the Horovod frontend, from their tables.
 
 Imports no torch.
 """
@@ -7,14 +7,14 @@ import dataclasses
 
 from markdown_table import code, table
 
-from busbw.accel.lightcc_env import SWITCHES
-from busbw.accel.methods import CODECS, NAMES
-from busbw.accel.settings import Settings
-from busbw.horovod.variables import LAUNCHER_VARIABLES, RANK_VARIABLES, SETTINGS
-from busbw.train.methods import HOOKS, NONE, WORDS
-from busbw.train.names import NAMES as MODELS
-from busbw.train.plan_types import LOSSES
-from busbw.train.states.methods import ROWS
+from busbw_accel.horovod.variables import LAUNCHER_VARIABLES, RANK_VARIABLES, SETTINGS
+from busbw_accel.lightcc_env import SWITCHES
+from busbw_accel.methods import CODECS, NAMES
+from busbw_accel.settings import Settings
+from busbw_accel.train.methods import HOOKS, NONE, WORDS
+from busbw_accel.train.names import NAMES as MODELS
+from busbw_accel.train.plan_types import LOSSES
+from busbw_accel.train.states.methods import ROWS
 
 ACCEL = "accel.md"
 
@@ -22,7 +22,7 @@ ACCEL = "accel.md"
 def settings() -> str:
     """The settings of an exchange, the codecs, and LightCC's variables."""
     intro = (
-        "Fields of `Settings` in `busbw.accel.attach(model, Settings(...))`. `busbw train` takes"
+        "Fields of `Settings` in `busbw_accel.attach(model, Settings(...))`. `busbw train` takes"
         " them as `name=value`, joined by `+`.\n\n"
     )
     fields = [

@@ -12,14 +12,14 @@ from markdown_table import code, field_table
 
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
-from busbw.report.results import SCHEMAS
+from busbw.report.results import structures
 
 
 def fields() -> str:
     """Every structure of a result, the nearest first, with types, defaults and descriptions."""
     kinds = (
         f"`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})"
-        for name, kind in SCHEMAS.items()
+        for name, kind in structures().items()
     )
     intro = (
         "`busbw run ... --json FILE` updates this file after every size, atomically. `schema` says"
@@ -31,7 +31,7 @@ def fields() -> str:
         "`busbw show FILE` prints it in any format. [JSON schemas](schemas.md) of this and all"
         " other files.\n\n"
     )
-    return intro + "".join(_section(one) for one in _reachable(*SCHEMAS.values()))
+    return intro + "".join(_section(one) for one in _reachable(*structures().values()))
 
 
 def _reachable(*first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]]:

@@ -9,11 +9,12 @@ import msgspec
 from markdown_table import code, table
 
 from busbw.core import pattern
+from busbw.core.extensions import added
 from busbw.host import snapshot
 from busbw.report.file_kinds import KINDS
-from busbw.report.results import SCHEMAS
+from busbw.report.results import structures
 
-FOLDER = "src/busbw/schemas"
+FOLDERS = {"busbw": "src/busbw/schemas", "busbw_accel": "accel/src/busbw_accel/schemas"}
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RESULTS = {
     "busbw.result/1": "Sweep",
@@ -25,8 +26,8 @@ RESULTS = {
 LINES = {"busbw.watch/1", pattern.SCHEMA, snapshot.SCHEMA}
 # What a file holds, and its structure, by the value of its key `schema`.
 FILES: dict[str, tuple[str, Any]] = {
-    **{name: (RESULTS[name], structure) for name, structure in SCHEMAS.items()},
-    **{kind.name: (kind.title, kind.structure) for kind in KINDS},
+    **{name: (RESULTS[name], structure) for name, structure in structures().items()},
+    **{kind.name: (kind.title, kind.structure) for kind in (*KINDS, *added("files"))},
     pattern.SCHEMA: ("Pattern of an application", pattern.Line),
     snapshot.SCHEMA: ("Snapshot of a machine", snapshot.Entry),
 }
@@ -37,9 +38,25 @@ def file_name(schema: str) -> str:
     return f"{schema.replace('/', '-')}.schema.json"
 
 
-def schemas() -> dict[str, str]:
-    """The text of every schema, by the name of its file."""
-    return {file_name(schema): _text(schema, *about) for schema, about in FILES.items()}
+def schemas(package: str) -> dict[str, str]:
+    """The text of every schema of a package, by the name of its file."""
+    return {
+        file_name(schema): _text(schema, title, structure)
+        for schema, (title, structure) in FILES.items()
+        if _package(structure) == package
+    }
+
+
+def path(schema: str) -> str:
+    """The file of a schema, from the root of the repository."""
+    _, structure = FILES[schema]
+    return f"{FOLDERS[_package(structure)]}/{file_name(schema)}"
+
+
+def _package(structure: Any) -> str:
+    """The package that a structure is in; busbw has those of lines of several kinds."""
+    name = str(getattr(structure, "__module__", "")).partition(".")[0]
+    return name if name in FOLDERS else "busbw"
 
 
 def files() -> str:
@@ -48,7 +65,7 @@ def files() -> str:
         (
             code(schema),
             title + ("; a line of the file" if schema in LINES else ""),
-            f"[{file_name(schema)}](../../{FOLDER}/{file_name(schema)})",
+            f"[{file_name(schema)}](../../{path(schema)})",
         )
         for schema, (title, _) in FILES.items()
     ]
@@ -80,7 +97,20 @@ def _text(schema: str, title: str, structure: Any) -> str:
         if its is not None and "enum" not in its:  # else msgspec knows its value
             definition["properties"]["schema"] = {"const": schema}
     head = {"$schema": DIALECT, "$id": f"urn:busbw:{schema.removeprefix('busbw.')}", "title": title}
-    return msgspec.json.format(msgspec.json.encode(head | derived), indent=1).decode() + "\n"
+    return _with_a_line_for_each(head | derived)
+
+
+def _with_a_line_for_each(document: dict[str, Any]) -> str:
+    """JSON with a line for each key, and for each definition."""
+    definitions = _lines(document.pop("$defs"), "  ")
+    return f'{{\n{_lines(document, " ")},\n "$defs": {{\n{definitions}\n }}\n}}\n'
+
+
+def _lines(part: dict[str, Any], indent: str) -> str:
+    pairs = [
+        f'{indent}"{key}": {msgspec.json.encode(value).decode()}' for key, value in part.items()
+    ]
+    return ",\n".join(pairs)
 
 
 def _paragraphs(docstring: str) -> str:

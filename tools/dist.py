@@ -1,4 +1,4 @@
-"""Builds busbw and busbw-native in dist/ and checks the files; see CONTRIBUTING.md.
+"""Builds busbw, busbw-accel and busbw-native in dist/ and checks the files; see CONTRIBUTING.md.
 
 The same commit gives the same bytes.
 """
@@ -126,13 +126,14 @@ def single_file() -> str:
 
 
 def check() -> None:
-    """Checks all files, and writes the SBOM of busbw, which needs it installed."""
+    """Checks all files, and writes the SBOM of each Python distribution once it is installed."""
     dist_checks.check(FILES, PLATFORM)
     dist_checks.single_file(FILES / dist_file.name(VERSION), VERSION, WORK / "cache")
+    interpreter = dist_checks.install(FILES, VERSION, WORK / "environment")
+    dist_sbom.python(FILES / f"busbw-{VERSION}.cdx.json", ROOT, VERSION, interpreter)
+    dist_checks.add_accel(FILES, interpreter)
     dist_sbom.python(
-        FILES / f"busbw-{VERSION}.cdx.json",
-        VERSION,
-        dist_checks.install(FILES, VERSION, WORK / "environment"),
+        FILES / f"busbw_accel-{VERSION}.cdx.json", ROOT / "accel", VERSION, interpreter
     )
     for path in FILES.glob("*.cdx.json"):
         dist_checks.sbom(path)
@@ -166,7 +167,8 @@ def main() -> None:
         sys.exit(f"error: {omitted}")
     os.environ |= environment()
     shutil.rmtree(WORK, ignore_errors=True)
-    run("build", "--no-isolation", "--outdir", FILES)
+    for folder in (ROOT, ROOT / "accel"):
+        run("build", "--no-isolation", "--outdir", FILES, folder=folder)
     native([target for target in TARGETS if installed(target)])
     if lacking := single_file():
         omitted = "\n\n".join(filter(None, (omitted, lacking)))

@@ -168,3 +168,20 @@ def install(folder: Path, version: str, home: Path) -> Path:
     if natives:
         tool(*pip, "uninstall", "--yes", "busbw-native")
     return interpreter
+
+
+def add_accel(folder: Path, interpreter: Path) -> None:
+    """Installs busbw-accel beside busbw; its commands are there then, and say before what is
+    missing.
+    """
+    busbw = interpreter.with_name("busbw")
+    clean = _clean_environment()
+    before = subprocess.run(
+        [busbw, "train"], capture_output=True, text=True, check=False, env=clean
+    )
+    require("busbw-accel, which is not installed" in before.stderr, before.stderr)
+    [wheel] = folder.glob("busbw_accel-*.whl")
+    pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
+    tool(*pip, "install", "--no-deps", wheel)
+    done = subprocess.run([busbw, "plan", "--help"], capture_output=True, check=False, env=clean)
+    require(not done.returncode, f"busbw plan --help: {done.stderr!r}")

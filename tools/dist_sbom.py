@@ -39,15 +39,13 @@ LICENSES = {"markdown-it-py": "MIT", "mdurl": "MIT", "nvidia-ml-py": "BSD-3-Clau
 LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORECASE)
 
 
-def python(path: Path, version: str, interpreter: Path) -> None:
-    """Writes that of busbw: the packages of an environment into which only it was installed,
-    without extras.
+def python(path: Path, folder: Path, version: str, interpreter: Path) -> None:
+    """Writes that of the project in a folder: the packages of an environment into which only it
+    was installed, without extras.
     """
-    text = (
-        (ROOT / "pyproject.toml")
-        .read_text(encoding="utf-8")
-        .replace('dynamic = ["version"]', f'version = "{version}"')
-    )
+    text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    name = tomllib.loads(text)["project"]["name"]
+    text = text.replace('dynamic = ["version"]', f'version = "{version}"')
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as project:
         project.write(text)
         project.flush()
@@ -55,7 +53,7 @@ def python(path: Path, version: str, interpreter: Path) -> None:
         bom = json.loads(tool("cyclonedx_py", "environment", *options, interpreter))
     bom["serialNumber"] = serial(path).urn
     bom["metadata"]["component"]["purl"] = PackageURL(
-        "pypi", name="busbw", version=version
+        "pypi", name=name, version=version
     ).to_string()
     path.write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod import shim
+from busbw_accel.horovod import shim
 
 THREADS = "horovod.runner.util.threads"
 

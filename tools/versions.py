@@ -1,6 +1,6 @@
 """The version is set in src/busbw/core/version.py.
 
-`--write` copies it to native/; without it, the places that differ are printed.
+`--write` copies it to accel/ and native/; without it, the places that differ are printed.
 """
 
 import re
@@ -11,12 +11,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = "src/busbw/core/version.py"
 MANIFEST = "native/Cargo.toml"
+ACCEL = "accel/pyproject.toml"  # and the busbw that it needs
 # and a crate of native/ in it
 LOCKS = {"native/Cargo.lock": "busbw-plugin", "native/fuzz/Cargo.lock": "busbw-transport"}
 VERSION = r"(\d+\.\d+\.\d+)"  # Python and Cargo write anything longer differently
 PATTERNS = {
     SOURCE: rf'^__version__ = "{VERSION}"',
     MANIFEST: rf'^version = "{VERSION}"',
+    ACCEL: rf'^version = "{VERSION}"(?=[\s\S]*"busbw==\1")',
     **{path: rf'^name = "{crate}"\nversion = "{VERSION}"' for path, crate in LOCKS.items()},
     "CHANGELOG.md": rf"^(?:This will be |## \[){VERSION}",  # before and after the release
 }
@@ -51,13 +53,13 @@ def problem(root: Path = ROOT) -> str:
 
 
 def write() -> None:
-    """Copies the version of SOURCE to the manifest and the lock files of native/."""
-    version, manifest = found()[SOURCE], ROOT / MANIFEST
-    text = manifest.read_text(encoding="utf-8")
-    manifest.write_text(
-        re.sub(PATTERNS[MANIFEST], f'version = "{version}"', text, count=1, flags=re.MULTILINE),
-        encoding="utf-8",
-    )
+    """Copies the version of SOURCE to accel/ and to the manifest and the lock files of native/."""
+    version = found()[SOURCE]
+    for path in (ROOT / ACCEL, ROOT / MANIFEST):
+        text = path.read_text(encoding="utf-8")
+        text = re.sub(r'(?m)^version = ".*?"', f'version = "{version}"', text, count=1)
+        text = re.sub(r'"busbw==.*?"', f'"busbw=={version}"', text)
+        path.write_text(text, encoding="utf-8")
     for lock in LOCKS:
         command = [
             "cargo",

@@ -11,7 +11,7 @@ import pytest
 
 from busbw.cli.main import main
 
-sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
+sys.path.append(str(Path(__file__).parents[1] / "ranks"))  # jobs of ranks with PyTorch
 sys.path.append(str(Path(__file__).parents[1] / "hosts"))  # trees of machines, expositions
 SOURCE = str(Path(__file__).parents[2] / "src")
 LIMIT_S = 60

@@ -229,24 +229,21 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(here, run, r
 
 def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, results):
     link = ROOT / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
-    plan = ROOT / "benchmarks" / "plan_2xh200_202611" / "gpt2.json"
     pattern = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
-    training = ROOT / "benchmarks" / "train_2xh200_202611" / "25g_gpt2.json"
     snapshot = ROOT / "tests" / "hosts" / "h200x2-recorded.jsonl"
-    for file in (link, pattern, training, snapshot):
+    for file in (link, pattern, snapshot):
         shutil.copy(file, results / "a")
-    shutil.copy(plan, results / "plan.json")
+    shutil.copy(link, results / "links.json")
     (results / "a" / "notes.md").write_text("not a result")
-    done = here("busbw", "report", "a", "plan.json")
+    done = here("busbw", "report", "a", "links.json")
     assert (done.code, done.out, done.err) == (0, "a/report.html\n", "")
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
-    assert titles[-6:] == [
-        "Training of gpt2: a/25g_gpt2.json",
+    assert titles[-5:] == [
         "Link test: a/four_hosts.json",
         "Pattern: a/gpt2.jsonl",
         "Snapshot: a/h200x2-recorded.jsonl",
-        "Plan for gpt2: plan.json",
+        "Link test: links.json",
         "How to read it",
     ]
     assert "rates between hosts" in text
@@ -257,6 +254,6 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(here, res
         "warning: skipped a/half.json: busbw.link/1: Input data was truncated"
     )
     assert "a/half.json was skipped" in (results / "a" / "report.html").read_text(encoding="utf-8")
-    assert here("busbw", "report", "plan.json", "--sign", "key").code == 2
-    assert here("busbw", "report", "plan.json").code == 0
-    assert "<h1>Plan for gpt2</h1>" in (results / "plan.html").read_text(encoding="utf-8")
+    assert here("busbw", "report", "links.json", "--sign", "key").code == 2
+    assert here("busbw", "report", "links.json").code == 0
+    assert "<h1>Link test</h1>" in (results / "links.html").read_text(encoding="utf-8")

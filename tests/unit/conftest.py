@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))  # trees of machines
 sys.path.insert(0, str(Path(__file__).parent / "check"))  # cases*.py
-sys.path.append(str(Path(__file__).parents[1] / "accel"))  # jobs of ranks with PyTorch
+sys.path.append(str(Path(__file__).parents[1] / "ranks"))  # jobs of ranks with PyTorch
 sys.path.append(str(Path(__file__).parent))  # results.py, nodes_and_watches.py
 
-from results import make, make_cell, planned, planned_for_record, planned_in_rounds, trained
+from results import make, make_cell
 
 from busbw.host import cpu
 
-__all__ = ["make", "make_cell", "planned", "planned_for_record", "planned_in_rounds", "trained"]
+__all__ = ["make", "make_cell"]
 
 settings.register_profile(
     "busbw", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]

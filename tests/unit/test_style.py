@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src/busbw"
+ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "src", ROOT / "accel" / "src")
 ERRORS = re.compile(r"(Error|NoMeasurement|TimedOut|Failed|Refused)$")
 # A word in upper and lower case, and not a name such as NCCL, RuntimeClass, Secret or Gbit.
 SENTENCE = re.compile(r"(An|The|This|Use|No|Not|Cannot|Could|Please|Invalid|Unknown|It)\b")
@@ -54,11 +55,11 @@ def faults(text: str) -> str:
 
 def test_errors_and_help_follow_the_style() -> None:
     wrong, count = [], 0
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted(path for source in SOURCES for path in source.rglob("*.py")):
         for line, text in texts(ast.parse(path.read_text(encoding="utf-8"))):
             count += 1
             if fault := faults(text):
-                wrong.append(f"{path.relative_to(SOURCE)}:{line} {fault}: {text[:60]}")
+                wrong.append(f"{path.relative_to(ROOT)}:{line} {fault}: {text[:60]}")
     assert count > 1000
     assert not wrong, "\n".join(wrong)
 

@@ -1,1 +1,1 @@
-"""Checks of a machine, over what the host room reads. A module has the checks of one subject."""
+"""Checks of a machine, over what the package host reads. A module has the checks of one subject."""

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from busbw.cli.streams import answer
 from busbw.core.errors import Exit
+from busbw.core.extensions import added
 
 # With this variable of click, busbw answers the shell instead of running a command.
 VARIABLE = "_BUSBW_COMPLETE"
@@ -87,7 +88,7 @@ def _rows(module: str, table: str, attribute: str = "name", help: str = "") -> C
     return pairs
 
 
-def _keys(module: str, table: str) -> Callable[[], Pairs]:
+def keys(module: str, table: str) -> Callable[[], Pairs]:
     """The keys of a dictionary; its values are their meaning if they are texts."""
 
     def pairs() -> Pairs:
@@ -97,7 +98,8 @@ def _keys(module: str, table: str) -> Callable[[], Pairs]:
     return pairs
 
 
-def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
+def with_words(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
+    """The same values, and more without a meaning."""
     return lambda: [*values(), *((word, "") for word in more)]
 
 
@@ -165,10 +167,6 @@ def _reference_runs() -> Pairs:
 
 FILE = Words(_nothing, files=True)
 COLLECTIVE = Words(_rows("busbw.core.collectives", "COLLECTIVES"))
-METHODS = Words(
-    _with(_keys("busbw.train.methods", "WORDS"), "torch-bf16", "torch-fp16", "torch-powersgd"),
-    separated=True,
-)
 LINKS = Words(_links)
 RUNS = Words(_runs)
 FILES = (
@@ -202,22 +200,18 @@ BY_PARAMETER: dict[str, Words] = {
     **dict.fromkeys(FILES, FILE),
     "name": COLLECTIVE,
     "collective": COLLECTIVE,
-    "engine": Words(_with(_rows("busbw.engines.registry", "ENGINES", help="help"), "auto")),
+    "engine": Words(with_words(_rows("busbw.engines.registry", "ENGINES", help="help"), "auto")),
     "format_name": Words(_rows("busbw.report.registry", "VIEWS", help="help")),
     "system": Words(_systems),
     "fabric": Words(_fabrics),
-    "datatype": Words(_with(_rows("busbw.core.dtypes", "DTYPES"), "all")),
-    "op": Words(_with(_rows("busbw.core.redops", "REDOPS"), "all")),
-    "model_name": Words(_keys("busbw.train.names", "NAMES")),
-    "accel": METHODS,
-    "compare": METHODS,
-    "transports": Words(_keys("busbw.train.plan_rounds", "BY_NAME"), separated=True),
-    "source": Words(_with(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
+    "datatype": Words(with_words(_rows("busbw.core.dtypes", "DTYPES"), "all")),
+    "op": Words(with_words(_rows("busbw.core.redops", "REDOPS"), "all")),
+    "source": Words(with_words(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
     "only": Words(_checks),
     "skip": Words(_checks),
     "ifname": LINKS,
     "ports": LINKS,
-    "rails": Words(_with(_links, "all")),
+    "rails": Words(with_words(_links, "all")),
     "ids": RUNS,
 }
 # Where a name means something else in one command.
@@ -231,9 +225,12 @@ BY_COMMAND: dict[tuple[str, str], Words] = {
 
 def add_completion(command: click.Command, name: str) -> click.Command:
     """Give the parameters of a command and its subcommands types that complete; returns it."""
+    by_parameter = BY_PARAMETER
+    for others in added("completion"):
+        by_parameter = others | by_parameter
     for parameter in command.params:
         key = parameter.name or ""
-        words = BY_COMMAND.get((name, key)) or BY_PARAMETER.get(key)
+        words = BY_COMMAND.get((name, key)) or by_parameter.get(key)
         is_flag = getattr(parameter, "is_flag", False)
         if words is not None and not is_flag and not isinstance(parameter.type, click.Choice):
             parameter.type = words

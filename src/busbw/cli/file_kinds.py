@@ -17,14 +17,13 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.given_file import MAX_FILE_BYTES, read_stream, read_whole, unwrapped
 from busbw.core.gzip_stream import unpacked
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.history.exported import split
 from busbw.host.source import Source
 from busbw.report import file_kinds
 from busbw.report.file_kinds import Document
 from busbw.report.read import read
 from busbw.report.registry import kind
-from busbw.report.results import AnyResult
 
 table_option = click.option(
     "--table",
@@ -49,9 +48,7 @@ def sweep_in(data: bytes, file: str, collective: str | None, table: int | None =
     return result
 
 
-def result_in(
-    data: bytes, file: str, collective: str | None, table: int | None = None
-) -> AnyResult:
+def result_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Outcome:
     """As `sweep_in`, or a training, a plan or a replay."""
     other = file_kinds.title(data)
     if other is not None:
@@ -113,9 +110,7 @@ TRACE = "kineto"  # of all that may be larger than the memory
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 
 
-def load(
-    file: str, collective: str | None = None, table: int | None = None
-) -> AnyResult | Document:
+def load(file: str, collective: str | None = None, table: int | None = None) -> Outcome | Document:
     """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
     packed = _packed_bytes(file)
     if _pattern_format(packed, file) == TRACE:

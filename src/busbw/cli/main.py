@@ -14,10 +14,11 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, with_examples
+from busbw.cli.commands import PURPOSES, command_row, commands, with_examples
 from busbw.cli.config.option import config_option
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
 from busbw.core.errors import BusbwError, Exit, UsageError
+from busbw.core.extensions import ACCEL, COMMANDS_OF_ACCEL, INSTALL_ACCEL
 from busbw.core.garbage import collect_seldom
 from busbw.core.version import __version__
 
@@ -30,17 +31,17 @@ class _Lazy(click.Group):
     """Imports a subcommand's module on first use, so that `busbw --version` is instant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(BY_NAME)
+        return [row.name for row in commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        row = BY_NAME.get(cmd_name)
+        row = command_row(cmd_name)
         if row is None:
             return None
         from busbw.cli.config.commands import add_config
         from busbw.cli.terminal import add_wide
         from busbw.cli.verbose import add_verbose
 
-        command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
+        command = with_examples(import_module(f"{row.package}.{cmd_name}").command, row)
         add_config(command, cmd_name)
         if row.tables:
             add_wide(command)
@@ -54,19 +55,26 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in BY_NAME and not ctx.resilient_parsing:
-            hint = "busbw --help lists all commands"
-            for name in get_close_matches(args[0], BY_NAME, n=1):
-                hint = f"did you mean '{name}'? {hint}"
-            raise UsageError(f"no such command '{args[0]}'", hint)
+        if command_row(args[0]) is None and not ctx.resilient_parsing:
+            raise _no_such_command(args[0])
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        widest = max(map(len, BY_NAME))
+        all_rows = commands()
+        widest = max(len(row.name) for row in all_rows)
         for purpose in PURPOSES:
-            rows = [row for row in COMMANDS if row.purpose == purpose]
+            rows = [row for row in all_rows if row.purpose == purpose]
             with formatter.section(purpose):
                 formatter.write_dl([(row.name.ljust(widest), row.help) for row in rows])
+
+
+def _no_such_command(name: str) -> UsageError:
+    if name in COMMANDS_OF_ACCEL:
+        return UsageError(f"{name} is a command of {ACCEL}, which is not installed", INSTALL_ACCEL)
+    hint = "busbw --help lists all commands"
+    for similar in get_close_matches(name, [row.name for row in commands()], n=1):
+        hint = f"did you mean '{similar}'? {hint}"
+    return UsageError(f"no such command '{name}'", hint)
 
 
 @click.group(
@@ -136,7 +144,7 @@ def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     if context:
         command = context.command_path
     else:  # an option without its value: click does not name the command
-        command = " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
+        command = " ".join(["busbw", *(arg for arg in args[:1] if command_row(arg))])
     hint = f"{command} --help"
     if command == "busbw" and isinstance(error, click.NoSuchOption):
         hint += f"; {_COMPAT_HINT}"

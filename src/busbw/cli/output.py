@@ -8,7 +8,6 @@ from typing import Any
 
 from busbw.cli.status import StatusLine
 from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
-from busbw.cli.terminal import width
 from busbw.core.cells import headline
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
@@ -19,8 +18,6 @@ from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.record import Record
 from busbw.measure.sink import OWN, Frontend, Sink
 from busbw.report.registry import View
-from busbw.train import text as train_text
-from busbw.train.kinds import Iteration, Trained, TrainResult
 
 BRIEF = "brief"
 
@@ -193,22 +190,6 @@ class SweepOutput(Output):
 
     def _print(self, part: str, *arguments: Any) -> None:
         answer(getattr(self.view, part)(*arguments))
-
-
-class TrainOutput(Output):
-    """Prints a training line by line, then the table of methods."""
-
-    def show(self, event: Event, result: Outcome) -> None:
-        """Print header, iterations, ends of methods and footer."""
-        assert isinstance(result, TrainResult)
-        if isinstance(event, Started):
-            answer(train_text.header(result, width()))
-        elif isinstance(event, Iteration):
-            answer(train_text.iteration(result, event.method, event.number, event.rate))
-        elif isinstance(event, Trained):
-            answer(train_text.method_end(result, event.run.method))
-        elif isinstance(event, Ended):
-            answer(train_text.footer(result, width()))
 
 
 class JsonOutput(Output):

@@ -5,18 +5,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from busbw.cli.file_kinds import files_in, load, warn_of_doubts
 from busbw.cli.streams import talk
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import Outcome, Result
 from busbw.report.file_kinds import Document
 from busbw.report.other_reports import Others
 from busbw.report.registry import kind, render
-from busbw.report.results import AnyResult
-from busbw.train import text as train_text
-from busbw.train.kinds import TrainResult
+from busbw.report.results import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +98,15 @@ def expand(files: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _document(result: AnyResult) -> Document:
-    """A training, plan or replay as a document; a training of methods without a line for each
-    iteration.
-    """
+def _document(result: Outcome) -> Document:
+    """A training, plan or replay as a document."""
     title = kind(result).removeprefix("a ")
+    kind_of_run = kind_of(result)
 
     def text(width: int | None) -> str:
-        if isinstance(result, TrainResult) and not result.training.spec.states:
-            return train_text.header(result, width) + train_text.footer(result, width)
+        if kind_of_run.brief_text is not None:
+            return kind_of_run.brief_text(result, width)
         return render(result, "table", width=width)
 
-    return Document(f"{title[:1].upper()}{title[1:]}", text, result)
+    parts = partial(kind_of_run.parts, result)
+    return Document(f"{title[:1].upper()}{title[1:]}", text, result, parts=parts)

@@ -18,6 +18,7 @@ from busbw.cli.terminal import is_terminal, width
 from busbw.core import json_codec
 from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
+from busbw.core.result import Outcome
 from busbw.core.written_file import target_of
 from busbw.measure.record import save
 from busbw.pattern.registry import BY_NAME, RECORD
@@ -25,7 +26,6 @@ from busbw.pattern.registry import load as load_pattern
 from busbw.pattern.replay.text import ROWS
 from busbw.report.file_kinds import Document
 from busbw.report.registry import VIEWS, render, view
-from busbw.report.results import AnyResult
 
 FORMATS_OF_PATTERNS = [name for name in FORMATS if name not in {row.name for row in VIEWS}]
 OF_PATTERNS = ("rows", "calls", "source")
@@ -104,7 +104,7 @@ def command(
         view(format_name)
     _refuse_overwriting(output, files)
     name = files[0]
-    content: AnyResult | Document
+    content: Outcome | Document
     if source or len(files) > 1 or Path(name).is_dir():
         content = Document.of_pattern(load_pattern(files, source))
     else:

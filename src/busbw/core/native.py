@@ -1,4 +1,4 @@
-"""Finds the shared library of busbw-native: NCCL's plugin, and what busbw.accel calls."""
+"""Finds the shared library of busbw-native: NCCL's plugin, and what busbw_accel calls."""
 
 import ctypes
 import os

@@ -11,18 +11,18 @@ from typing import Any, Union
 
 import msgspec
 
+from busbw.core.extensions import added
 from busbw.core.nccl_library import NcclLibrary
 from busbw.core.result import Outcome, Result
 from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import AUTO
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
 
-# The tag of a job, and the module and name of its kind. A rank imports only its own.
+# The tag of a job, and the module and name of its kind. A rank imports only its own. Extensions
+# add others.
 KINDS = {
     "sweep": ("busbw.measure.job", "SWEEP"),
     "tune": ("busbw.tune.types", "TUNE"),
-    "train": ("busbw.train.kinds", "TRAIN"),
-    "plan": ("busbw.train.kinds", "PLAN"),
     "replay": ("busbw.pattern.replay.kind", "REPLAY"),
 }
 
@@ -125,6 +125,9 @@ def decode_job(text: str) -> Job:
 
 
 def _kind_by_tag(tag: str) -> RunKind:
-    module, name = KINDS[tag]
-    kind: RunKind = getattr(import_module(module), name)
+    if tag in KINDS:
+        module, name = KINDS[tag]
+        kind: RunKind = getattr(import_module(module), name)
+    else:
+        (kind,) = added("runs", tag)
     return kind

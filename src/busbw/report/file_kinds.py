@@ -5,7 +5,9 @@ text of each.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import msgspec
 
@@ -20,6 +22,7 @@ from busbw.core import json_codec, pattern, tuner_table
 from busbw.core.comparison import SCHEMA as COMPARISON
 from busbw.core.comparison import Comparison
 from busbw.core.errors import UsageError
+from busbw.core.extensions import added
 from busbw.core.link_samples import WatchInterval
 from busbw.core.release_matrix import ReleaseMatrix
 from busbw.history import comparison, release_matrix
@@ -29,8 +32,6 @@ from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.model import explanation_text, prediction_text
 from busbw.model.reference.curves import Table
-from busbw.model.states import types as states_text
-from busbw.model.states.types import StatesPlan
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import text as pattern_text
 from busbw.reference import comparison as reference
@@ -53,13 +54,15 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class FileKind:
     """One kind of file: its title, its structure, and its text.
 
-    `text` takes the structure and the width of the terminal, None for a file.
+    `text` takes the structure and the width of the terminal, None for a file. `parts` are those of
+    a report's section, None for kinds in other_reports.PARTS and for those that are shown as text.
     """
 
     title: str
     structure: type[msgspec.Struct]
     text: Text
     schema: str = ""
+    parts: Callable[[Any], list[Element]] | None = None
 
     @property
     def name(self) -> str:
@@ -84,18 +87,18 @@ KINDS: tuple[FileKind, ...] = (
     FileKind("Check of a job", JobReport, job_text.text),
     FileKind("Trend of errors", TrendReport, trend_text.text),
     FileKind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
-    FileKind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
     FileKind("Prediction", Prediction, prediction_text.text),
     FileKind("Prediction of an application", PatternPrediction, prediction_text.pattern_text),
     FileKind("Explanation", Explanation, explanation_text.text),
     FileKind("Table of reference curves", Table, lists.table_text),
     FileKind("Comparison with a reference", reference.Comparison, reference.comparison_text),
 )
-BY_SCHEMA = {kind.name: kind for kind in KINDS}
+_BY_SCHEMA = {kind.name: kind for kind in KINDS}
 _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
     "busbw.host": SNAPSHOT,
     _without_version(pattern.SCHEMA): PATTERN,
 }
+_RESULTS = ("busbw.result", "busbw.replay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,9 @@ class Document:
     """The content of a file: its title, its text by the width of the terminal, and its structure
     if views know it.
 
-    `facts` are those of a snapshot's machine.
-
-    `intervals` are those of a file of link counters; `held` is the last.
+    `facts` are those of a snapshot's machine. `intervals` are those of a file of link counters;
+    `held` is the last. `parts` are those of its section in a report; None if report.other_reports
+    knows them.
     """
 
     title: str
@@ -113,6 +116,7 @@ class Document:
     held: msgspec.Struct | pattern.Pattern | None = None
     intervals: Sequence[WatchInterval] = ()
     facts: Mapping[str, str] | None = None
+    parts: Callable[[], list[Element]] | None = None
 
     @classmethod
     def of_pattern(cls, record: pattern.Pattern) -> "Document":
@@ -132,7 +136,17 @@ def title(data: bytes) -> str | None:
     """
     if data.startswith(tuner_table.HEADER.encode()):
         return TUNER_TABLE
-    return _TITLES.get(_without_version(_schema(data)))
+    schema = _schema(data)
+    kind = _kind_of_extension(schema)
+    return kind.title if kind else _TITLES.get(_without_version(schema))
+
+
+def _kind_of_extension(schema: str) -> FileKind | None:
+    name = _without_version(schema)
+    if not name or name in _TITLES or name in _RESULTS:
+        return None
+    kinds: tuple[FileKind, ...] = added("files")
+    return next((kind for kind in kinds if _without_version(kind.name) == name), None)
 
 
 def read(data: bytes, source: str) -> Document | None:
@@ -144,21 +158,22 @@ def read(data: bytes, source: str) -> Document | None:
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
         return Document(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
-    kind = BY_SCHEMA.get(_schema(data))
-    if kind is None:
+    schema = _schema(data)
+    kind = _BY_SCHEMA.get(schema) or _kind_of_extension(schema)
+    if kind is None or kind.name != schema:
         return None
     if kind.structure is WatchInterval:
-        return _watch(data, source)
+        return _watch(data, source, kind)
     try:
         content = json_codec.decode(data, kind.structure)
     except BROKEN as error:
         raise _broken(source, kind, error) from error
-    return Document(kind.title, lambda width: kind.text(content, width), content)
+    parts = partial(kind.parts, content) if kind.parts else None
+    return Document(kind.title, lambda width: kind.text(content, width), content, parts=parts)
 
 
-def _watch(data: bytes, source: str) -> Document:
+def _watch(data: bytes, source: str, kind: FileKind) -> Document:
     """Counters of links: a line for each interval."""
-    kind = BY_SCHEMA[_schema(data)]
     lines = [line for line in data.splitlines() if line.strip()]
     try:
         intervals = [json_codec.decode(line, WatchInterval) for line in lines]

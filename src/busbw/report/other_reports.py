@@ -17,31 +17,23 @@ from busbw.link import html as link_html
 from busbw.link.types import LinkReport
 from busbw.model import html as model_html
 from busbw.model.reference.curves import Table
-from busbw.model.states import html as states_html
-from busbw.model.states.types import StatesPlan
 from busbw.model.types import Explanation, PatternPrediction, Prediction
 from busbw.pattern import html as pattern_html
-from busbw.pattern.replay.kind import ReplayResult
 from busbw.reference import comparison as reference
 from busbw.report import text_tables
 from busbw.report.file_kinds import Document
-from busbw.train import html as train_html
-from busbw.train.kinds import PlanResult, TrainResult
 from busbw.tune.types import Tuning
 from busbw.ui.html.element import add, framed, section, tag
 from busbw.ui.html.table import scroll
 from busbw.watch import html as watch_html
 
-# The parts of a section, by what its file holds; for other files the text of busbw show.
+# The parts of a section, by what its file holds; others have `parts` of their own, or the text of
+# busbw show.
 PARTS: dict[type, Callable[[Any], list[Element]]] = {
     LinkReport: partial(link_html.parts, level="h3"),
-    TrainResult: train_html.training,
-    PlanResult: train_html.plan,
-    StatesPlan: states_html.parts,
     Pattern: pattern_html.pattern,
     CheckReport: check_html.one_machine,
     ClusterReport: check_html.several_machines,
-    ReplayResult: pattern_html.replay,
     PatternPrediction: model_html.pattern_prediction,
     Explanation: model_html.explanation,
     Comparison: text_tables.comparison_parts,
@@ -135,6 +127,8 @@ def _parts(document: Document, prefix: str) -> list[Element]:
         return watch_html.parts(document.intervals, prefix)
     if isinstance(document.held, Prediction):
         return model_html.prediction(document.held, prefix)
+    if document.parts is not None:
+        return document.parts()
     parts = PARTS.get(type(document.held))
     if parts is not None:
         return parts(document.held)

@@ -6,15 +6,9 @@ from functools import partial
 from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result, ResultRow
+from busbw.core.result import Outcome, Result, ResultRow
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
-from busbw.pattern.replay import text as replay_text
-from busbw.pattern.replay.kind import ReplayResult
 from busbw.report import results
-from busbw.report.results import AnyResult
-from busbw.train import plan_text, states_text
-from busbw.train import text as train_text
-from busbw.train.kinds import PlanResult, TrainResult
 
 
 def _empty(*_: object) -> str:
@@ -113,7 +107,7 @@ def _colored(plain: View, width: int | None, *, ran: bool) -> View:
 
 
 def render(
-    result: AnyResult,
+    result: Outcome,
     name: str,
     source: str = "this result",
     width: int | None = None,
@@ -130,26 +124,19 @@ def render(
         return sweep_view.render(result)
     if name == "json":
         return results.render(result)
+    kind_of_run = results.kind_of(result)
     if name == "table":
-        if isinstance(result, ReplayResult):
-            return replay_text.render_all(result, width, ran=ran)
-        if isinstance(result, PlanResult):
-            return plan_text.render_all(result, width)
-        if result.training.spec.states:
-            return states_text.render_all(result, width)
-        return train_text.render_all(result, width)
-    if name == "markdown" and isinstance(result, TrainResult) and result.training.spec.states:
-        return states_text.markdown(result)
+        return kind_of_run.table(result, width, ran)
+    markdown = kind_of_run.markdown(result) if name == "markdown" else None
+    if markdown is not None:
+        return markdown
     raise UsageError(
         f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json"
     )
 
 
-def kind(result: AnyResult) -> str:
+def kind(result: Outcome) -> str:
     """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
     if isinstance(result, Result):
         return f"a sweep of {result.spec.collective}"
-    if isinstance(result, ReplayResult):
-        return f"a replay of {result.replay.spec.pattern}"
-    noun = "plan for" if isinstance(result, PlanResult) else "training of"
-    return f"a {noun} {result.training.spec.model}"
+    return results.kind_of(result).noun(result)

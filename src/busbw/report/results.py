@@ -1,26 +1,74 @@
 """Results of all kinds of runs as JSON, in busbw's own format: each kind has its schema."""
 
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
 
 import msgspec
 
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
+from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, added
 from busbw.core.result import Outcome, Result
+from busbw.pattern import html as pattern_html
+from busbw.pattern.replay import text as replay_text
 from busbw.pattern.replay.kind import ReplayResult
-from busbw.train.kinds import PlanResult, TrainResult
 
-AnyResult = Result | TrainResult | PlanResult | ReplayResult
-SCHEMAS = {
-    "busbw.result/1": Result,
-    "busbw.training/1": TrainResult,
-    "busbw.plan/1": PlanResult,
-    "busbw.replay/1": ReplayResult,
-}
+HINT = "give a file that busbw wrote; it must be complete"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultKind:
+    """A kind of result besides a sweep.
+
+    `noun` is what it is: `a training of mlp`. `table` takes the width of the terminal, None for
+    all columns, and whether to add the columns of what NCCL ran; `parts` are those of a report's
+    section. `check` raises UsageError for figures that no run gives. `markdown` and `brief_text`,
+    the text without lines that only a running command needs, are None where they are not made.
+    """
+
+    structure: type[Outcome]
+    noun: Callable[[Any], str]
+    table: Callable[[Any, int | None, bool], str]
+    parts: Callable[[Any], list[Element]]
+    check: Callable[[Any], None] = lambda result: None
+    markdown: Callable[[Any], str | None] = lambda result: None
+    brief_text: Callable[[Any, int | None], str] | None = None
+
+    @property
+    def schema(self) -> str:
+        """The value of the key `schema` in its files."""
+        return _schema_of(self.structure)
+
+
+REPLAY = ResultKind(
+    ReplayResult,
+    lambda result: f"a replay of {result.replay.spec.pattern}",
+    lambda result, width, ran: replay_text.render_all(result, width, ran=ran),
+    pattern_html.replay,
+)
 # Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
 PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
-HINT = "give a file that busbw wrote; it must be complete"
+
+
+def kinds() -> tuple[ResultKind, ...]:
+    """All kinds, also of extensions."""
+    return (REPLAY, *added("results"))
+
+
+def structures() -> dict[str, type[Outcome]]:
+    """The structures of all results by their schema, that of a sweep first."""
+    of_kinds = {kind.schema: kind.structure for kind in kinds()}
+    return {_schema_of(Result): Result, **of_kinds}
+
+
+def kind_of(result: Outcome) -> ResultKind:
+    """The kind of a result that is no sweep."""
+    if isinstance(result, ReplayResult):
+        return REPLAY
+    return next(kind for kind in kinds() if isinstance(result, kind.structure))
 
 
 def render(result: Outcome) -> str:
@@ -28,18 +76,15 @@ def render(result: Outcome) -> str:
     return msgspec.json.format(json_codec.encode(result), indent=2).decode() + "\n"
 
 
-def read(data: bytes) -> AnyResult:
+def read(data: bytes) -> Outcome:
     """The result; UsageError if the document has another schema or does not follow it."""
     try:
         head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        schema = msgspec.json.decode(head.get("schema", b"null"))
-        if isinstance(schema, str) and schema in SCHEMAS:
-            for part, schema_of_part in PARTS.items():
-                if schema == "busbw.result/1" and bytes(head.get(part, b"null")) != b"null":
-                    schema = schema_of_part
-                    head["schema"] = msgspec.Raw(msgspec.json.encode(schema))
-                    data = msgspec.json.encode(head)
-            result = json_codec.decode(data, cast(type[AnyResult], SCHEMAS[schema]))
+        schema = _schema(head)
+        structure = _structure(schema)
+        if structure is not None:
+            head["schema"] = msgspec.Raw(msgspec.json.encode(schema))
+            result = json_codec.decode(msgspec.json.encode(head), structure)
             if isinstance(result, Result) and result.spec.collective not in BY_NAME:
                 raise UsageError(
                     f"busbw result: spec.collective is '{result.spec.collective}'",
@@ -48,7 +93,40 @@ def read(data: bytes) -> AnyResult:
             return result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"busbw result: {error}", HINT) from error
-    raise UsageError(
-        f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(SCHEMAS)}",
+    raise _unknown(schema)
+
+
+def _schema(head: dict[str, msgspec.Raw]) -> object:
+    schema: object = msgspec.json.decode(head.get("schema", b"null"))
+    if schema == _schema_of(Result):
+        for part, schema_of_part in PARTS.items():
+            if bytes(head.get(part, b"null")) != b"null":
+                return schema_of_part
+    return schema
+
+
+def _structure(schema: object) -> type[Outcome] | None:
+    """The structure of a document; None if its schema is that of no result."""
+    if schema == _schema_of(Result):
+        return Result
+    if not isinstance(schema, str) or not schema.startswith("busbw."):
+        return None
+    return structures().get(schema)
+
+
+def _schema_of(structure: type[Outcome]) -> str:
+    return str(structure.__struct_config__.tag)
+
+
+def _unknown(schema: object) -> UsageError:
+    name, _, _ = str(schema).partition("/")
+    if name in FILES_OF_ACCEL and not added("results"):
+        return UsageError(
+            f"busbw result: {FILES_OF_ACCEL[name].lower()}, which {ACCEL} reads; it is not"
+            " installed",
+            INSTALL_ACCEL,
+        )
+    return UsageError(
+        f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(structures())}",
         "read it with a newer busbw",
     )

@@ -8,25 +8,14 @@ import pytest
 
 from busbw.cli.main import guarded
 
-RUN, TRAIN, PLAN = (
-    ("run", "all_reduce", "--engine", "sim", "-e", "8"),
-    ("train", "mlp-small"),
-    ("plan", "mlp-small"),
-)
+RUN = ("run", "all_reduce", "--engine", "sim", "-e", "8")
 FILE = "r.json"
 
 
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        *(
-            ((*start, name), name)
-            for start in (RUN, TRAIN, PLAN)
-            for name in ("--hosts", "--hostfile", "--ifname", "--json")
-        ),
-        ((*TRAIN, "--accel"), "--accel"),
-        *(((*start, "--compare"), "--compare") for start in (TRAIN, PLAN)),
-        ((*PLAN, "--try"), "--try"),
+        *(((*RUN, name), name) for name in ("--hosts", "--hostfile", "--ifname", "--json")),
         (("run", "all_reduce", "-n", "2", "--engine"), "--engine"),
         (("show", FILE, "--collective"), "--collective"),
         (("compare", FILE, FILE, "--collective"), "--collective"),
@@ -35,7 +24,6 @@ FILE = "r.json"
         (("report", FILE, "--collective"), "--collective"),
         (("history", "add", FILE, "--db"), "--db"),
         (("history", "--machine"), "--machine"),
-        (("horovodrun", "-H", "", "true"), "--hosts"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )

@@ -205,11 +205,11 @@ def test_what_is_wrong_in_a_variable_is_named(
 def test_the_recorded_command_line_has_settings_before_the_users_program(
     program: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["/usr/bin/busbw", "plan", "--rounds", "2", *program])
+    monkeypatch.setattr("sys.argv", ["/usr/bin/busbw", "capture", "--timed", *program])
     context = click.Context(cli, info_name="busbw")
     context.meta[SETTINGS_ARGV] = ["--hosts", "h1:8"]
     with context:
-        assert argv() == ["busbw", "plan", "--rounds", "2", "--hosts", "h1:8", *program]
+        assert argv() == ["busbw", "capture", "--timed", "--hosts", "h1:8", *program]
 
 
 @given(st.one_of(st.binary(max_size=80), st.text(max_size=80).map(str.encode)))
@@ -314,7 +314,7 @@ def test_a_setting_is_a_default_and_what_it_leads_to_is_recorded(plan_of: PlanOf
     line, _ = plan_of("run", "all_reduce", "--limit", "8", "--hosts", "h3:1")
     assert "--host h3:1" in line
     assert '"limit_s":8.0' in line
-    line, _ = plan_of("train", "mlp", "--config", "/dev/null", "-n", "1")
+    line, _ = plan_of("run", "all_reduce", "--config", "/dev/null", "-n", "1")
     assert "--host" not in line
 
 

@@ -11,61 +11,14 @@ from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
 from busbw.core.result import Cell, Device, Result, ResultRow, World
 from busbw.core.sweep import SweepSpec
-from busbw.model.buckets import Bucket
 from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
-from busbw.report.results import SCHEMAS
-from busbw.train.kinds import PlanResult, TrainResult
-from busbw.train.plan_types import Plan
-from busbw.train.types import Training, TrainRun, TrainSpec
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
 LINKS = ROOT / "benchmarks" / "link_2cpu_202611" / "four_hosts.json"
 PATTERN = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
 HOSTS = ROOT / "tests" / "hosts"
-
-
-@pytest.mark.parametrize(
-    ("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")]
-)
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("compare", "p.json", "p.json"), ", not a sweep"),
-        (("explain", "p.json"), ", not a sweep"),
-        (("show", "p.json", "--format", "csv"), ", but 'csv' shows sweeps"),
-    ],
-    ids=["compare", "explain", "show"],
-)
-def test_a_file_is_named_by_its_kind(
-    words: tuple[str, ...],
-    message: str,
-    planned: bool,
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    training = Training(
-        TrainSpec(model="mlp"),
-        "img",
-        1000,
-        4000,
-        1,
-        [] if planned else [TrainRun("none", 0, [1.0], [32.0])],
-    )
-    plan = Plan(0.95, 0.1, 0.1, [Bucket(4000, 0.09)]) if planned else None
-    result = (
-        PlanResult(training=training, plan=plan)
-        if planned
-        else TrainResult(training=training, complete=True)
-    )
-    (tmp_path / "p.json").write_text(results.render(result))
-    monkeypatch.chdir(tmp_path)
-    assert guarded(words) == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{message}"
-    assert guarded(("show", "p.json")) == 0
 
 
 # with a bus factor of 0 and of 1
@@ -97,18 +50,6 @@ def check_schema(*texts: str) -> None:
 
 
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")
-RATES = (
-    "--gpu-memory",
-    "80G",
-    "--host-memory",
-    "500G",
-    "--tflops",
-    "400",
-    "--pcie",
-    "50GB/s",
-    "--adam-rate",
-    "2",
-)
 
 
 @pytest.mark.parametrize(
@@ -160,20 +101,6 @@ def test_a_saved_answer_is_shown_as_its_command_printed_it(
     assert isinstance(document, Document) and document.title == title
 
 
-def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert (
-        guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
-    )
-    printed = capsys.readouterr().out.splitlines(keepends=True)
-    check_schema((tmp_path / "plan.json").read_text())
-    assert guarded(("show", "plan.json")) == 0
-    assert capsys.readouterr().out == "".join(printed[:-1])
-    assert printed[-1].startswith("  busbw train gpt --params 8B")
-
-
 def test_counters_patterns_and_snapshots_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,8 +143,9 @@ def test_a_tuner_table_is_shown(
 
 
 def test_every_kind_has_its_own_schema() -> None:
-    assert len(file_kinds.BY_SCHEMA) == len(file_kinds.KINDS)
-    assert not file_kinds.BY_SCHEMA.keys() & SCHEMAS.keys()
+    names = [kind.name for kind in file_kinds.KINDS]
+    names += [kind.schema for kind in results.kinds()]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from busbw.core.version import __version__
 ROOT = Path(__file__).parents[3]
 PLACES = (
     "src/busbw/core/version.py",
+    "accel/pyproject.toml",
     "native/Cargo.toml",
     "native/Cargo.lock",
     "native/fuzz/Cargo.lock",

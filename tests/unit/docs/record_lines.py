@@ -15,10 +15,9 @@ from typing import Any
 
 from record_derived import DERIVED, by_seed
 
-from busbw.core.result import Cell, Result
+from busbw.core.result import Cell, Outcome, Result
 from busbw.report import file_kinds, read
-from busbw.report.results import AnyResult
-from busbw.train.types import Training, TrainRun
+from busbw_accel.train.types import Training, TrainRun
 
 ROOT = Path(__file__).parents[3]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
@@ -101,7 +100,7 @@ def _files(record: Path) -> Iterator[Path]:
     yield from (path for path in itertools.chain(own_files, elsewhere) if path.is_file())
 
 
-def _result(data: bytes, path: Path) -> AnyResult | None:
+def _result(data: bytes, path: Path) -> Outcome | None:
     if not any(mark in data[:4000] for mark in SWEEP):
         return None
     with suppress(Exception):  # some texts only quote a table

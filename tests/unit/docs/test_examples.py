@@ -7,16 +7,19 @@ import click
 import pytest
 
 import busbw.cli
-from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, Examples
+import busbw_accel.cli
+from busbw.cli.commands import PURPOSES, Examples
+from busbw.cli.commands import commands as table_rows
 from busbw.cli.main import cli
 
 from .test_written import commands, problem
 
 MOST = 96  # characters of a line of an example
 
+ROWS = table_rows()
 PATHS: list[tuple[str, Examples]] = [
-    *((row.name, row.examples) for row in COMMANDS),
-    *((f"{row.name} {part}", examples) for row in COMMANDS for part, examples in row.parts.items()),
+    *((row.name, row.examples) for row in ROWS),
+    *((f"{row.name} {part}", examples) for row in ROWS for part, examples in row.parts.items()),
 ]
 
 
@@ -31,18 +34,19 @@ def command(path: str) -> click.Command:
 
 
 def test_every_module_with_a_command_has_a_row() -> None:
-    modules = Path(busbw.cli.__file__).parent.glob("*.py")
+    folders = [Path(package.__file__).parent for package in (busbw.cli, busbw_accel.cli)]
+    modules = (path for folder in folders for path in folder.glob("*.py"))
     command_parts = {
         path.stem
         for path in modules
         if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    parts = {f"{row.name}_{part}" for row in COMMANDS for part in row.parts}
-    assert command_parts - parts == set(BY_NAME)
-    assert {row.purpose for row in COMMANDS} == set(PURPOSES)
+    parts = {f"{row.name}_{part}" for row in ROWS for part in row.parts}
+    assert command_parts - parts == {row.name for row in ROWS}
+    assert {row.purpose for row in ROWS} == set(PURPOSES)
 
 
-@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_subcommands_are_those_of_the_row(row) -> None:
     cli_command = command(row.name)
     assert set(row.parts) == (

@@ -8,11 +8,15 @@ from pathlib import Path
 import click
 import pytest
 
-from busbw.cli.commands import COMMANDS
+from busbw.cli.commands import commands
 from busbw.cli.main import cli
 
-MAN = Path(__file__).parents[3] / "docs" / "man"
-PAGES = sorted(MAN.glob("*.1"))
+ROOT = Path(__file__).parents[3]
+PAGES = {
+    page.name: page
+    for folder in ("docs/man", "accel/man")
+    for page in sorted((ROOT / folder).glob("*.1"))
+}
 LINTS = {
     "groff": ["groff", "-ww", "-man", "-Tutf8", "-z"],
     "mandoc": ["mandoc", "-Tlint", "-Werror"],
@@ -24,16 +28,17 @@ def test_no_page_has_an_error(program: str) -> None:
     if not shutil.which(program):
         pytest.skip(f"no {program}: make test-tools")
     result = subprocess.run(
-        [*LINTS[program], *map(str, PAGES)], capture_output=True, text=True, timeout=60, check=False
+        [*LINTS[program], *map(str, PAGES.values())],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (result.stdout + result.stderr, result.returncode) == ("", 0)
 
 
 def test_there_is_a_page_for_each_command() -> None:
-    assert {page.name for page in PAGES} == {
-        "busbw.1",
-        *(f"busbw-{row.name}.1" for row in COMMANDS),
-    }
+    assert set(PAGES) == {"busbw.1", *(f"busbw-{row.name}.1" for row in commands())}
 
 
 def rendered(page: Path) -> str:
@@ -48,11 +53,11 @@ def rendered(page: Path) -> str:
     return " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", commands(), ids=lambda row: row.name)
 def test_a_page_shows_every_option_and_example_as_it_is_typed(row) -> None:
     if not shutil.which("groff"):
         pytest.skip("no groff: make test-tools")
-    text = rendered(MAN / f"busbw-{row.name}.1")
+    text = rendered(PAGES[f"busbw-{row.name}.1"])
     command = cli.get_command(click.Context(cli), row.name)
     assert command is not None
     parts = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]

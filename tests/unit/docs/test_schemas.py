@@ -19,7 +19,8 @@ from busbw.report import results
 from busbw.report.read import read
 
 ROOT = Path(__file__).parents[3]
-SCHEMAS = ROOT / "src" / "busbw" / "schemas"
+SOURCES = (ROOT / "src" / "busbw", ROOT / "accel" / "src" / "busbw_accel")
+SCHEMAS = {path.name: path for source in SOURCES for path in (source / "schemas").iterdir()}
 BENCHMARKS = ROOT / "benchmarks"
 # No files for users: an archive of PyTorch, the state of a running lab, and a table of the package.
 OTHERS = {"busbw.checkpoint/1", "busbw.lab/1", "busbw.reference-bands/1"}
@@ -50,21 +51,20 @@ def filled(kind: Any) -> Any:
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of files whose key `schema` is this."""
-    document: dict[str, Any] = json.loads(
-        (SCHEMAS / f"{name.replace('/', '-')}.schema.json").read_text(encoding="utf-8")
-    )
+    path = SCHEMAS[f"{name.replace('/', '-')}.schema.json"]
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return document
 
 
 def test_every_kind_of_file_has_a_schema() -> None:
     schema_names: set[str] = set()
-    for path in (ROOT / "src").rglob("*.py"):
+    for path in (path for source in SOURCES for path in source.rglob("*.py")):
         schema_names.update(
             re.findall(r"busbw\.[a-z][a-z-]*/\d+", path.read_text(encoding="utf-8"))
         )
-    ids = {json.loads(path.read_text(encoding="utf-8"))["$id"] for path in SCHEMAS.iterdir()}
+    ids = {json.loads(path.read_text(encoding="utf-8"))["$id"] for path in SCHEMAS.values()}
     assert ids == {f"urn:busbw:{name.removeprefix('busbw.')}" for name in schema_names - OTHERS}
-    assert len(ids) == len(list(SCHEMAS.iterdir())) > 20
+    assert len(ids) == len(SCHEMAS) > 20
 
 
 def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:

@@ -24,8 +24,8 @@ from busbw.history import schema, store, text
 from busbw.history.place import history_file, kept_in
 from busbw.history.run_keys import stored
 from busbw.history.store import baseline, opened
-from busbw.train.kinds import TrainResult
-from busbw.train.types import Training, TrainSpec
+from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.replay.types import Replay, ReplaySpec
 
 MANY = 25
 
@@ -389,16 +389,14 @@ def test_simulated_runs_are_compared_with_runs_of_the_same_parameters(tmp_path: 
 
 
 def test_other_runs_than_sweeps_are_listed_and_are_no_baseline(tmp_path: Path) -> None:
-    training = TrainResult(
-        training=Training(TrainSpec(model="mlp"), "img", 1, 4, 1),
-        start="2026-11-20 10:00:00",
-        complete=True,
+    replayed = ReplayResult(
+        replay=Replay(ReplaySpec("gpt2.jsonl")), start="2026-11-20 10:00:00", complete=True
     )
     with opened(tmp_path / "h.sqlite", create=True) as history:
-        history.keep(training, "training of mlp")
+        history.keep(replayed, "replay of gpt2.jsonl")
         (run,) = history.runs()
-        assert (run.what, run.collective, run.peak_busbw) == ("training of mlp", "", 0.0)
-        assert history.text(run.id).startswith('{"schema":"busbw.training/1"')
+        assert (run.what, run.collective, run.peak_busbw) == ("replay of gpt2.jsonl", "", 0.0)
+        assert history.text(run.id).startswith('{"schema":"busbw.replay/1"')
         assert list(baseline(history, result(1), 30)) == []
 
 

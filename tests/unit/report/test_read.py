@@ -6,12 +6,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import getitem
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from damaged_results import damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +20,7 @@ from busbw.core.result import Cell, Ideal, Result
 from busbw.measure.formats import nccl_tests_json
 from busbw.report import results
 from busbw.report.read import read
-from busbw.report.registry import VIEWS, render, view
-from busbw.train.plan_types import LOSSES
+from busbw.report.registry import VIEWS, view
 
 Make = Callable[..., Result]
 REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
@@ -134,50 +132,6 @@ def test_samples_that_no_clock_gives_are_refused(make: Make, sample: float) -> N
         read(results.render(result).encode(), "r.json")
 
 
-JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "\0"]
-
-
-def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Paths of all values; of a list, in its first and last item, which have the fields of all."""
-    if isinstance(part, dict):
-        items = list(part.items())
-    elif isinstance(part, list):
-        items = [(index, part[index]) for index in sorted({0, len(part) - 1}) if part]
-    else:
-        return
-    for key, value in items:
-        yield (*path, key)
-        yield from places(value, (*path, key))
-
-
-def damaged(result: Result) -> Iterator[Result]:
-    """What is read from a result's file with junk in one place, for every place and junk that is
-    not refused.
-    """
-    document = json.loads(results.render(result))
-    for *outer, key in list(places(document)):
-        inner = reduce(getitem, outer, document)
-        right = inner[key]
-        for inner[key] in JUNK:
-            with contextlib.suppress(UsageError):
-                yield read(json.dumps(document).encode(), "r.json")
-        inner[key] = right
-
-
-@pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds", "planned_for_record"])
-def test_a_training_or_plan_with_junk_is_refused_or_shown(
-    kind: str, request: pytest.FixtureRequest
-) -> None:
-    read_again = damaged(request.getfixturevalue(kind))
-    assert (
-        sum(
-            all(render(reread, name) is not None for name in ("table", "json"))
-            for reread in read_again
-        )
-        > 200
-    )
-
-
 def test_a_result_with_junk_is_refused_or_shown_in_every_view(make: Make) -> None:
     result = make(ideal=Ideal(4e11, "Ring", "NVLink", ""), spec={"per_iter_timing": 1})
     for row in result.rows:
@@ -267,32 +221,6 @@ def test_an_invalid_number_of_wrong_values_is_refused(make: Make, value: float) 
         match=r"^a\.json: nccl-tests JSON: the row of 1048576 bytes: cannot convert float",
     ):
         read(json.dumps(document).encode(), "a.json")
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        (
-            "transport",
-            "udp",
-            "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw",
-        ),
-        ("loss", 99, f"the loss is 99, this busbw knows 0 to {len(LOSSES) - 1}"),
-        ("bucket_s", [0.1], "1 times for 2 buckets"),
-        ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
-    ],
-)
-def test_a_plan_of_another_version_is_refused(
-    planned: Result, field: str, value: object, message: str
-) -> None:
-    assert planned.plan
-    setattr(planned.plan.exchanges[1], field, value)
-    with pytest.raises(UsageError) as caught:
-        read(results.render(planned).encode(), "p.json")
-    assert caught.value.message.startswith(
-        f"p.json: the plan's exchange by int8: {message}; it begins with "
-    )
-    assert caught.value.hint
 
 
 def test_options_and_devices_of_a_real_run(recorded: Path) -> None:

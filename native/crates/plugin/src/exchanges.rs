@@ -1,4 +1,4 @@
-//! What busbw.accel calls: exchanges between the host memory of ranks. Error messages are written to the caller's buffer.
+//! What busbw_accel calls: exchanges between the host memory of ranks. Error messages are written to the caller's buffer.
 
 use std::ptr;
 use std::sync::atomic::AtomicU32;

@@ -1,4 +1,4 @@
-//! What busbw.accel calls to update weights in host memory: AdamW on several threads.
+//! What busbw_accel calls to update weights in host memory: AdamW on several threads.
 
 use std::ptr;
 

@@ -1,4 +1,4 @@
-"""The setting `history`, for the room that keeps runs and knows only variables."""
+"""The setting `history`, for the package history, which knows only variables."""
 
 import os
 from collections.abc import Mapping

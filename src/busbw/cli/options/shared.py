@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from busbw.cli.options.parameters import COUNT, File, Seconds, not_empty
+from busbw.cli.options.parameters import File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
 from busbw.launch.slurm import JobStep, split
 from busbw.pattern.replay.types import SCALES
-from busbw.train.types import PRECISIONS
 
 Decorator = Callable[[Any], Any]
 
@@ -83,40 +82,6 @@ start_options = options(
         default="",
         metavar="ARGS",
         help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'",
-    ),
-)
-training_options = options(
-    click.option(
-        "--batch-size", type=COUNT, default=32, show_default=True, help="samples per rank and step"
-    ),
-    click.option(
-        "--sequence",
-        type=COUNT,
-        default=1024,
-        show_default=True,
-        help="tokens per sample of a language model",
-    ),
-    click.option(
-        "--precision",
-        type=click.Choice(PRECISIONS),
-        default="fp32",
-        show_default=True,
-        help="bf16, fp16: autocast; tf32: fp32 on TF32",
-    ),
-    click.option(
-        "--bucket-mb",
-        type=click.FloatRange(0, min_open=True),
-        default=25.0,
-        show_default=True,
-        help="DDP's bucket_cap_mb",
-    ),
-    click.option(
-        "--limit",
-        "limit_s",
-        type=Seconds(zero=True),
-        default=300.0,
-        show_default=True,
-        help="seconds for one iteration; 0 = no limit",
     ),
 )
 _networks = "; ".join(f"{row.name} = {row.meaning}" for row in NETWORKS)

@@ -16,7 +16,7 @@ Examples = tuple[tuple[str, str], ...]  # each: what it does, and the command to
 @dataclass(frozen=True, slots=True)
 class Row:
     """One command. `parts` has the examples of its subcommands, by their name; `tables` is whether
-    it prints tables, and so has --wide.
+    it prints tables, and so has --wide. Its module is that of its name in `package`.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Row:
     examples: Examples
     parts: dict[str, Examples] = field(default_factory=dict)
     tables: bool = True
+    package: str = "busbw.cli"
 
     def examples_of(self, part: str) -> Examples:
         """The examples of the command itself ('') or of a subcommand."""

@@ -25,7 +25,7 @@ RECORD_HINT = "busbw capture -o run1 --timed --steps 30 -- COMMAND records them"
 SHOW_HINT = "busbw show FILE prints what it has"
 PREDICT_HINT = "busbw predict --pattern FILE says what the calls take elsewhere"
 FSDP_HINT = (
-    "where replicas of shards all-reduce (HSDP), busbw.accel.attach_fully_sharded applies the same"
+    "where replicas of shards all-reduce (HSDP), busbw_accel.attach_fully_sharded applies the same"
     f" methods; {PREDICT_HINT}"
 )
 

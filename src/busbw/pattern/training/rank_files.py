@@ -13,7 +13,7 @@ SUFFIX, RECORDER_SUFFIX = ".ddp", ".fr"
 VERSION = 1
 NO_DDP = (
     "no model in PyTorch's DistributedDataParallel was trained in its ranks, and only such a model"
-    " can be given to busbw.accel.attach"
+    " can be given to busbw_accel.attach"
 )
 
 

@@ -1,0 +1,1 @@
+"""Commands that busbw-accel adds to `busbw`."""

@@ -1,0 +1,117 @@
+"""The interface of codecs, and what they share.
+
+The constants and formulas are used by plain torch and by the kernels, so both give the same
+results.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+
+from busbw_accel.codecs import kernels
+from busbw_accel.communicator import Communicator
+from busbw_accel.settings import Settings
+
+# Top-k. The threshold aims at this share of the entries, so that usually none overflow.
+FILL = 0.95
+# Counts fall with a power of the threshold: 2 for heavy tails, 8 for Gaussian ones. This exponent
+# converges for all.
+CORRECTION = 1 / 8
+# If the count is off by more than this factor, a new threshold is computed from a sample.
+FAR = 2
+# Odd multipliers that scatter (32-bit golden ratio, and another): for the start of a selection, and
+# for sample positions.
+TURN, STEP_TURN = 2_654_435_761, 40_503
+
+# int8 and int4: elements per scale, and bytes of a scale.
+BLOCK, SCALE_BYTES = 256, 4
+# Smaller scales have too few significant bits to divide by.
+LEAST_SCALE = torch.finfo(torch.float32).tiny
+# What was not sent, in the positions of the gradient. Length: that of the part.
+RESIDUAL = "residual"
+# The velocity of momentum correction, in the same positions.
+VELOCITY = "velocity"
+# The second rounding error, kept by the rank that sums a shard. Length: that of the shard.
+SUM_RESIDUAL = "sum_residual"
+
+
+def most_steps(bits: int) -> int:
+    """The largest `bits`-bit integer whose negative exists."""
+    return int(2 ** (bits - 1)) - 1
+
+
+def row_bytes(length: int, bits: int) -> int:
+    """Bytes of a row of `length` elements (a multiple of BLOCK): scales, then integers."""
+    return SCALE_BYTES * length // BLOCK + length * bits // 8
+
+
+State = dict[str, torch.Tensor]
+
+
+class Codec(ABC):
+    """Averages a part of a gradient over the ranks of a communicator."""
+
+    def __init__(self, settings: Settings, shapes: tuple[tuple[int, ...], ...] = ()) -> None:
+        """`shapes` are those of the part's parameters in order, for codecs that need matrices."""
+        self.settings, self.shapes = settings, shapes
+
+    @abstractmethod
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+        """Replace `part` by its average over the ranks, with the same bits on every rank.
+
+        `part` is one-dimensional, contiguous and floating, and has the same length on every rank.
+        `state` keeps fp32 tensors of the codec between calls for the same part. `step` counts the
+        calls from 0. The host must not wait for the device.
+
+        Returns the bytes that leave this rank's host.
+        """
+
+
+def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
+    """This rank's share of the average, in fp32.
+
+    Division in a narrower format would lose digits.
+    """
+    return part.float() / comm.size
+
+
+def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool) -> torch.Tensor:
+    """This rank's share plus the residual, as a new tensor."""
+    if not feedback or RESIDUAL not in state:
+        return share(part, comm)
+    if comm.size & (comm.size - 1):
+        return share(part, comm).add_(state[RESIDUAL])
+    # This is one pass over memory. It gives the same bits, since a power of two divides exactly.
+    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)
+
+
+def keep(state: State, residuals: State, result: torch.Tensor) -> None:
+    """Keep `residuals` for the next step.
+
+    If the result is not finite, the optimizer skips the step, and the former state is kept. The
+    result, in the format of the gradient, is the same on every rank. So the decision, which is made
+    on the device, is the same too.
+    """
+    finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
+    for name, residual in residuals.items():
+        state[name] = torch.where(finite, residual, state.get(name, 0.0))
+
+
+def poison_if_failed(part: torch.Tensor, comm: Communicator) -> None:
+    """Set `part` to NaN, on the device, if the exchange it was computed from has failed."""
+    failed = comm.failed
+    if failed is None:
+        return
+    if kernels.usable(part):
+        from busbw_accel.codecs.kernels import undo  # Triton takes a second to import
+
+        undo.spoil(part, failed)
+    else:
+        part.copy_(torch.where(failed != 0, torch.nan, part))
+
+
+def ring_bytes(nbytes: int, ranks: int) -> int:
+    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, for both ring
+    and halving-doubling.
+    """
+    return 2 * (ranks - 1) * nbytes // ranks

@@ -1,0 +1,26 @@
+"""Sends the whole gradient, in its own format or a narrower one."""
+
+import torch
+
+from busbw_accel.codecs.base import Codec, State, ring_bytes
+from busbw_accel.communicator import Communicator
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Dense(Codec):
+    """An all-reduce.
+
+    Rounding errors of a narrower format are not kept, as in DDP's own bf16 and fp16 hooks.
+    """
+
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+        wire = DTYPES.get(self.settings.wire, part.dtype)
+        sent = part
+        if wire == part.dtype:
+            comm.average(part)
+        else:
+            sent = part.div_(comm.size).to(wire)
+            comm.all_reduce(sent)
+            part.copy_(sent)
+        return comm.ring(ring_bytes(sent.numel() * sent.element_size(), comm.size))

@@ -1,0 +1,181 @@
+"""8-bit or 4-bit integers with a scale per block.
+
+Each rank sums one shard of all ranks' integers and sends the sum in the same form. Both rounding
+errors are fed back: the first by the sender, the second by the rank that sums. All-to-all, sum and
+all-gather are as in ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
+"""
+
+import torch
+
+from busbw_accel.codecs import kernels
+from busbw_accel.codecs.base import (
+    BLOCK,
+    LEAST_SCALE,
+    RESIDUAL,
+    SCALE_BYTES,
+    SUM_RESIDUAL,
+    Codec,
+    State,
+    carried,
+    keep,
+    most_steps,
+    row_bytes,
+)
+from busbw_accel.communicator import Communicator
+
+GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes
+
+
+class Integers(Codec):
+    """Each rank sends 2 (n-1)/n times `bits` per element plus 4 bytes per block of 256.
+
+    Two ranks send everything to each other and both sum: the same bytes in one round instead of
+    two, with one rounding.
+    """
+
+    bits: int
+
+    def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
+        pair, in_kernels = comm.size == 2, kernels.usable(part)
+        # Elements of a row, which one rank sums.
+        rows = 1 if pair else comm.size
+        length = -(-part.numel() // (GRAIN * rows)) * GRAIN
+        if pair:
+            (self._exchange_pair_in_kernels if in_kernels else self._exchange_pair)(
+                part, comm, state, length
+            )
+        else:
+            (self._exchange_in_kernels if in_kernels else self._exchange_in_torch)(
+                part, comm, state, length
+            )
+        sent = (comm.size - 1) * row_bytes(length, self.bits)
+        return comm.ring(sent) if pair else comm.direct(sent) + comm.ring(sent)
+
+    def _exchange_pair_in_kernels(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        from busbw_accel.codecs.kernels import integers, undo  # Triton takes a second to import
+
+        feedback = self.settings.feedback
+        before = state.get(RESIDUAL) if feedback else None
+        sent, residual = integers.packed(
+            part, before, comm.size, 1, length, self.bits, feedback=feedback
+        )
+        skipped = integers.add(comm.all_gather(sent), length, self.bits, part)
+        if feedback:
+            undo.restore(residual, before, skipped)
+            state[RESIDUAL] = residual
+
+    def _exchange_in_kernels(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        from busbw_accel.codecs.kernels import integers, undo
+
+        feedback = self.settings.feedback
+        before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
+        sent, residual = integers.packed(
+            part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback
+        )
+        own_sum, sum_residual = integers.summed(
+            comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback
+        )
+        skipped = integers.unpack(comm.all_gather(own_sum), length, self.bits, part)
+        if feedback:
+            undo.restore(residual, before[0], skipped)
+            undo.restore(sum_residual, before[1], skipped)
+            state[RESIDUAL], state[SUM_RESIDUAL] = residual, sum_residual
+
+    def _exchange_pair(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        total = _pad(carried(part, comm, state, feedback), length)
+        sent, residual = pack(total.view(1, length), self.bits)
+        part.copy_(_sum(unpack(comm.all_gather(sent), length, self.bits))[:elements])
+        if feedback:
+            keep(state, {RESIDUAL: residual.view(-1)[:elements]}, part)
+
+    def _exchange_in_torch(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
+        elements, feedback = part.numel(), self.settings.feedback
+        total = _pad(carried(part, comm, state, feedback), comm.size * length)
+        sent, residual = pack(total.view(comm.size, length), self.bits)
+        shard = _sum(unpack(comm.all_to_all(sent), length, self.bits))
+        if feedback and SUM_RESIDUAL in state:
+            shard += state[SUM_RESIDUAL]
+        own_sum, sum_residual = pack(shard[None], self.bits)
+        part.copy_(unpack(comm.all_gather(own_sum), length, self.bits).view(-1)[:elements])
+        if feedback:
+            keep(
+                state,
+                {RESIDUAL: residual.view(-1)[:elements], SUM_RESIDUAL: sum_residual.view(-1)},
+                part,
+            )
+
+
+class Int8(Integers):
+    """One byte per element."""
+
+    bits = 8
+
+
+class Int4(Integers):
+    """Two elements per byte."""
+
+    bits = 4
+
+
+def _pad(total: torch.Tensor, length: int) -> torch.Tensor:
+    if length == total.numel():
+        return total
+    return torch.nn.functional.pad(total, (0, length - total.numel()))
+
+
+def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pack rows of fp32, whose length is a multiple of BLOCK.
+
+    Returns rows of uint8 (scales, then `bits` per element) and the rounding errors. The scale of a
+    block with a value that is not finite is not finite either, and the whole block is unpacked as
+    NaN.
+    """
+    blocks = rows.view(rows.shape[0], -1, BLOCK)
+    scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)
+    scales *= ~(scales < LEAST_SCALE)
+    steps = (blocks * torch.where(scales > 0, scales, 1.0).reciprocal()[:, :, None]).round_()
+    packed = torch.empty(
+        rows.shape[0], row_bytes(rows.shape[1], bits), dtype=torch.uint8, device=rows.device
+    )
+    at = SCALE_BYTES * scales.shape[1]
+    packed[:, :at].view(torch.float32).copy_(scales)
+    packed[:, at:].view(torch.int8).copy_(_join_pairs(steps.to(torch.int8), bits).flatten(1))
+    return packed, torch.addcmul(blocks, steps, scales[:, :, None], value=-1)
+
+
+def unpack(rows: torch.Tensor, length: int, bits: int) -> torch.Tensor:
+    """The inverse of `pack`, for rows of `length` elements."""
+    at = SCALE_BYTES * length // BLOCK
+    scales = rows[:, :at].view(torch.float32)
+    scales = torch.where(torch.isfinite(scales), scales, torch.nan)
+    steps = _split_pairs(rows[:, at:].view(torch.int8), bits).unflatten(1, (-1, BLOCK))
+    return (steps * scales[:, :, None]).view(rows.shape[0], length)
+
+
+def _join_pairs(steps: torch.Tensor, bits: int) -> torch.Tensor:
+    """Join two 4-bit integers in a byte, the first in its lower half."""
+    return steps if bits == 8 else (steps[..., 0::2] & 15) | (steps[..., 1::2] << 4)
+
+
+def _split_pairs(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """The inverse of `_join_pairs`."""
+    return (
+        packed if bits == 8 else torch.stack(((packed << 4) >> 4, packed >> 4), dim=-1).flatten(-2)
+    )
+
+
+def _sum(rows: torch.Tensor) -> torch.Tensor:
+    """Sum row by row, in a fixed order of additions."""
+    total = rows[0]
+    for row in rows[1:]:
+        total += row
+    return total

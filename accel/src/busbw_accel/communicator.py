@@ -1,0 +1,174 @@
+"""A group of ranks and the collectives that codecs use."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from busbw_accel.staging import HostStaging
+
+# Over Gloo and 2 Gbit/s, an all-gather of 13 MB took 82 ms whole, and 56 to 60 in pieces
+# (benchmarks/sparse_gradients_2cpu_202611).
+PIECE, PIECES_AT_ONCE = 1 << 20, 2
+
+
+class Work(Protocol):
+    """A running exchange."""
+
+    def wait(self) -> object:
+        """Wait for the end of the exchange; on a GPU the current stream waits."""
+
+
+class _Done:
+    """An exchange that is already complete."""
+
+    def wait(self) -> None:
+        pass
+
+
+class _Pieces:
+    """An exchange in pieces, of which PIECES_AT_ONCE run at a time.
+
+    `wait` starts the later pieces.
+    """
+
+    def __init__(self, pieces: Iterator[Work]) -> None:
+        self._pieces = pieces
+        self._running = deque(islice(pieces, PIECES_AT_ONCE))
+
+    def wait(self) -> None:
+        while self._running:
+            self._running.popleft().wait()
+            self._running.extend(islice(self._pieces, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """The ranks of a group, the index of this rank, and the number of ranks on its host (`local`).
+
+    group=None: no network. All ranks then seem to have the same data, and averages are wrong. It
+    serves to time steps without a network.
+    """
+
+    group: dist.ProcessGroup | None
+    size: int
+    rank: int
+    local: int
+    # Runs all-gathers and all-to-alls in place of the group's backend.
+    staging: HostStaging | None = None
+
+    @property
+    def failed(self) -> torch.Tensor | None:
+        """See HostStaging.failed."""
+        return self.staging.failed if self.staging is not None else None
+
+    def silenced(self) -> "Communicator":
+        """This communicator without a network."""
+        return dataclasses.replace(self, group=None, staging=None)
+
+    def ring(self, nbytes: int) -> int:
+        """This rank's share of the bytes that leave its host when each rank sends `nbytes`.
+
+        The ranks form a ring, which leaves each host once.
+        """
+        return nbytes // self.local if self.local < self.size else 0
+
+    def direct(self, nbytes: int) -> int:
+        """Bytes that leave the host if this rank sends `nbytes` evenly to all other ranks."""
+        return nbytes * (self.size - self.local) // max(1, self.size - 1)
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        """Sum `tensor` over ranks, in place."""
+        if self.group is not None:
+            dist.all_reduce(tensor, group=self.group)
+
+    def average(self, part: torch.Tensor) -> None:
+        """Average `part` in its own format.
+
+        It is divided first, as in DDP, because a sum may overflow.
+        """
+        self.begin_average(part, async_op=False).wait()
+
+    def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
+        """Start `average` without waiting for its end."""
+        op = dist.ReduceOp.SUM
+        if part.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
+            op = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
+        else:
+            part.mul_(1 / self.size)  # with the same bits as DDP
+        if self.group is None:
+            return _Done()
+        work: Work | None = dist.all_reduce(part, op, group=self.group, async_op=async_op)
+        return work or _Done()
+
+    def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensors of all ranks: one flat row each, [size, elements]."""
+        gathered = torch.empty(self.size, tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        if self.staging is not None:
+            self.staging.all_gather(gathered, tensor)
+        else:
+            self.begin_all_gather(gathered.view(-1), tensor.view(-1), async_op=False).wait()
+        return gathered
+
+    def all_to_all(self, rows: torch.Tensor) -> torch.Tensor:
+        """Row i of `rows` is sent to rank i. Row i of the result is from rank i."""
+        if self.group is None:
+            return rows
+        received = torch.empty_like(rows)
+        if self.staging is not None:
+            self.staging.all_to_all(received, rows)
+        else:
+            dist.all_to_all_single(received, rows, group=self.group)
+        return received
+
+    def all_to_all_uneven(
+        self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]
+    ) -> torch.Tensor:
+        """Send each rank its own number of rows.
+
+        The first `send_counts[0]` rows of `rows` go to rank 0, the next ones to rank 1, and so on.
+        The result has `receive_counts[0]` rows from rank 0, then those from rank 1, and so on.
+        """
+        received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
+        dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group)
+        return received
+
+    def begin_all_gather(
+        self, gathered: torch.Tensor, tensor: torch.Tensor, *, async_op: bool = True
+    ) -> Work:
+        """Start gathering the `tensor` of each rank into `gathered` (flat, in rank order)."""
+        if self.group is None:
+            gathered.view(self.size, -1).copy_(tensor)
+            return _Done()
+        work: Work | None = dist.all_gather_into_tensor(
+            gathered, tensor, group=self.group, async_op=async_op
+        )
+        return work or _Done()
+
+    def begin_all_gather_large(self, gathered: torch.Tensor, tensor: torch.Tensor) -> Work:
+        """`begin_all_gather` of a large tensor: on CPUs in pieces. `gathered`: [size, elements]."""
+        if gathered.is_cuda or self.group is None:
+            return self.begin_all_gather(gathered.view(-1), tensor)
+        length = PIECE // tensor.element_size()
+        parts = zip(tensor.split(length), gathered.split(length, 1), strict=True)
+        return _Pieces(
+            dist.all_gather(list(rows.unbind()), part, group=self.group, async_op=True)
+            for part, rows in parts
+        )
+
+    def begin_reduce_scatter(self, full: torch.Tensor) -> tuple[torch.Tensor, Work]:
+        """Start a reduce-scatter.
+
+        Returns this rank's part of the sum, and the exchange to wait for.
+        """
+        shard = torch.empty(full.numel() // self.size, dtype=full.dtype, device=full.device)
+        if self.group is None:
+            shard.copy_(full.view(self.size, -1)[self.rank])
+            return shard, _Done()
+        work: Work = dist.reduce_scatter_tensor(shard, full, group=self.group, async_op=True)
+        return shard, work

@@ -1,0 +1,114 @@
+"""Heartbeats in the rendezvous store, which show the lost ranks when an exchange has failed."""
+
+import atexit
+import threading
+import time
+import weakref
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from busbw_accel.mesh import Mesh
+
+# Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
+BEAT_S, PATIENCE_S = 1.0, 4.0
+_KEY = "busbw_accel/alive/{}"
+_FOUND = "busbw_accel/lost/{}"
+
+
+class Heartbeat:
+    """Sends heartbeats of this process while the object lives, and checks those of other ranks."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._store = _own_store()
+        self._stopped = threading.Event()
+        arguments = (weakref.ref(self), self._stopped, self._store)
+        self._thread = threading.Thread(
+            target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True
+        )
+        if self._store is not None and mesh.world.size > 1:
+            self._thread.start()
+            _beating.add(self)
+
+    @property
+    def tells(self) -> bool:
+        """Whether `lost` can find lost ranks, which needs a store for heartbeats."""
+        return self._store is not None
+
+    def stop(self) -> None:
+        """Stop the heartbeats."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE_S)
+
+    def lost(self) -> list[str]:
+        """The ranks without a heartbeat for some seconds, with their hosts.
+
+        A rank that waits for a lost rank still sends heartbeats. The first rank that finds lost
+        ranks stores them for all, since it may exit and then look lost to slower ranks. If the
+        store is unreachable, the process that hosts it is gone, and only that is returned.
+        """
+        if self._store is None:
+            return []
+        ranks = dist.get_process_group_ranks(self._mesh.world.group)
+        try:
+            before = _read_beats(self._store, ranks)
+            missing, end = set(ranks), time.monotonic() + PATIENCE_S
+            while missing and time.monotonic() < end:
+                time.sleep(BEAT_S / 4)
+                now = _read_beats(self._store, ranks)
+                missing -= {rank for rank in missing if now[rank] != before[rank]}
+            stored = self._store.compare_set(
+                _FOUND.format(ranks), "", ",".join(map(str, sorted(missing))) or "-"
+            ).decode()
+        except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
+            return [f"the rendezvous store ({error})"]
+        return [
+            self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
+        ]
+
+
+_beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop all threads: the interpreter aborts at exit if one is in the store's C++ code."""
+    for pulse in list(_beating):
+        pulse._stopped.set()
+    for pulse in list(_beating):
+        pulse.stop()
+
+
+def _own_store() -> Any:
+    """A separate connection to the job's store, since the job's own may be blocked.
+
+    None without a store, and for a FileStore, which grows with each write.
+    """
+    try:
+        store = distributed_c10d._get_default_store()
+        while isinstance(store, dist.PrefixStore):
+            store = store.underlying_store
+        return None if isinstance(store, dist.FileStore) else store.clone()
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any) -> None:
+    rank = dist.get_rank()
+    while pulse() is not None and not stopped.is_set():
+        try:
+            store.set(_KEY.format(rank), str(time.monotonic_ns()))
+        except Exception:  # noqa: BLE001 - the job has ended
+            return
+        stopped.wait(BEAT_S)
+
+
+def _read_beats(store: Any, ranks: list[int]) -> dict[int, bytes]:
+    keys = [_KEY.format(rank) for rank in ranks]
+    return {
+        rank: store.get(key) if store.check([key]) else b""
+        for rank, key in zip(ranks, keys, strict=True)
+    }

@@ -1,0 +1,188 @@
+"""The settings of an exchange of gradients: codec, sizes, formats."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TypeVar
+
+from busbw.core.errors import UsageError
+from busbw_accel.methods import BY_NAME, DENSE, LEAST_FIRST, NAMES, CodecInfo, titles
+
+BACKEND, HOST = "backend", "host"
+SMALL_RATIO = 0.02  # of top-k: an eighth of a byte per element
+_CHOICES = {
+    "method": NAMES,
+    "last": ("", *NAMES),
+    "staging": (BACKEND, HOST),
+    "wire": ("same", "fp32", "bf16", "fp16"),  # "same": the type of the gradient
+    "values": ("fp32", "fp16"),
+    "factors": ("fp32", "bf16"),  # fp16 would need scaling
+}
+
+T = TypeVar("T")
+
+
+def _setting(default: T, meaning: str) -> T:
+    """A field whose meaning the reference page prints."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How gradients are exchanged.
+
+    Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion).
+    """
+
+    method: str = _setting(DENSE, "the codec, see below")
+    last: str = _setting(
+        "", "the method for DDP's last bucket, whose exchange no computation hides; '': the same"
+    )
+    staging: str = _setting(
+        BACKEND,
+        "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by"
+        " busbw-native",
+    )
+    wire: str = _setting(
+        "same",
+        "the format of a dense exchange, and of the rows of sparse gradients: the gradient's own,"
+        " fp32, bf16 or fp16",
+    )
+    two_d: bool = _setting(False, "dense inside a host, the method across hosts")
+    intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")
+    two_d_most: int = _setting(1 << 30, "use 2D up to this size")
+    compress_least: int = _setting(1 << 20, "use a method other than dense from this size on")
+    ratio: float = _setting(0.01, "top-k: the fraction of elements that is sent")
+    values: str = _setting("fp32", "top-k: the format of values, fp32 or fp16")
+    feedback: bool = _setting(True, "add what was not sent to the next gradient")
+    momentum: float = _setting(
+        0.0, "top-k: momentum correction; the optimizer's momentum must then be 0"
+    )
+    matrix_rank: int = _setting(4, "PowerSGD: columns of the two factors of a matrix")
+    factors: str = _setting("fp32", "PowerSGD: the format of the factors, fp32 or bf16")
+    warmup_steps: int = _setting(
+        0,
+        "top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which"
+        " are dense",
+    )
+    chunk: int | None = _setting(
+        None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs"
+    )
+    dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
+
+    def __post_init__(self) -> None:  # noqa: D105
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                names = ", ".join(filter(None, choices))
+                raise _invalid(name, f"{name} '{value}' is not one of {names}")
+        if not 0 < self.ratio <= 1:  # also true for nan
+            raise _invalid(
+                "ratio", f"ratio is {self.ratio}, and must be a share above 0, at most 1"
+            )
+        self._check_extras()
+        self._check_sizes()
+
+    def _check_extras(self) -> None:
+        """Check settings that only some methods have."""
+        if not 0 <= self.momentum < 1:
+            raise _invalid(
+                "momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1"
+            )
+        if self.momentum and not self.feedback:
+            raise UsageError(
+                "momentum correction needs error feedback", "leave feedback on, or momentum at 0"
+            )
+        if self.momentum and not BY_NAME[self.method].sparse:
+            raise UsageError(
+                f"momentum correction is for {titles('sparse')}, and the method is {self.method}",
+                "leave out one of them",
+            )
+        if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
+            raise UsageError(
+                f"a warm-up is for {titles('warmup')}, and the method is {self.method}",
+                "leave out one of them",
+            )
+        if self.staging == HOST and not any(codec.staged for codec in self.codecs):
+            raise UsageError(
+                "staging=host has no effect on dense gradients",
+                "use int8 or another method with it",
+            )
+        codec = BY_NAME[self.method]
+        if self.two_d and codec.needs_matrices:
+            raise UsageError(
+                f"{codec.title or codec.name} needs whole matrices, which two_d divides",
+                "leave out two_d",
+            )
+        mixed = self.compress_least or self.dense_below_2d or self.methods != {self.method}
+        if self.momentum and mixed:
+            raise UsageError(
+                "momentum correction with parts that use another method would train those without"
+                " momentum",
+                "set compress_least=0 and dense_below_2d=False with it, and leave out last",
+            )
+
+    def _check_sizes(self) -> None:
+        if self.matrix_rank < 1:
+            raise _invalid(
+                "matrix_rank",
+                f"matrix_rank is {self.matrix_rank}: a factor has at least one column",
+            )
+        for name in ("two_d_most", "compress_least", "warmup_steps"):
+            value = getattr(self, name)
+            if value < 0:
+                raise _invalid(name, f"{name} is {value}, and cannot be negative")
+        if self.intra_size is not None and self.intra_size < 1:
+            raise _invalid(
+                "intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank"
+            )
+        if self.chunk is not None and self.chunk < 1 << 16:
+            raise _invalid("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
+
+    @property
+    def methods(self) -> set[str]:
+        """The methods in use, except for gradients that are too small."""
+        return {self.method, self.last or self.method}
+
+    @property
+    def small(self) -> bool:
+        """Whether every step after the first sends little data."""
+        if self.warmup_steps or not all(codec.small for codec in self.codecs):
+            return False
+        return self.ratio <= SMALL_RATIO or not any(codec.sparse for codec in self.codecs)
+
+    @property
+    def codecs(self) -> list[CodecInfo]:
+        """The facts of all of `methods`."""
+        return [BY_NAME[name] for name in self.methods]
+
+    @property
+    def loss(self) -> int:
+        """The loss of the least accurate codec in use: an index into train.plan_types.LOSSES."""
+        narrow = DENSE in self.methods and self.wire in ("bf16", "fp16")
+        return max((int(narrow), *(codec.loss for codec in self.codecs)), key=LEAST_FIRST.index)
+
+    def method_for(self, nbytes: int, *, last: bool = False) -> str:
+        """The method for a bucket of this many bytes. `last`: it is DDP's last bucket."""
+        if nbytes < self.compress_least:
+            return DENSE
+        return self.last if last and self.last else self.method
+
+    def two_d_for(self, nbytes: int, method: str) -> bool:
+        """Whether to use two dimensions, if the mesh has them."""
+        return self.two_d and nbytes <= self.two_d_most and not BY_NAME[method].needs_matrices
+
+    def describe(self) -> str:
+        """The method and all settings that differ from the defaults, on one line."""
+        changed = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default and field.name != "method"
+        ]
+        return " ".join([self.method, *changed])
+
+
+def _invalid(name: str, message: str) -> UsageError:
+    default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
+    return UsageError(
+        message, f"give {name} a valid value, or leave it out; the default is {default!r}"
+    )

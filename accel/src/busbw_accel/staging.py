@@ -1,0 +1,273 @@
+"""Host staging: exchanges through host memory.
+
+Data is copied to host memory and sent by busbw-native's transport. Streams of a GPU wait for
+counters in memory.
+
+NCCL's kernels occupy multiprocessors of a GPU during a transfer, and kernels that need all of them
+take twice as long in that time (benchmarks/train_2xh200_202611). Host staging occupies none: the
+copy engines copy, and the stream waits for memory.
+"""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+import torch.distributed as dist
+
+from busbw.core.errors import BusbwError, UsageError
+from busbw_accel.exchange_session import ExchangeSession, Numbers
+
+# An exchange is cut into CHUNKS copies of MIN_CHUNK_BYTES to MAX_CHUNK_BYTES, so that copying
+# overlaps with sending.
+CHUNKS, MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 8, 512 << 10, 4 << 20
+JOIN_S = 60.0  # for all ranks to connect
+_ROUND = 1 << 32  # counters wrap around
+# The distance of the counter that a stream waits for from the one that it writes: another cache
+# line.
+_APART = 32
+
+
+class HostStaging:
+    """Host staging of one communicator, made by `connect`.
+
+    On GPUs, exchanges run in the order of the calls.
+    """
+
+    def __init__(self, rank: int, peers: int) -> None:
+        """Listen for this number of peers. `rank` is this rank's index in the communicator."""
+        self.session = ExchangeSession(peers)
+        self._rank, self._peers = rank, [peer for peer in range(peers + 1) if peer != rank]
+        self._base = self._turn = 0
+        on_gpus = torch.cuda.is_available()
+        # Memory that the session or streams may use.
+        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]
+        numbers = self._memory[0]
+        self._numbers = Numbers(
+            numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr()
+        )
+        self._outcome = numbers[_APART + 1 : _APART + 2]
+        self._rooms: dict[str, torch.Tensor] = {}
+        self._stream: torch.cuda.Stream | None = None  # of the last exchange
+        # A copy of `_outcome` on the device, made after the last exchange.
+        self._failed: torch.Tensor | None = None
+        self._end = weakref.finalize(self, _release_abandoned, self.session, self._memory)
+        if on_gpus:
+            stream = torch.cuda.current_stream().cuda_stream
+            _queue("Write", stream, self._numbers.ready, 0)
+            _queue("Wait", stream, self._numbers.done, 0)
+
+    def all_gather(self, gathered: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Gather `tensor` (flat) of all ranks into the rows of `gathered` (contiguous)."""
+        rows, sent = _bytes(gathered, len(gathered)), _bytes(tensor, 1)[0]
+        self._exchange([sent] * len(self._peers), [rows[peer] for peer in self._peers])
+        rows[self._rank].copy_(sent)
+
+    def all_to_all(self, received: torch.Tensor, rows: torch.Tensor) -> None:
+        """Send row i of `rows` to rank i, and receive row i of `received` from it.
+
+        Both are contiguous.
+        """
+        target_rows, source_rows = _bytes(received, len(received)), _bytes(rows, len(rows))
+        self._exchange(
+            [source_rows[peer] for peer in self._peers], [target_rows[peer] for peer in self._peers]
+        )
+        target_rows[self._rank].copy_(source_rows[self._rank])
+
+    @property
+    def failed(self) -> torch.Tensor | None:
+        """On the device, in stream order: not 0 if the last exchange failed.
+
+        On the CPU the exchange itself raises.
+        """
+        return self._failed
+
+    def check(self) -> None:
+        """Raise RuntimeError if an exchange has failed."""
+        self.session.check()
+
+    def close(self) -> None:
+        """Close the connections after pending stream work. Raises if that fails."""
+        if not self._end.alive:
+            return
+        try:
+            if self._stream is not None and not self._outcome.item():
+                torch.cuda.synchronize(self._stream.device)
+            self.session.check()
+        finally:
+            self._end.detach()
+            self.session.close()
+            if self._stream is not None:
+                torch.cuda.synchronize(self._stream.device)  # the stream may still use the memory
+            self._memory.clear()
+
+    @staticmethod
+    def _chunk(nbytes: int) -> int:
+        return max(MIN_CHUNK_BYTES, min(MAX_CHUNK_BYTES, -(-nbytes // CHUNKS)))
+
+    def _exchange(self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]) -> None:
+        """Exchange with each peer. On a GPU it is ordered in the current stream."""
+        self.session.check()
+        if received[0].numel():
+            exchange = self._exchange_on_cpu
+            if received[0].is_cuda:
+                exchange = self._exchange_on_stream
+            exchange(sent, received)
+
+    def _exchange_on_cpu(
+        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+    ) -> None:
+        chunks = self._post(sent, received)
+        self._base = (self._base + chunks) % _ROUND
+        ctypes.c_uint32.from_address(self._numbers.ready).value = self._base
+        self.session.wait(self._numbers.done, self._base)
+
+    def _exchange_on_stream(
+        self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
+    ) -> None:
+        stream = self._order_stream(received[0].device)
+        length = received[0].numel()
+        same = all(tensor is sent[0] for tensor in sent)
+        different = sent[:1] if same else sent
+        out = self._buffer("out", length * len(different)).view(len(different), length)
+        # Two buffers take turns: the next exchange may write one while the other is copied.
+        self._turn = 1 - self._turn
+        within = self._buffer(f"within {self._turn}", length * len(received)).view(
+            len(received), length
+        )
+        chunks = self._post([out[at % len(different)] for at in range(len(sent))], list(within))
+        chunk = self._chunk(length)
+        cuts = [(begin, min(begin + chunk, length)) for begin in range(0, length, chunk)]
+        for number, (begin, end) in enumerate(cuts, self._base + 1):
+            for tensor, copy in zip(different, out, strict=True):
+                copy[begin:end].copy_(tensor[begin:end], non_blocking=True)
+            _queue("Write", stream, self._numbers.ready, number % _ROUND)
+        for number, (begin, end) in enumerate(cuts, self._base + 1):
+            _queue("Wait", stream, self._numbers.done, number % _ROUND)
+            for tensor, copy in zip(received, within, strict=True):
+                tensor[begin:end].copy_(copy[begin:end], non_blocking=True)
+        self._base = (self._base + chunks) % _ROUND
+        self._failed = self._outcome.to(received[0].device, non_blocking=True)
+
+    def _order_stream(self, device: torch.device) -> int:
+        """Make the current stream wait for earlier exchanges. Returns its handle."""
+        stream = torch.cuda.current_stream(device)
+        if self._stream is not None and stream != self._stream:
+            if stream.device != self._stream.device:
+                raise RuntimeError(
+                    f"an exchange on {stream.device} after one on {self._stream.device}: a rank"
+                    " must use one GPU"
+                )
+            stream.wait_stream(self._stream)
+        self._stream = stream
+        handle: int = stream.cuda_stream
+        return handle
+
+    def _post(self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]) -> int:
+        addresses = [
+            (source.data_ptr(), target.data_ptr())
+            for source, target in zip(sent, received, strict=True)
+        ]
+        return self.session.post(
+            addresses,
+            received[0].numel(),
+            self._chunk(received[0].numel()),
+            self._numbers,
+            self._base,
+        )
+
+    def _buffer(self, name: str, nbytes: int) -> torch.Tensor:
+        """A reusable pinned buffer.
+
+        Sizes are powers of two; outgrown buffers are kept until `close`.
+        """
+        room = self._rooms.get(name)
+        if room is None or room.numel() < nbytes:
+            room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+            self._memory.append(room)
+            self._rooms[name] = room
+        return room[:nbytes]
+
+
+_abandoned_memory: list[torch.Tensor] = []  # memory that streams may still write to or wait for
+
+
+def _release_abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
+    """Close the session of a staging that was not closed.
+
+    Its memory is kept, since streams may still use it.
+    """
+    _abandoned_memory.extend(memory)
+    session.close()
+
+
+def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
+    """Host staging between `ranks`, which include this rank; None for a single rank.
+
+    Every rank of the default group must call it.
+
+    Raises:
+        UsageError: a rank has no library or interface, or cannot reach another. Raised on every
+            rank.
+    """
+    this_rank, size = dist.get_rank(), dist.get_world_size()
+    peers = [rank for rank in ranks if rank != this_rank]
+    staging, reason = None, ""
+    try:
+        staging = HostStaging(list(ranks).index(this_rank), len(peers)) if peers else None
+    except Exception as error:  # noqa: BLE001 - all ranks must learn of any error
+        reason = error.message if isinstance(error, BusbwError) else str(error)
+    gathered: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
+    dist.all_gather_object(
+        gathered,
+        (reason, dict(zip(peers, staging.session.handles, strict=True)) if staging else {}),
+    )
+    if not any(reason for reason, _ in gathered):
+        try:
+            if staging is not None:
+                staging.session.join(
+                    [gathered[peer][1][this_rank] for peer in peers],
+                    min(JOIN_S, patience_s / 2),
+                    patience_s,
+                )
+        except RuntimeError as error:
+            reason = str(error)
+        dist.all_gather_object(gathered, (reason, {}))
+    failures = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
+    if failures:
+        if staging is not None:
+            staging.session.close()
+        hint = (
+            "install busbw-native on all ranks; NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME selects"
+            " interfaces that reach each other"
+        )
+        raise UsageError(f"host staging is not possible: {'; '.join(failures)}", hint)
+    return staging
+
+
+def _bytes(tensor: torch.Tensor, rows: int) -> torch.Tensor:
+    return tensor.view(-1).view(torch.uint8).view(rows, -1)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    driver = ctypes.CDLL("libcuda.so.1")
+    for name in ("cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"):
+        getattr(driver, name).argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_uint32,
+            ctypes.c_uint,
+        )
+    return driver
+
+
+def _queue(operation: str, stream: int, address: int, number: int) -> None:
+    """Queue an operation on a stream: "Write" a counter, or "Wait" until it reaches a number."""
+    # 0: wait for at least `number`, modulo 2^32
+    outcome = getattr(_driver(), f"cuStream{operation}Value32_v2")(stream, address, number, 0)
+    if outcome:
+        raise RuntimeError(
+            f"cuStream{operation}Value32 on host memory failed: CUDA error {outcome}"
+        )

@@ -1,0 +1,110 @@
+"""Trainings and plans as parts of a page: bars of the steps, the table, and what follows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from xml.etree.ElementTree import Element
+
+from busbw.pattern.training.recorded_step import RecordedStep
+from busbw.ui.html.bars import Bar, Limit, bar_chart
+from busbw.ui.html.prose import prose
+from busbw.ui.html.table import column_table
+from busbw_accel.train import plan_text, recorded_text, states_text
+from busbw_accel.train import text as train_text
+from busbw_accel.train.kinds import PlanResult, TrainResult
+from busbw_accel.train.plan_types import AS_IS, Exchange, Plan
+from busbw_accel.train.rounds_text import MS
+from busbw_accel.train.types import TrainRun
+
+STEP_TITLE = "Median step, ms"
+
+
+def training(result: TrainResult) -> list[Element]:
+    """The parts of a training benchmark."""
+    if result.training.spec.states:
+        return _states(result)
+    measured = result.training
+    names = measured.methods
+    parts = list(prose(train_text.header(result)))
+    steps_s = {name: measured.step_s(name) for name in names}
+    bars = [Bar(name, [step_s], f"{MS * step_s:.2f}") for name, step_s in steps_s.items() if step_s]
+    alone_s = steps_s.get(measured.baseline)
+    limit = Limit(alone_s, "each rank on its own") if alone_s else None
+    if bars:
+        parts.append(bar_chart(STEP_TITLE, bars, limit=limit))
+    if names:
+        columns = train_text.columns(result)
+        parts.append(column_table(columns, names, "Methods", train_text.DROP_ORDER))
+    explain = train_text.UNMEASURABLE in "".join(parts[-1].itertext()) if names else False
+    return [*parts, *prose(train_text.notes(result, explain=explain))]
+
+
+def _states(result: TrainResult) -> list[Element]:
+    """The parts of a comparison of ways to keep a model's states."""
+    runs = result.training.runs
+    ended = [run for run in runs if not run.failed]
+    parts = list(prose(states_text.described(result)))
+    if ended:
+        columns = states_text.columns(result.training, None)
+        parts.append(bar_chart(STEP_TITLE, list(map(_step_bar, ended))))
+        parts.append(
+            column_table(columns, ended, "Ways to keep the states", states_text.DROP_ORDER)
+        )
+    failed = "".join(f"{run.method}: {run.failed}\n" for run in runs if run.failed)
+    return [*parts, *prose(failed), *prose(states_text.footer(result))]
+
+
+def _step_bar(run: TrainRun) -> Bar:
+    step_s = median(run.steps_s)
+    return Bar(run.method, [step_s], f"{MS * step_s:.1f}, {run.rate:.0f} tokens/s")
+
+
+def plan(result: PlanResult) -> list[Element]:
+    """The parts of a plan: the step of each exchange as predicted, and what is recommended."""
+    parts = [*prose(plan_text.header(result))]
+    if result.plan is None or not result.plan.exchanges:
+        return [*parts, *prose(plan_text.footer(result))]
+    if result.recorded is None:
+        parts += prose(plan_text.step_alone(result.plan))
+    else:
+        parts += _recorded(result, result.recorded, result.plan)
+    parts += prose(plan_text.advice(result) + plan_text.refusal(result))
+    exchanges = sorted(result.plan.exchanges, key=result.plan.step_s)
+    transport, method, *others = plan_text.columns(result, None)
+    columns = [
+        replace(column, value=partial(column.value, result.plan))
+        for column in (method, transport, *others)
+    ]
+    table = column_table(columns, result.plan.exchanges, "Exchanges", plan_text.DROP_ORDER)
+    errors = "".join(f"error: {error}\n" for error in result.errors)
+    below = prose(plan_text.checks(result) + errors)
+    if not plan_text.is_timed(result):
+        return [*parts, table, *below]
+    of_whom = "each rank on its own" if result.recorded is None else "on a perfect network"
+    return [*parts, _steps(result.plan, exchanges, of_whom), table, *below]
+
+
+def _recorded(result: PlanResult, recorded: RecordedStep, planned: Plan) -> list[Element]:
+    """The step of a recorded training, and its buckets."""
+    lines = recorded_text.bucket_lines(recorded, planned)
+    table = column_table(
+        recorded_text.columns(recorded), lines, "Buckets of a step", recorded_text.DROP_ORDER
+    )
+    step = prose(recorded_text.step(result, recorded, planned))
+    return [*step, table, *prose(recorded_text.notes(result, recorded))]
+
+
+def _steps(planned: Plan, exchanges: Sequence[Exchange], of_whom: str) -> Element:
+    """The shortest step first: what it takes on a perfect network, and what is exposed."""
+    several = {exchange.transport for exchange in exchanges} != {AS_IS}
+    bars = []
+    for exchange in exchanges:
+        step_s, exposed_s = planned.step_s(exchange), max(planned.exposed_s(exchange), 0.0)
+        label = plan_text.label(exchange)
+        if several:
+            label += f", {exchange.transport}"
+        bars.append(Bar(label, [step_s - exposed_s, exposed_s], f"{MS * step_s:.2f}"))
+    names = ("step on a perfect network", "exposed exchange")
+    alone = Limit(planned.alone_s, of_whom)
+    return bar_chart("Predicted step, ms", bars, names, alone)

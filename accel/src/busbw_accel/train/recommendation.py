@@ -1,0 +1,153 @@
+"""Recommends an exchange of a plan, given how far its figures vary from round to round."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from busbw.stats import rounds
+from busbw.stats.rounds import Bound, Figure, Interval, broken_bounds
+from busbw_accel.methods import LEAST_FIRST
+from busbw_accel.train.plan_types import (
+    AS_IS,
+    CheckRound,
+    Exchange,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+)
+
+EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as none
+
+
+def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+    """The interval of the predicted step, in seconds."""
+    return rounds.mean_interval([prediction.step_s for prediction in plan.predictions(exchange)])
+
+
+def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+    """The interval of the exposed time, in seconds."""
+    return rounds.mean_interval([prediction.exposed_s for prediction in plan.predictions(exchange)])
+
+
+def efficiency_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+    """The interval of the predicted share of alone."""
+    return rounds.ratio_interval(
+        [prediction.alone_s / prediction.step_s for prediction in plan.predictions(exchange)]
+    )
+
+
+def share_interval(plan: Plan, exchange: Exchange) -> Interval | None:
+    """The interval of the share of alone, of the training run if there was one."""
+    return rounds.ratio_interval(plan.shares(exchange))
+
+
+def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interval | None]:
+    """The rate of `exchange` divided by that of `other`, and its interval.
+
+    Both rates are shares of alone.
+    """
+    pairs = zip(plan.shares(exchange), plan.shares(other), strict=False)
+    ratios = [share / other_share for share, other_share in pairs]
+    return math.exp(fmean(map(math.log, ratios))), rounds.ratio_interval(ratios)
+
+
+def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
+    """Whether `exchange` is faster than `other`: by more than EQUAL_STEP_SHARE, and beyond the
+    interval if there is one.
+    """
+    ratio, interval = gain(plan, exchange, other)
+    return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
+
+
+def recommended(plan: Plan) -> Exchange | None:
+    """The exchange to use.
+
+    None without exchanges, if the figures contradict each other, or if the best is `unclear`.
+    """
+    if not plan.exchanges or contradictions(plan) or unclear(plan):
+        return None
+    return _best(plan)
+
+
+def unclear(plan: Plan) -> Exchange | None:
+    """The exchange that would be recommended, if its share of alone is too uncertain to do so."""
+    if not plan.exchanges:
+        return None
+    best = _best(plan)
+    return best if rounds.is_too_wide(share_interval(plan, best)) else None
+
+
+def _best(plan: Plan) -> Exchange:
+    """The best exchange.
+
+    It is the least lossy of those that reach the target, and the fastest of those that lose the
+    same. If none reaches the target, it is the least lossy of those as fast as the fastest. Where
+    no difference is seen, it is the first listed. A lossy exchange must be faster than all that
+    lose nothing, beyond the interval.
+    """
+    reaching = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
+    if not reaching:
+        fastest = max(plan.exchanges, key=plan.share)
+        alike = [exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)]
+        return min(alike, key=_order)
+    least = min(map(_order, reaching))
+    chosen = _simplest(plan, [exchange for exchange in reaching if _order(exchange) == least])
+    lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
+    if chosen.loss and lossless:
+        best = _simplest(plan, lossless)
+        if not faster(plan, chosen, best):
+            return best
+    return chosen
+
+
+def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
+    """The fastest exchange, if its rate is higher than that of `chosen`.
+
+    Then the choice needs a reason.
+    """
+    best = max(plan.exchanges, key=plan.share)
+    return best if plan.share(best) > plan.share(chosen) else None
+
+
+def _order(exchange: Exchange) -> int:
+    return LEAST_FIRST.index(exchange.loss)
+
+
+def _simplest(plan: Plan, group: Sequence[Exchange]) -> Exchange:
+    """The first listed exchange of those about as fast as the fastest."""
+    fastest = max(group, key=plan.share)
+    return next(exchange for exchange in group if not faster(plan, fastest, exchange))
+
+
+def contradictions(plan: Plan) -> list[Bound]:
+    """The impossible figures of a plan: a step alone that is longer than a step with DDP."""
+    bounds = [bound for run in plan.runs or [_only_run(plan)] for bound in _bounds(run)]
+    for exchange in plan.exchanges:
+        checks = exchange.checks
+        if not checks and exchange.checked_s:
+            checks = [CheckRound(plan.alone_s, exchange.checked_s)]
+        if checks:
+            alone = Figure("a step alone", [check.alone_s for check in checks])
+            steps = [check.step_s for check in checks]
+            bounds.append(Bound(alone, Figure(f"a step with {exchange.method}", steps)))
+    return broken_bounds(bounds)
+
+
+def _bounds(run: PlanRun) -> list[Bound]:
+    alone = Figure("a step alone", run.alone_s)
+    bounds = []
+    for layout in run.layouts:
+        steps = [layout_round.still_s for layout_round in layout.rounds]
+        name = f"a step on a perfect network{_size_text(run, layout)}"
+        bounds.append(Bound(alone, Figure(name, steps)))
+    return bounds
+
+
+def _size_text(run: PlanRun, layout: Layout) -> str:
+    return "" if layout is run.layouts[0] else f" with {layout.bucket_mb:g} MB buckets"
+
+
+def _only_run(plan: Plan) -> PlanRun:
+    """The run of a file without rounds."""
+    return PlanRun(AS_IS, [plan.alone_s], [Layout(0.0, [LayoutRound(plan.still_s, plan.buckets)])])

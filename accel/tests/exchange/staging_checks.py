@@ -1,0 +1,142 @@
+"""Scenarios of exchanges through the host's memory, on every rank of a job."""
+
+import contextlib
+import gc
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from exchanges import WORKERS, average, digest, exchanged, gradient, settings, worker_of
+from trainings import FEW, model, wrapped
+
+import busbw_accel
+from busbw.core.errors import UsageError
+from busbw_accel import staging
+from busbw_accel.methods import CODECS
+
+METHODS = tuple(codec.name for codec in CODECS if codec.staged)
+LOST, GOES_S = 3, 0.5  # the exchange in which a rank goes, the others being under way
+
+
+def same_bits() -> dict[str, Any]:
+    """Three steps of each method with and without host staging, in several chunks, between
+    buckets of other lengths.
+    """
+    staging.MIN_CHUNK_BYTES, staging.MAX_CHUNK_BYTES = 1 << 10, 1 << 12
+    reports = {}
+    for method in METHODS:
+        workers = [
+            worker_of(settings(method=method, ratio=0.3, staging=name))
+            for name in ("backend", "host")
+        ]
+        digests = []
+        for worker in workers:
+            averages = [exchanged(worker, gradient(step)) for step in range(3)]
+            averages += [exchanged(worker, gradient(step)[:17], ("d",), (17,)) for step in range(2)]
+            digests.append([digest(tensor) for tensor in averages])
+        error = float((averages[0].double() - average(0)).norm() / average(0).norm())
+        reports[method] = {"backend": digests[0], "host": digests[1], "error": error}
+        sent = [[worker.traffic.inside, worker.traffic.across] for worker in workers]
+        reports[method] |= {"same traffic": sent[0] == sent[1]}
+    return reports
+
+
+def again() -> bool:
+    """A worker that is closed leaves no thread, and another can be made."""
+    WORKERS.clear()
+    if not _threads_end():  # those of the checks before
+        return False
+    for _ in range(3):
+        worker = worker_of(settings(method="int8", staging="host"))
+        exchanged(worker, gradient(0))
+        during = _threads()
+        worker.close()
+    dist.barrier()
+    WORKERS.clear()
+    return during > 0 and _threads_end()
+
+
+def _threads_end() -> bool:
+    """Whether all threads of exchanges end: the kernel lists one for a moment after it was
+    joined.
+    """
+    end = time.monotonic() + 10
+    while _threads() and time.monotonic() < end:
+        gc.collect()  # a worker's own thread may have held it till now
+        time.sleep(0.01)
+    return not _threads()
+
+
+def _threads() -> int:
+    """The number of threads of exchanges."""
+    count = 0
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # another thread may end meanwhile
+            count += task.read_text().startswith("busbw-exchange")
+    return count
+
+
+def closed() -> str:
+    """An exchange after close(), also one that bypasses the worker's check."""
+    worker = worker_of(settings(method="int8", staging="host"))
+    exchanged(worker, gradient(0))
+    staging = (worker.mesh.across or worker.mesh.world).staging
+    worker.close()
+    output = []
+    for call in (lambda: worker.exchange(gradient(0), ("a",), ((1,),)), lambda: staging.check()):
+        try:
+            call()
+        except (UsageError, RuntimeError) as error:
+            output.append(str(error))
+    return "; ".join(output)
+
+
+def dropped() -> bool:
+    """A worker that nobody has closed leaves no thread either, once it is gone."""
+    WORKERS.clear()
+    if not _threads_end():
+        return False
+    exchanged(worker_of(settings(method="int8", staging="host")), gradient(0))
+    during = _threads()
+    WORKERS.clear()
+    return during > 0 and _threads_end()
+
+
+def refused() -> str:
+    """One rank has no library."""
+    if dist.get_rank() == 1:
+        os.environ["BUSBW_PLUGIN"] = "/none.so"
+    try:
+        busbw_accel.attach(wrapped(model()), settings(method="int8", staging="host"))
+    except UsageError as error:
+        return error.message
+    return ""
+
+
+def lost() -> str:
+    """The last rank goes away in the middle; the others say who.
+
+    On a GPU, where nobody waits, what was under way is not a number first.
+    """
+    worker, finite, begun = worker_of(settings(method="int8", staging="host")), [], time.monotonic()
+    for number in range(FEW):
+        if number == LOST and dist.get_rank() == dist.get_world_size() - 1:
+            time.sleep(GOES_S)
+            os._exit(7)
+        try:
+            finite.append(bool(torch.isfinite(exchanged(worker, gradient(number))).all()))
+        except RuntimeError as error:
+            after_s = time.monotonic() - begun
+            worker.close()  # which has nothing to say that was not said
+            print(
+                json.dumps(
+                    {"lost": str(error).splitlines()[0], "finite": finite, "after_s": after_s}
+                ),
+                flush=True,
+            )
+            os._exit(0)
+    return "nothing happened"

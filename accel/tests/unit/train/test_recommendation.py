@@ -1,0 +1,189 @@
+"""The exchange that a plan recommends, given how far its figures vary."""
+
+from busbw_accel.methods import LEAST_FIRST
+from busbw_accel.train import recommendation
+from busbw_accel.train.plan_types import (
+    LOSSES,
+    Bucket,
+    CheckRound,
+    Exchange,
+    ExchangeRound,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+)
+from busbw_accel.train.recommendation import recommended
+
+M = 1 << 20
+
+
+def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
+    """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90
+    ms, measured in a single round.
+    """
+    return Plan(
+        target,
+        0.1,
+        0.1,
+        [Bucket(100 * M, 0.04), Bucket(10 * M, 0.06), Bucket(M, 0.09)],
+        list(exchanges),
+    )
+
+
+def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> Exchange:
+    return Exchange(transport, method, loss, list(bucket_s))
+
+
+def in_rounds(
+    *exchanges: Exchange, target: float = 0.95, alone_s: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1)
+) -> Plan:
+    """A step of 100 ms without communication, whose one bucket is ready at its end."""
+    bucket = Bucket(M, 0.1)
+    layouts = [Layout(size, [LayoutRound(0.1, [bucket]) for _ in alone_s]) for size in (25.0, 4.0)]
+    return Plan(
+        target,
+        alone_s[0],
+        0.1,
+        [bucket],
+        list(exchanges),
+        [PlanRun("as-is", list(alone_s), layouts)],
+    )
+
+
+def exposing(method: str, loss: int, *exposed_s: float, bucket_mb: float | None = None) -> Exchange:
+    rounds = [ExchangeRound([seconds]) for seconds in exposed_s]
+    return Exchange(
+        "as-is", method, loss, [sum(exposed_s) / len(exposed_s)], bucket_mb=bucket_mb, rounds=rounds
+    )
+
+
+def test_the_least_lossy_method_reaching_the_target_is_chosen() -> None:
+    none, bf16 = taking("none", 0, 0.2, 0.1, 0.01), taking("bf16", 1, 0.1, 0.05, 0.005)
+    int8, topk = taking("int8", 2, 0.02, 0.01, 0.004), taking("topk", 4, 0.001, 0.001, 0.001)
+    assert recommended(planned(topk, int8, bf16, none)) is int8
+    assert recommended(planned(topk, int8, bf16, none, target=0.98)) is topk
+    tuned = taking("none", 0, 0.01, 0.01, 0.002, transport="sockets")
+    assert recommended(planned(none, bf16, int8, topk, tuned)) is tuned, "a setting loses nothing"
+
+
+def test_a_measured_training_step_replaces_the_prediction() -> None:
+    int8, low, topk = (
+        taking("int8", 2, 0.02, 0.01, 0.004),
+        taking("powersgd", 3, 0.001, 0.001, 0.002),
+        taking("topk", 4, 0.001, 0.001, 0.001),
+    )
+    plan = planned(int8, low, topk)
+    int8.checked_s = 0.11
+    assert recommended(plan) is low
+    low.checked_s = 0.104
+    assert recommended(plan) is low
+    low.checked_s = topk.checked_s = 0.12
+    assert recommended(plan) is int8, "none reaches the target, and this is fastest"
+
+
+def test_the_fastest_method_is_chosen_if_none_reaches_the_target() -> None:
+    slow, fast, alike = (
+        taking("bf16", 1, 0.2, 0.1, 0.1),
+        taking("topk", 4, 0.05, 0.05, 0.05),
+        taking("int8", 2, 0.05, 0.05, 0.051),
+    )
+    assert recommended(planned(slow, fast, alike, target=1.0)) is alike
+    assert recommended(planned()) is None
+
+
+def test_losses_have_fixed_numbers_and_their_own_order() -> None:
+    assert [LOSSES[number].split()[:3] for number in (0, 2, 3, 4)] == [
+        ["nothing"],
+        ["rounded", "to", "8"],
+        ["a", "low", "rank"],
+        ["the", "largest", "now,"],
+    ], "result files contain the numbers"
+    assert sorted(LEAST_FIRST) == list(range(len(LOSSES)))
+    int4, low = taking("int4", 5, 0.001, 0.001, 0.001), taking("powersgd", 3, 0.001, 0.001, 0.001)
+    assert recommended(planned(low, int4)) is int4
+
+
+def test_a_method_not_measured_to_be_faster_is_not_recommended() -> None:
+    large, small = (
+        exposing("none", 0, 0.4, 0.5, 0.45, 0.42),
+        exposing("none", 0, 0.42, 0.36, 0.5, 0.39, bucket_mb=4.0),
+    )
+    assert recommended(in_rounds(large, small)) is large, "no difference is seen: the first listed"
+    surely = exposing("none", 0, 0.35, 0.44, 0.40, 0.37, bucket_mb=4.0)
+    assert recommended(in_rounds(large, surely)) is surely, (
+        "in every round a tenth faster, though the rounds themselves vary as much"
+    )
+    single = exposing("none", 0, 0.4), exposing("none", 0, 0.36, bucket_mb=4.0)
+    assert recommended(in_rounds(*single)) is single[1], "one round has no interval"
+
+
+def test_buckets_come_before_lossy_methods() -> None:
+    """Plain DDP with gpt-small over 1 Gbit/s: 579 ms a step, with buckets of 4 MB 523, and bf16
+    515.
+    """
+    large, small = (
+        exposing("none", 0, 0.479, 0.48, 0.478, 0.479),
+        exposing("none", 0, 0.423, 0.424, 0.422, 0.423, bucket_mb=4.0),
+    )
+    bf16, faster = (
+        exposing("bf16", 1, 0.415, 0.416, 0.414, 0.415),
+        exposing("topk", 4, 0.2, 0.2, 0.21, 0.2),
+    )
+    assert recommended(in_rounds(large, small, bf16)) is small, "2 % are not worth a loss"
+    assert recommended(in_rounds(large, small, bf16, faster)) is faster
+    assert recommended(in_rounds(large, small, bf16, target=0.19)) is small
+
+
+def test_a_lossy_method_must_be_measured_to_be_faster() -> None:
+    none, int8 = (
+        exposing("none", 0, 0.01, 0.004, 0.03, 0.0),
+        exposing("int8", 2, 0.0, 0.0, 0.001, 0.0),
+    )
+    plan = in_rounds(none, int8, target=0.995)
+    assert plan.reaches(int8) and not plan.reaches(none)
+    assert recommended(plan) is none
+    assert (
+        recommendation.no_slower(plan, none) is int8
+        and recommendation.no_slower(plan, int8) is None
+    )
+
+
+def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation() -> None:
+    none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
+    plan = in_rounds(none, alone_s=(1.6, 1.5, 1.7, 1.6))
+    stills = ["a step on a perfect network", "a step on a perfect network with 4 MB buckets"]
+    assert [
+        (contradiction.figure.name, contradiction.limit.name)
+        for contradiction in recommendation.contradictions(plan)
+    ] == [("a step alone", still_s) for still_s in stills]
+    assert recommended(plan) is None
+    noisy = in_rounds(none, alone_s=(1.6, 0.1, 0.1, 0.1))
+    assert recommendation.contradictions(noisy) == [], (
+        "one round of four: what is printed has an interval that says so"
+    )
+    assert recommendation.unclear(noisy) is none and recommended(noisy) is None, (
+        "between a third and six times alone"
+    )
+    assert recommendation.unclear(in_rounds(none, alone_s=(0.1, 0.09, 0.11, 0.1))) is None
+    assert (
+        recommendation.contradictions(in_rounds(none, alone_s=(0.1015, 0.1015, 0.1015, 0.1015)))
+        == []
+    ), "by less than 2 %"
+
+
+def test_a_training_run_can_contradict_too() -> None:
+    none = exposing("none", 0, 0.01, 0.01, 0.01, 0.01)
+    none.checks, none.checked_s = [CheckRound(0.3, 0.12), CheckRound(0.31, 0.12)], 0.12
+    (contradiction,) = recommendation.contradictions(in_rounds(none, alone_s=(0.1, 0.1)))
+    assert (contradiction.figure.name, contradiction.limit.name) == (
+        "a step alone",
+        "a step with none",
+    )
+    old = planned(taking("none", 0, 0.01, 0.01, 0.001))
+    old.alone_s = 0.12
+    assert recommendation.contradictions(old) == [], (
+        "a file without rounds has no interval: a quarter is needed"
+    )
+    old.alone_s = 1.6
+    assert len(recommendation.contradictions(old)) == 1

@@ -1,9 +1,0 @@
-"""Embedding tables that grow: rows by 64-bit id, each made when its id first comes, with the
-optimizer inside.
-"""
-
-from busbw.accel.embedding.module import DynamicEmbedding, prefixed
-from busbw.accel.embedding.settings import TableSettings
-from busbw.accel.embedding.table import Table
-
-__all__ = ["DynamicEmbedding", "Table", "TableSettings", "prefixed"]

@@ -1,0 +1,44 @@
+"""What other installed distributions add to busbw: objects that their entry points name.
+
+Groups: `busbw.commands` (tuples of cli.table.row.Row), `busbw.runs` (measure.job.RunKind, by the
+tag of the job), `busbw.results` (report.results.ResultKind), `busbw.files`
+(report.file_kinds.FileKind) and `busbw.completion` (values by the name of a parameter). A start
+that needs none of them does not look for distributions, which takes 20 ms.
+"""
+
+from functools import cache
+from typing import Any
+
+from busbw.core.errors import UsageError
+
+ACCEL = "busbw-accel"
+COMMANDS_OF_ACCEL = ("train", "plan", "horovodrun")
+# Titles of its files, by their schema without the version
+FILES_OF_ACCEL = {
+    "busbw.training": "Training",
+    "busbw.plan": "Plan of a gradient exchange",
+    "busbw.states-plan": "Memory plan",
+}
+INSTALL_ACCEL = f"pip install '{ACCEL}[torch]'"
+
+
+@cache
+def added(group: str, name: str = "") -> tuple[Any, ...]:
+    """The objects of the group `busbw.GROUP`, or the one called `name`.
+
+    UsageError for a distribution that cannot be imported.
+    """
+    from importlib.metadata import entry_points
+
+    entries = entry_points(group=f"busbw.{group}")
+    found = []
+    for entry in entries.select(name=name) if name else entries:
+        try:
+            found.append(entry.load())
+        except (ImportError, AttributeError) as error:
+            distribution = entry.dist.name if entry.dist else entry.value
+            raise UsageError(
+                f"{distribution} adds {entry.value} to busbw, which cannot be imported: {error}",
+                f"install both in one version: pip install -U busbw {distribution}",
+            ) from error
+    return tuple(found)

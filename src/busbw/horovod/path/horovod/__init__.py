@@ -1,8 +1,0 @@
-"""What `import horovod` finds first if the folder above is in PYTHONPATH.
-
-It makes busbw's modules those of Horovod.
-"""
-
-from busbw.horovod import shim
-
-shim.install()

@@ -1,7 +1,0 @@
-"""Makes the modules beside the tests importable by name: tests are imported by path."""
-
-import sys
-from pathlib import Path
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "accel")]
