@@ -16,7 +16,6 @@ from busbw.core.errors import Exit
 from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
-from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
 from busbw.measure.target import Placement
@@ -149,7 +148,7 @@ def command(
         replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale, choice=choice),
     )
     if dry_run:
-        return print_command(launcher_command(job, where))
+        return print_command(job, where)
     record = Record(shared.result_file(json_name), overwrite=force)
     output = OUTPUTS[format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbw.core.errors import UsageError
 from busbw.launch.hostfile import given_hosts
 from busbw.launch.hosts import Host
 from busbw.launch.slurm import JobStep
@@ -34,6 +35,15 @@ class Placement:
     hostfile: Path | None = None
     ifname: str = ""
     step: JobStep | None = None
+
+    def check(self) -> None:
+        """UsageError for less than one rank, and for places that exclude each other."""
+        if self.ranks is not None and self.ranks < 1:
+            raise UsageError(f"{self.ranks} ranks: there must be at least one", "give 1 or more")
+        if bool(self.hosts) + bool(self.hostfile) + bool(self.step) > 1:
+            raise UsageError(
+                "hosts, a hostfile and a Slurm step exclude each other", "give one of them"
+            )
 
     def named(self) -> tuple[Host, ...]:
         """The hosts that the user named, with their slots where given."""

@@ -10,8 +10,7 @@ import pytest
 
 from busbw.core.errors import NoMeasurement
 from busbw.launch.control import SoloControl
-from busbw.measure.job import Job
-from busbw.measure.rank import perform
+from busbw.measure.job import Job, perform
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.target import Placement

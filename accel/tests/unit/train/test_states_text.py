@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Device, World
-from busbw.measure.supervise import Failed, RankFailed
+from busbw.measure.rank_failure import Failed, RankFailed
 from busbw.measure.target import Placement
 from busbw.report import read
 from busbw.report.registry import render
