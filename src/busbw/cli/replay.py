@@ -9,6 +9,7 @@ from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
+from busbw.cli.options.scaling import scale_option
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -67,7 +68,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 @click.option(
     "--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern"
 )
-@shared.scale_option
+@scale_option
 @click.option(
     "--choice",
     type=click.Choice(CHOICES),
