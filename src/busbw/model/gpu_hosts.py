@@ -23,7 +23,6 @@ class Usual:
     gbit: int
     cpu: str
     source: str
-    pcie_gen: int = 0  # where it differs from the row of hardware.py
     most: int = 8
     racks: bool = False
     nics: int = 0
@@ -66,11 +65,7 @@ USUAL: tuple[Usual, ...] = (
         "NVIDIA DGX B200 User Guide: 8 x ConnectX-7 400 Gbit/s, Intel Xeon 8570",
     ),
     Usual(
-        "b300",
-        800,
-        "intel",
-        "NVIDIA DGX B300: 8 x ConnectX-8 800 Gbit/s, PCIe 6, Intel Xeon 6776P",
-        6,
+        "b300", 800, "intel", "NVIDIA DGX B300: 8 x ConnectX-8 800 Gbit/s, PCIe 6, Intel Xeon 6776P"
     ),
     Usual(
         "gb200",
@@ -85,7 +80,6 @@ USUAL: tuple[Usual, ...] = (
         800,
         "arm",
         "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, 4 ConnectX-8 a tray of 4 GPUs",
-        6,
         most=72,
         racks=True,
     ),

@@ -196,7 +196,10 @@ def test_a_run_of_the_same_shape_moves_the_model_half_of_its_way() -> None:
     forced = msgspec.structs.replace(twice, algorithm="Ring")
     other = msgspec.structs.replace(twice, nics="8x200G")
     efa = msgspec.structs.replace(twice, fabric="efav2")
-    assert expect_of("h100x8", GIB, forced, other, efa, hosts=2) == pytest.approx(plain)
+    shared = msgspec.structs.replace(twice, nics="4x800G")  # by two GPUs each
+    assert expect_of("h100x8", GIB, forced, other, efa, shared, hosts=2) == pytest.approx(plain)
+    ports = msgspec.structs.replace(twice, nics="16x200G")  # two next to each GPU
+    assert expect_of("h100x8", GIB, ports, hosts=2) == pytest.approx(2 * plain)
 
 
 def test_larger_jobs_than_any_that_was_measured_have_a_wider_range() -> None:
