@@ -194,6 +194,7 @@ def test_rings_are_compared_with_rings_where_the_log_says_that_they_ran(before: 
     ("result", "system", "nics", "cause"),
     [
         (one_row(H100, 1, 8, 8 * GIB, 367.0), "h100x8", "", "it fits NCCL without NVLS"),
+        (one_row("NVIDIA H20", 2, 8, GIB, 343.0), "h20x8", "8x400G", "it fits NCCL without NVLS"),
         (one_row(H100, 4, 8, 8 * GIB, 180.0), "h100x8", "8x400G", "it fits 4 of 8 NICs"),
         (
             one_row(H100, 1, 8, GIB, 20.0, "NCCL_P2P_DISABLE=1 ./all_reduce_perf -g 8"),
