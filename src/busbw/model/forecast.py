@@ -88,6 +88,8 @@ def forecast(
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
     busbw = moved / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
+    if chosen.algorithm == NVLS and hosts > 1 and expected.basis is Basis.MODEL:
+        low **= 2  # no band is made from runs in which switches between hosts reduce
     low *= _left_by_collisions(setting, row.name, shape, size_bytes)
     at_most = max(limits.values(), default=inf)
     return Forecast(

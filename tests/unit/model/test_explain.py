@@ -246,6 +246,17 @@ def test_a_run_with_sharp_switched_on_is_compared_with_it(
         assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("busbw", "said"), [(605.9, "as expected"), (530.0, "slower")])
+def test_the_range_is_wider_where_no_run_with_sharp_says_how_far_off_the_model_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], busbw: float, said: str
+) -> None:
+    log = one_row_text("NVIDIA B200", 4, 8, 16 * GIB, busbw, "-x NCCL_COLLNET_ENABLE=1 \\")
+    (tmp_path / "run.log").write_text(log)
+    given = f"{tmp_path / 'run.log'} --system b200x8 --nics 8x400G"
+    command.main(given.split(), standalone_mode=False)
+    assert said in capsys.readouterr().out
+
+
 def test_one_gpu_of_a_host_is_no_faster_than_its_slot_whatever_the_nics() -> None:
     forced = "NCCL_ALGO=Tree ./all_reduce_perf"
     explanation = explained(one_row(H100, 2, 1, 16 * GIB, 50.0, forced), "h100x1", "4x400G")
