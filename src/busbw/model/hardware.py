@@ -97,13 +97,22 @@ GENERATIONS: tuple[Generation, ...] = (
         5,
     ),
     Generation(
-        ("B200", "GB200", "B300", "GB300"),
+        ("B200", "GB200"),
         18,
         50e9,
         40.1e9,
         f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100",
         100,
         5,
+    ),
+    Generation(
+        ("B300", "GB300"),
+        18,
+        50e9,
+        40.1e9,
+        f"NVIDIA DGX B300 data sheet: 1.8 TB/s both ways, PCIe 6; {NCCL_TOPO} SM100",
+        103,
+        6,
     ),
     Generation(
         ("A6000",),
