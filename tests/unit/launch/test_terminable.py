@@ -91,7 +91,9 @@ def test_what_is_written_when_the_launcher_has_ended_is_taken(
 
 def test_a_launcher_that_closes_its_output_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "END_LIMIT_S", 0.01)
-    with pytest.raises(TimedOut, match=r"closed its output but did not exit within 0\.01 s"):
+    with pytest.raises(
+        TimedOut, match=r"^the launcher closed its output but did not exit within 0\.01 s"
+    ):
         launch("exec >&- 2>&-; exec sleep 600")
 
 

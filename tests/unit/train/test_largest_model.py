@@ -18,7 +18,10 @@ from busbw.core.gpt_shape import GptShape  # noqa: E402
 from busbw.launch.control import SoloControl  # noqa: E402
 from busbw.model.states import strategies  # noqa: E402
 from busbw.model.states.types import Training  # noqa: E402
-from busbw.train.models import Gpt  # noqa: E402
+from busbw.train.bench import Bench, Wrapped  # noqa: E402
+from busbw.train.methods import parse  # noqa: E402
+from busbw.train.models import BY_NAME, Gpt  # noqa: E402
+from busbw.train.states import bench as states_bench  # noqa: E402
 from busbw.train.states import methods, rates  # noqa: E402
 from busbw.train.states.bench import StatesBench, require_memory  # noqa: E402
 from busbw.train.types import StatesSpec, TrainSpec  # noqa: E402
@@ -47,7 +50,24 @@ def single_rank_group():
     dist.destroy_process_group()
 
 
-def trained(method, *, recompute=False, **changes):
+class Ranks(SoloControl):
+    """Ranks of two hosts, two of the first: `values` are those of the other ranks."""
+
+    processes = 3
+
+    def __init__(self):
+        self.values = ["h1", "h2"]
+        self.reduced = []
+
+    def allgather(self, value):
+        return ["h1" if isinstance(value, str) else value, *self.values]
+
+    def reduce_all(self, values, how):
+        self.reduced.append(how)
+        return list(values)
+
+
+def trained(method, *, recompute=False, control=None, **changes):
     states = StatesSpec(shape=SHAPE, recompute=recompute, **changes)
     spec = TrainSpec(
         model="gpt",
@@ -59,7 +79,10 @@ def trained(method, *, recompute=False, **changes):
         methods=(method,),
         states=states,
     )
-    return StatesBench(spec, CPU, SoloControl()).run(lambda *_: None)
+    bench = StatesBench(spec, CPU, control or SoloControl())
+    if control is not None:
+        control.values = [10**12, 3 * 10**12]
+    return bench.run(lambda *_: None)
 
 
 @pytest.mark.parametrize(("method", "fits"), [("compute", 4.1), ("adamw", 12.1)])
@@ -68,6 +91,56 @@ def test_a_model_larger_than_the_memory_of_the_cpus_host_is_refused_at_once(meth
     require_memory(way, parameters, int(fits * parameters))
     with pytest.raises(NoMeasurement, match=f"on CPUs {method} needs at least"):
         require_memory(way, parameters, int((fits - 0.2) * parameters))
+
+
+def test_a_model_too_large_for_its_host_ends_before_it_is_built(monkeypatch):
+    monkeypatch.setattr(states_bench, "available", lambda: 1000)
+    with pytest.raises(NoMeasurement, match="on CPUs compute needs at least"):
+        trained("compute")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes\nat"),
+            NoMeasurement,
+            "does not fit in host memory: DefaultCPUAllocator: can't allocate memory: 9 bytes\nhint",
+        ),
+        (MemoryError("none left"), NoMeasurement, "does not fit in host memory: none left"),
+        (RuntimeError("shapes differ"), RuntimeError, "shapes differ"),
+    ],
+)
+def test_a_lack_of_memory_is_told_from_other_errors(monkeypatch, error, raised, message):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(states_bench, "make_trainer", fail)
+    with pytest.raises(raised, match=message):
+        trained("compute")
+
+
+def test_memory_is_that_of_the_host_that_needs_most():
+    run = trained("compute", control=Ranks())
+    assert run.states.host_bytes == run.states.pinned == 3 * 10**12
+    assert run.states.gpu_bytes == 0 and run.states.start_s > 0
+
+
+def test_bytes_that_leave_a_host_are_those_of_all_its_ranks(monkeypatch):
+    ranks = Ranks()
+    bench = Bench(TrainSpec(model="mlp-small"), BY_NAME["mlp-small"], CPU, ranks)
+    assert (bench.training.hosts, bench.training.unit) == (2, "img")
+    assert (bench.training.parameters, bench.training.gradients) == (1_300_456, 5_201_824)
+    ranks.values = [2.0, 4.5]
+    assert bench.by_host(1.0) == 4.5 and bench.by_host(3.0) == 5.0
+    ranks.values = [2.0, None]
+    assert bench.by_host(1.0) is None
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    # A ring of four sends each byte 1.5 times over each of its links; two of them join two hosts.
+    for name, sent in (("none", 6000.0), ("torch-bf16", 3000.0), ("torch-powersgd", None)):
+        wrapped = Wrapped(bench.net, None, parse(name), None)
+        assert wrapped.sent(8000, 10, wrapped.mark(), 2) == sent
+        assert wrapped.sent(8000, 10, 0, 1) == (None if sent is None else 0.0)
 
 
 def test_exact_methods_reach_the_same_loss():

@@ -78,6 +78,33 @@ def test_a_transformer_does_not_see_later_tokens():
     assert not torch.allclose(before[0, 5:], after[0, 5:], atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "classes"),
+    [
+        ("gpt-small", (3, 8), 4096),
+        ("gpt2", (3, 8), 50257),
+        ("mlp", (3, 1024), 1000),
+        ("vgg16", (3, 3, 224, 224), 1000),
+    ],
+)
+def test_samples_are_batches_and_the_same_each_time(name, inputs, classes):
+    import torch
+
+    from busbw.train.models import BY_NAME
+
+    spec = TrainSpec(model=name, batch_size=3, sequence=8)
+    made = BY_NAME[name].samples(spec, torch.Generator().manual_seed(1))
+    again = BY_NAME[name].samples(spec, torch.Generator().manual_seed(1))
+    assert all(map(torch.equal, made, again))
+    samples, targets = made
+    assert samples.shape == inputs
+    assert 0 <= targets.min() <= targets.max() < classes
+    if name.startswith("gpt"):
+        assert torch.equal(samples[:, 1:], targets[:, :-1]), "the next token is the target"
+    else:
+        assert targets.shape == (3,)
+
+
 def test_missing_torchvision_suggests_the_package(monkeypatch):
     from busbw.train.models import BY_NAME
 
