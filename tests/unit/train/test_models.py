@@ -16,7 +16,7 @@ def test_every_name_has_a_model():
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(UsageError, match="unknown model 'vgg'"):
+    with pytest.raises(UsageError, match=r"^unknown model 'vgg'"):
         require_model("vgg")
 
 
@@ -109,5 +109,5 @@ def test_missing_torchvision_suggests_the_package(monkeypatch):
     from busbw.train.models import BY_NAME
 
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
-    with pytest.raises(NoMeasurement, match="vgg16 needs torchvision, which is not installed"):
+    with pytest.raises(NoMeasurement, match=r"^vgg16 needs torchvision, which is not installed"):
         BY_NAME["vgg16"].build(TrainSpec(model="vgg16"))

@@ -13,6 +13,7 @@ import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch.control import SoloControl
+from busbw.launch.slurm import JobStep
 from busbw.measure.job import Job
 from busbw.measure.rank import perform
 from busbw.measure.record import Record
@@ -258,25 +259,32 @@ def test_what_a_record_does_not_tell_is_taken_from_the_exchange(
 
 def test_groups_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_job, "join_groups", lambda _: SimpleNamespace(groups=2))
-    with pytest.raises(UsageError, match="NCCL_TESTS_SPLIT makes groups"):
+    with pytest.raises(UsageError, match=r"^NCCL_TESTS_SPLIT makes groups"):
         planner(monkeypatch, "none", target=0.9).run(transports.parse("as-is"), "none")
     assert len(train_job.machine()) == 36  # a boot id, also in a container
 
 
 @pytest.mark.parametrize(
-    ("hosts", "gpus", "plugin", "names", "over"),
+    ("place", "gpus", "plugin", "names", "over"),
     [
-        ("", True, True, ["none", "bf16"], "as-is"),
-        ("h1,h2", False, True, ["none", "bf16"], "as-is"),
-        ("h1,h2", True, False, ["none", "bf16"], "as-is sockets"),
-        ("h1:8,h2:8", True, False, ["none", "2d", "2d+bf16"], "as-is sockets tree"),
-        ("h1:8,h2:1", True, True, ["none", "bf16"], "as-is sockets busbw"),
-        ("h1:8", True, True, ["none", "bf16"], "as-is sockets busbw"),
+        (Placement(), True, True, ["none", "bf16"], "as-is"),
+        (Placement(hosts="h1,h2"), False, True, ["none", "bf16"], "as-is"),
+        (Placement(hosts="h1,h2"), True, False, ["none", "bf16"], "as-is sockets"),
+        (
+            Placement(hosts="h1:8,h2:8"),
+            True,
+            False,
+            ["none", "2d", "2d+bf16"],
+            "as-is sockets tree",
+        ),
+        (Placement(hosts="h1:8,h2:1"), True, True, ["none", "bf16"], "as-is sockets busbw"),
+        (Placement(hosts="h1:8"), True, True, ["none", "bf16"], "as-is sockets busbw"),
+        (Placement(step=JobStep()), True, False, ["none", "bf16"], "as-is sockets"),
     ],
 )
 def test_what_is_compared_by_default(
     monkeypatch: pytest.MonkeyPatch,
-    hosts: str,
+    place: Placement,
     gpus: bool,
     plugin: bool,
     names: list[str],
@@ -284,7 +292,7 @@ def test_what_is_compared_by_default(
 ) -> None:
     monkeypatch.setattr(plan_rounds, "torch_gpus", lambda: gpus)
     monkeypatch.setattr(plan_rounds.net_plugin, "find", lambda: "found" if plugin else "")
-    methods, compared = plan_rounds.defaults(Placement(hosts=hosts))
+    methods, compared = plan_rounds.defaults(place)
     assert methods[: len(names)] == names and compared == over.split()
     assert any(name.endswith("+host") for name in methods) == ("busbw" in compared)
     assert any("2d+" in name for name in methods) == ("tree" in compared)
