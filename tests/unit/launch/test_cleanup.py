@@ -32,8 +32,10 @@ def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program
     assert job.pids() == []
 
 
-def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbw.launch.cleanup.EXEC_S", 3600.0)
+def test_a_process_without_variables_or_program_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cleanup, "EXEC_S", 3600.0)
     with subprocess.Popen(["sleep", "600"], env={}) as asleep:
         try:
             while not process.has_no_variables(asleep.pid):  # it still executes
@@ -41,6 +43,16 @@ def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.Monke
             assert variables(asleep.pid) == {}
         finally:
             asleep.kill()
+        os.waitid(os.P_PID, asleep.pid, os.WEXITED | os.WNOWAIT)
+        assert variables(asleep.pid) == {}, "a zombie"
+
+
+def test_a_process_that_executes_another_program_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = iter([b"", b"", b"A=1\0B=2=3\0"])
+    monkeypatch.setattr(process, "read_memory_file", lambda *_: next(reads))
+    assert variables(os.getpid()) == {"A": "1", "B": "2=3"}
 
 
 def test_files_of_killed_ranks_are_removed_and_those_of_other_jobs_stay() -> None:

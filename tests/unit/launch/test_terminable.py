@@ -85,7 +85,7 @@ def test_what_is_written_when_the_launcher_has_ended_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(job, "DRAIN_LIMIT_S", 60.0)
-    _, lines, _ = launch("(sleep 0.05; echo {2; echo {3) & echo {1")
+    _, lines, _ = launch("(sleep 0.02; echo {2; sleep 0.05; echo {3) & echo {1")
     assert lines == [b"{1", b"{2", b"{3"]
 
 
@@ -221,7 +221,7 @@ def test_an_error_in_what_takes_a_line_ends_the_job() -> None:
 
 
 def test_a_launcher_that_is_not_there() -> None:
-    with pytest.raises(NoMeasurement, match="/no/mpirun cannot be run: No such file"):
+    with pytest.raises(NoMeasurement, match=r"^/no/mpirun cannot be run: No such file"):
         job.run(["/no/mpirun"], {}, print, print, 60.0)
 
 

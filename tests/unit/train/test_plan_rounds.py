@@ -23,7 +23,7 @@ from busbw.pattern.training.recorded_step import RecordedBucket, RecordedStep
 from busbw.train import job as train_job
 from busbw.train import plan_rounds, transports
 from busbw.train.kinds import PlanJob, TrainJob
-from busbw.train.plan_types import PlanSpec
+from busbw.train.plan_types import Exchange, Plan, PlanSpec
 from busbw.train.types import TrainSpec
 
 pytestmark = [
@@ -160,6 +160,23 @@ def test_a_plan_whose_check_did_not_end_is_not_complete(
     saved = json.loads(file.read_text())
     assert not saved["complete"] and error in saved["errors"][0]
     assert len(saved["plan"]["exchanges"]) == 1
+
+
+def test_each_check_is_in_the_file_before_the_next_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file, checked = tmp_path / "plan.json", []
+
+    def next_unchecked(plan: Plan) -> Exchange:
+        saved = json.loads(file.read_text())["plan"]["exchanges"]
+        checked.append([exchange["method"] for exchange in saved if exchange.get("checked_s")])
+        return next((item for item in plan.exchanges if item.checked_s is None), plan.exchanges[0])
+
+    monkeypatch.setattr(plan_rounds, "recommended", next_unchecked)
+    planner(monkeypatch, "int8", "bf16", target=1e-4, file=file).run(
+        transports.parse("as-is"), "best"
+    )
+    assert checked == [[], ["int8"], ["int8", "bf16"]]
 
 
 def test_the_first_transport_must_work_and_a_later_one_that_fails_is_left_out(
