@@ -85,8 +85,9 @@ def test_what_is_written_when_the_launcher_has_ended_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(job, "DRAIN_LIMIT_S", 60.0)
-    _, lines, _ = launch("(sleep 0.02; echo {2; sleep 0.05; echo {3) & echo {1")
-    assert lines == [b"{1", b"{2", b"{3"]
+    until_it_is_seen = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"
+    _, lines, _ = launch(f"({until_it_is_seen}; echo {{2) & echo {{1")
+    assert lines == [b"{1", b"{2"]
 
 
 def test_a_launcher_that_closes_its_output_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
