@@ -82,12 +82,21 @@ def test_a_process_that_the_launcher_leaves_is_ended(
 
 
 def test_what_is_written_when_the_launcher_has_ended_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "DRAIN_LIMIT_S", 60.0)
-    until_it_is_seen = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"
-    _, lines, _ = launch(f"({until_it_is_seen}; echo {{2) & echo {{1")
-    assert lines == [b"{1", b"{2"]
+    monkeypatch.chdir(tmp_path)
+    lines: list[bytes] = []
+
+    def take(line: bytes) -> None:
+        lines.append(line)
+        Path(line[1:].decode()).touch()
+
+    until_ended = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"
+    until_taken = "while [ ! -e 2 ]; do sleep 0.01; done"
+    script = f"({until_ended}; echo {{2; {until_taken}; echo {{3) & echo {{1"
+    assert job.run(["sh", "-c", script], ENVIRONMENT, take, take, 60.0) == 0
+    assert lines == [b"{1", b"{2", b"{3"]
 
 
 def test_a_launcher_that_closes_its_output_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
