@@ -117,22 +117,27 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
     assert plan.exchanges[1].code == "model = DistributedDataParallel(model, bucket_cap_mb=1)"
 
 
-@pytest.mark.parametrize(("check", "checked"), [("all", ["int8", "bf16"]), ("none", [])])
-def test_exchanges_are_checked_as_asked(
-    monkeypatch: pytest.MonkeyPatch, check: str, checked: list[str]
+@pytest.mark.parametrize(("check", "rounds"), [("all", 2), ("none", 0)])
+def test_exchanges_of_all_transports_are_in_one_plan_and_checked_as_asked(
+    monkeypatch: pytest.MonkeyPatch, check: str, rounds: int
 ) -> None:
-    # both reach it
-    plan = (
-        planner(monkeypatch, "int8", "bf16", target=1e-4).run(transports.parse("as-is"), check).plan
+    monkeypatch.delenv("NCCL_ALGO", raising=False)
+    # both methods reach it
+    result = planner(monkeypatch, "int8", "bf16", target=1e-4).run(
+        transports.parse("as-is,tree"), check
     )
-    assert plan is not None
-    assert [(exchange.method, exchange.loss) for exchange in plan.exchanges] == [
-        ("int8", 2),
-        ("bf16", 1),
+    assert result.plan is not None and result.complete
+    exchanges = result.plan.exchanges
+    assert [(exchange.transport, exchange.method, exchange.loss) for exchange in exchanges] == [
+        ("as-is", "int8", 2),
+        ("as-is", "bf16", 1),
+        ("tree", "int8", 2),
+        ("tree", "bf16", 1),
     ]
-    assert [
-        exchange.method for exchange in plan.exchanges if (exchange.checked_s or 0) > 0
-    ] == checked
+    assert [run.transport for run in result.plan.runs] == ["as-is", "tree"]
+    assert [len(exchange.checks) for exchange in exchanges] == [rounds] * 4
+    assert all(((exchange.checked_s or 0) > 0) == (rounds > 0) for exchange in exchanges)
+    assert "NCCL_ALGO" not in os.environ, "variables of a transport are set while it is measured"
 
 
 def test_contradictory_plans_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,17 +197,6 @@ def test_the_first_transport_must_work_and_a_later_one_that_fails_is_left_out(
     assert json.loads(file.read_text())["complete"]
     with pytest.raises(NoMeasurement, match="no as-is here"):
         planner(monkeypatch, "int8", target=1e-4, fails="as-is").run(over, "none")
-
-
-def test_exchanges_of_all_transports_are_in_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NCCL_ALGO", raising=False)
-    over = transports.parse("as-is,tree")
-    result = planner(monkeypatch, "int8", target=1e-4).run(over, "all")
-    assert result.plan is not None
-    assert [exchange.transport for exchange in result.plan.exchanges] == ["as-is", "tree"]
-    assert [run.transport for run in result.plan.runs] == ["as-is", "tree"]
-    assert all(len(exchange.checks) == 2 for exchange in result.plan.exchanges)
-    assert "NCCL_ALGO" not in os.environ, "variables of a transport are set while it is measured"
 
 
 STEP = RecordedStep(
