@@ -81,6 +81,24 @@ def test_a_process_that_the_launcher_leaves_is_ended(
     assert lines == [b"{left-behind"] and cleanup.pids() == []
 
 
+def test_the_network_of_a_launcher_is_known_when_its_report_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def network(pid: int | str) -> str:
+        return "of this process" if pid in ("self", os.getpid()) else "of the launcher"
+
+    monkeypatch.setattr("busbw.launch.cleanup._network", network)
+    cleanup, left = Cleanup("left-in-a-network"), list[int]()
+
+    def take(line: bytes) -> None:
+        left.append(int(line[1:]))
+        process.kill(cleanup.launcher)
+
+    command = ["sh", "-c", "sleep 600 >&- 2>&- & echo {$!; wait"]
+    assert job.run(command, ENVIRONMENT, take, take, 60.0, cleanup=cleanup) == -signal.SIGKILL
+    assert [process.state(pid) in process.ENDED for pid in left] == [True]
+
+
 def test_what_is_written_when_the_launcher_has_ended_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,11 +154,18 @@ def test_a_rate_is_that_of_the_slowest_rank():
             return [2.0] * len(values)
 
     spec = TrainSpec(model="mlp-small", batch_size=5, warmup=0, iters=2, steps=3)
-    bench, reports = Bench(spec, BY_NAME["mlp-small"], CPU, Slower()), []
-    run = bench.alone(1, lambda *values: reports.append(values), lambda *_: None)
+    bench, reports, phases = Bench(spec, BY_NAME["mlp-small"], CPU, Slower()), [], []
+    run = bench.alone(
+        1, lambda *values: reports.append(values), lambda *phase: phases.append(phase)
+    )
     assert (run.method, run.round, run.steps_s, run.rates) == ("alone", 1, [2.0] * 6, [7.5] * 2)
     assert reports == [("alone", 1, 0, 7.5), ("alone", 1, 1, 7.5)]
     assert (run.counted, run.seen, run.loss > 0) == (None, None, True)
+    assert phases == [
+        ("warm-up", "alone"),
+        ("training", "alone, iteration 0"),
+        ("training", "alone, iteration 1"),
+    ]
 
 
 def test_exact_methods_reach_the_same_loss():
