@@ -81,22 +81,26 @@ def test_a_process_that_the_launcher_leaves_is_ended(
     assert lines == [b"{left-behind"] and cleanup.pids() == []
 
 
-def test_the_network_of_a_launcher_is_known_when_its_report_ends_it(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("report", ["echo {; ", ""], ids=["by its report", "in silence"])
+def test_the_network_of_a_launcher_that_is_ended_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str
 ) -> None:
     def network(pid: int | str) -> str:
         return "of this process" if pid in ("self", os.getpid()) else "of the launcher"
 
+    def end(_: bytes = b"") -> None:
+        if Path("left").exists():
+            process.kill(cleanup.launcher)
+
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("busbw.launch.cleanup._network", network)
-    cleanup, left = Cleanup("left-in-a-network"), list[int]()
-
-    def take(line: bytes) -> None:
-        left.append(int(line[1:]))
-        process.kill(cleanup.launcher)
-
-    command = ["sh", "-c", "sleep 600 >&- 2>&- & echo {$!; wait"]
-    assert job.run(command, ENVIRONMENT, take, take, 60.0, cleanup=cleanup) == -signal.SIGKILL
-    assert [process.state(pid) in process.ENDED for pid in left] == [True]
+    cleanup = Cleanup("left-in-a-network")
+    script = f"sleep 600 >&- 2>&- & echo $! >new; mv new left; {report}wait"
+    given: dict[str, Any] = {} if report else {"stop_reason": end}
+    command = ["sh", "-c", script]
+    code = job.run(command, ENVIRONMENT, end, end, 60.0, cleanup=cleanup, **given)
+    assert code == -signal.SIGKILL
+    assert process.state(int(Path("left").read_text())) in process.ENDED
 
 
 def test_what_is_written_when_the_launcher_has_ended_is_taken(

@@ -153,14 +153,16 @@ def test_a_rate_is_that_of_the_slowest_rank():
             assert how == "max"
             return [2.0] * len(values)
 
-    spec = TrainSpec(model="mlp-small", batch_size=5, warmup=0, iters=2, steps=3)
-    bench, reports, phases = Bench(spec, BY_NAME["mlp-small"], CPU, Slower()), [], []
+    spec = TrainSpec(model="mlp-small", batch_size=5, warmup=4, iters=2, steps=3)
+    bench, reports, phases, steps = Bench(spec, BY_NAME["mlp-small"], CPU, Slower()), [], [], []
+    bench.net.register_forward_hook(lambda *_: steps.append(1))
     run = bench.alone(
         1, lambda *values: reports.append(values), lambda *phase: phases.append(phase)
     )
     assert (run.method, run.round, run.steps_s, run.rates) == ("alone", 1, [2.0] * 6, [7.5] * 2)
     assert reports == [("alone", 1, 0, 7.5), ("alone", 1, 1, 7.5)]
     assert (run.counted, run.seen, run.loss > 0) == (None, None, True)
+    assert len(steps) == 4 + 6
     assert phases == [
         ("warm-up", "alone"),
         ("training", "alone, iteration 0"),
@@ -219,6 +221,16 @@ def test_other_methods_are_refused(text, message):
     with pytest.raises(UsageError) as caught:
         methods.parse_all(text)
     assert message in caught.value.message
+
+
+def test_settings_of_a_method_are_read():
+    text = "offload+gpu_share=0.5+max_norm=none+stream_weights=1+threads=2+skip_nonfinite=0"
+    switches = {"stream_weights": True, "skip_nonfinite": False}
+    expected = {"gpu_share": 0.5, "max_norm": None, "threads": 2} | switches
+    (offload, stage) = methods.parse_all(f"{text},deepspeed+stage=3")
+    assert (offload.name, offload.values, stage.values) == (text, expected, {"stage": 3})
+    assert methods.parse("offload").offload_settings() == {"max_norm": None}, "does not clip"
+    assert methods.parse("offload+max_norm=2").offload_settings() == {"max_norm": 2.0}
 
 
 class Live(TorchDispatchMode):
