@@ -64,18 +64,19 @@ def test_steps_make_the_loss_smaller(name, precision):
     assert all(seconds > 0 for seconds in took)
 
 
-def test_a_transformer_does_not_see_later_tokens():
+def test_a_transformer_does_not_see_later_tokens_or_other_samples():
     import torch
 
     from busbw.train.models import Gpt
 
     torch.manual_seed(1)
-    net, tokens = Gpt(2, 32, 4, 50, 8), torch.randint(50, (1, 8))
+    net, tokens = Gpt(2, 32, 4, 50, 8), torch.randint(50, (3, 8))
     other = tokens.clone()
     other[0, 5:] = (other[0, 5:] + 1) % 50
     before, after = net(tokens), net(other)
     assert torch.allclose(before[0, :5], after[0, :5], atol=1e-5)
     assert not torch.allclose(before[0, 5:], after[0, 5:], atol=1e-3)
+    assert torch.allclose(before[1:], after[1:], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from busbw.core.topology import Host, Topology
 from busbw.measure.events import Started
 from busbw.measure.record import Record
 from busbw.report.registry import render
+from busbw.stats.rounds import Interval
 from busbw.train import text as train_text
 from busbw.train.kinds import Surveyed, Trained
+from busbw.train.rounds_text import plus_minus
 from busbw.train.types import ALONE, TrainRun
 
 
@@ -87,6 +89,14 @@ def test_figures_are_of_all_rounds(trained):
         training.efficiency("topk"),
         training.exposed_s("topk"),
     ) == (None,) * 4
+
+
+def test_the_spread_of_steps_and_of_an_unknown_figure(trained):
+    run = trained.training.of("2d+int8")[0]
+    trained.training.runs = [run]
+    run.steps_s = [0.01 * step for step in range(1, 20)]
+    assert " 20.00 - 180.00 " in train_text.footer(trained)
+    assert plus_minus(0.5, Interval(-200.0, 1.0), 1e3, 2) == "500.00 +-2e+05"
 
 
 def test_the_table_of_a_training_is_the_view_named_table(trained):
