@@ -60,7 +60,7 @@ class TableSettings:
     deterministic: bool = False
     strict: bool = False
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         for name, choices in {
             "init": INITS,
             "optimizer": OPTIMIZERS,
