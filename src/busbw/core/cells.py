@@ -46,9 +46,7 @@ class Figure:
 
     @property
     def time_s(self) -> float:
-        """Seconds: with precise timing the median of `n` samples, with classic timing the mean
-        of `n` iterations.
-        """
+        """Seconds: median of `n` samples if timed precisely, else the mean of `n` iterations."""
         return self.cell.time_s
 
     @property
@@ -135,9 +133,7 @@ def _is_settled(figure: Figure, precision: float) -> bool:
 
 
 def headline(result: Result) -> Figure | None:
-    """The settled cell with the highest busbw, which represents the whole sweep; None if no cell
-    is settled.
-    """
+    """The settled cell with the highest busbw, which represents the sweep; None if none is."""
     return peak(precise_figures(result))
 
 
@@ -161,9 +157,7 @@ def complete_repeats(result: Result) -> list[dict[CellKey, Figure]]:
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
-    """One time per cell in seconds: the median over its cycles; nan if any of them is not
-    usable.
-    """
+    """One time per cell in seconds: the median over its cycles; nan if one is not usable."""
     by_cell: dict[CellKey, list[float]] = {}
     for key, time_s in times_s:
         by_cell.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
@@ -184,7 +178,5 @@ def usable(seconds: float) -> bool:
 
 
 def timing(result: Result) -> str:
-    """`precise` (medians of single operations) or `classic` (means over back-to-back
-    operations).
-    """
+    """`precise` (medians of single operations) or `classic` (means over operations in a row)."""
     return "precise" if result.spec.sampling else "classic"

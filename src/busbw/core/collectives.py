@@ -48,9 +48,7 @@ class Collective:
 
     @property
     def synchronizes(self) -> bool:
-        """Whether no rank can end before all have started; then the rank with the shortest
-        duration started last.
-        """
+        """Whether no rank ends before all start: the last to start has the shortest time."""
         return not self.rooted and not self.uneven and self.name != "sendrecv"
 
 
@@ -225,9 +223,7 @@ _BY_KEY: dict[str, Collective] = {_key(name): row for name, row in _BY_SPELLING.
 
 
 def collective(name: str) -> Collective:
-    """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError
-    for an unknown name.
-    """
+    """The row for `allreduce`, `AllReduce`, `all-reduce`, `bcast`; UsageError for another name."""
     row = _BY_KEY.get(_key(name))
     if row is None:
         names = {spelling: row.name for spelling, row in _BY_SPELLING.items()}

@@ -84,7 +84,6 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
     def of(self, verdict: Verdict) -> list[ComparedCell]:
-        """The cells with that verdict."""
         return [cell for cell in self.cells if cell.verdict is verdict]
 
     def beyond(self) -> list[ComparedCell]:
@@ -96,11 +95,9 @@ class Comparison(msgspec.Struct, frozen=True):
         ]
 
     def has_verdict(self) -> bool:
-        """Whether any cell has a verdict."""
         return any(
             cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells
         )
 
     def is_judged(self) -> bool:
-        """Whether any cell of both sides was compared."""
         return any(cell.verdict is not Verdict.UNMATCHED for cell in self.cells)

@@ -35,12 +35,10 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point type."""
         return self.kind == "float"
 
     @property
     def bits(self) -> int:
-        """Width in bits."""
         return 8 * self.itemsize
 
 
@@ -93,9 +91,7 @@ BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, 
 
 
 def dtype(name: str) -> DType:
-    """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an
-    unknown name.
-    """
+    """The row for nccl-tests' or PyTorch's name, or a short form; UsageError for another name."""
     row = BY_NAME.get(name.lower())
     if row is None:
         names = {spelling: row.name for spelling, row in BY_NAME.items()}
@@ -108,9 +104,7 @@ def _bias(dtype: DType) -> int:
 
 
 def encode(units: int, exponent: int, dtype: DType) -> int:
-    """Bits of units * 2^exponent, +0 for zero; ValueError if the value is not exactly
-    representable.
-    """
+    """Bits of units * 2^exponent, +0 for zero; ValueError if it is not exactly representable."""
     if units == 0:
         return 0
     magnitude = abs(units)
@@ -150,9 +144,7 @@ def decode(bits: int, dtype: DType) -> Fraction | str:
 
 
 def round_to_bits(value: Fraction, dtype: DType) -> int:
-    """Bits of the nearest number of the type, ties to even; the value must be within its finite
-    range.
-    """
+    """Bits of the nearest number of the type, ties to even; `value` is in its finite range."""
     if value == 0:
         return 0
     magnitude = abs(value)

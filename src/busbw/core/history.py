@@ -73,7 +73,6 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """The time over the median of earlier runs."""
         return self.time_s / self.median_s
 
     def within(self, tolerance: float) -> bool:

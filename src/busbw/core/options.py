@@ -38,14 +38,11 @@ class Option:
 
     @property
     def default_for_run(self) -> Any:
-        """The default of `busbw run`."""
         return self.default if self.run_default is None else self.run_default
 
     @property
     def allowed(self) -> str:
-        """The valid values as text: `0, 1 or 2`, `at least 1`, `from 0 to 9`; empty without
-        bounds.
-        """
+        """The valid values: `0, 1 or 2`, `at least 1`, `from 0 to 9`; '' without bounds."""
         if self.choices:
             *first, last = map(str, self.choices)
             return f"{', '.join(first)} or {last}"

@@ -267,7 +267,6 @@ class Pattern:
         return bool(self.calls)
 
     def comm(self, row: PatternRow) -> Comm:
-        """The communicator of a row."""
         return self.comms[row.comm]
 
 

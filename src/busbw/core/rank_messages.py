@@ -70,7 +70,6 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
 
     @property
     def is_starting(self) -> bool:
-        """Whether its limit is that of the start."""
         return self.phase in STARTING
 
     @property

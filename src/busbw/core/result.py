@@ -293,7 +293,6 @@ class Result(Outcome, tag="busbw.result/1"):
 
     @property
     def measured(self) -> int:
-        """The number of rows."""
         return len(self.rows)
 
     def reached(self) -> str:
@@ -301,14 +300,11 @@ class Result(Outcome, tag="busbw.result/1"):
         return f", after the row of {short_size(self.rows[-1].size_bytes)}" if self.rows else ""
 
     def average_busbw(self) -> float:
-        """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan
-        without cells.
-        """
+        """Plain mean of busbw over all cells, bytes per second, as nccl-tests has it, or nan."""
         cells = self._cells()
         return sum(cell.busbw for cell in cells) / len(cells) if cells else float("nan")
 
     def wrong(self) -> bool:
-        """Whether any check saw a wrong element."""
         return self.out_of_bounds > 0 or any(cell.wrong for cell in self._cells())
 
     def wrong_sizes(self) -> set[int]:

@@ -41,7 +41,6 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
         return PREFIX + self.key.upper()
 
 

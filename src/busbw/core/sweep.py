@@ -86,7 +86,6 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def row(self) -> Collective:
-        """The collective's row of the table."""
         return BY_NAME[self.collective]
 
 
@@ -183,9 +182,7 @@ def _check_iterations(spec: SweepSpec, strict: bool) -> None:
 
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
-    """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if
-    memory is short).
-    """
+    """The sizes of the sweep in bytes, up to `max_bytes`: the requested maximum, or less."""
     size, previous = min(spec.min_bytes, max_bytes), -1
     while previous < size <= max_bytes:  # a step of 0 is one size
         yield size
@@ -197,9 +194,7 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
 
 
 def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
-    """The sweep from the first of its sizes at which every rank has an element; unchanged if
-    there is no such size.
-    """
+    """The sweep from its first size with an element for every rank; unchanged if there is none."""
 
     def is_full(size: int) -> bool:
         for dtype in dtypes(spec):
