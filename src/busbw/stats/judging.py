@@ -281,9 +281,7 @@ def _logs(cell: Cell) -> list[float]:
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:
-    """Compare single means, which cannot be tested: a difference counts if it exceeds the
-    variation of such means.
-    """
+    """Compare single means, which no test can: they must differ by more than such means do."""
     ratio = b_s / a_s
     if max(ratio, 1 / ratio) <= 1 + limits.tolerance:
         verdict = Verdict.SAME

@@ -137,9 +137,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def sign_test(higher: int, lower: int) -> float:
-    """The two-sided p-value of these counts of signs, if both signs are equally likely; 1
-    without any.
-    """
+    """The two-sided p-value of these counts of equally likely signs; 1 without any."""
     count, fewer = higher + lower, min(higher, lower)
     arrangements = sum(math.comb(count, k) for k in range(fewer + 1))
     return min(1.0, float(2 * arrangements / 2**count))
