@@ -113,7 +113,6 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def active(self) -> tuple[Link, ...]:
-        """The links that are up."""
         return tuple(link for link in self.links or () if link.active)
 
     @property

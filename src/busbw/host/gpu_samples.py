@@ -81,5 +81,4 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Release NVML."""
         ask(self._nvml, self._nvml.nvmlShutdown)

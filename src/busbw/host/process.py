@@ -105,7 +105,6 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def outlive_parent() -> None:
-    """Undo `die_with_parent`."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
 
