@@ -36,9 +36,7 @@ def time_text(seconds: float) -> str:
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
-    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` for a value that
-    would be rounded to 0.
-    """
+    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` below 0.005."""
     value = bytes_per_s / 1e9
     if 0 < value < 0.005:
         return "<0.01"
@@ -76,9 +74,7 @@ def percent_text(part: float, whole: float | None) -> str:
 
 
 def half_width_text(figure: Figure) -> str:
-    """The wider side of a cell's interval as a percentage of its time: `4.9`, `120`, `>999`; `-`
-    without an interval.
-    """
+    """The wider side of a cell's interval in percent of its time: `4.9`, `>999`; `-` without."""
     percent = 100 * figure.half_width
     if percent == math.inf:
         return "-"
@@ -186,9 +182,7 @@ def op_column(collective: Collective, row: ResultRow) -> str:
 
 
 def op_of_column(collective: Collective, text: str) -> str:
-    """The operator a row was run with, from the text of nccl-tests' redop column: the inverse of
-    `op_column`.
-    """
+    """The operator a row was run with, from nccl-tests' redop column: undoes `op_column`."""
     return text if collective.reduces or collective.redop_column == "op" else ""
 
 
@@ -236,9 +230,7 @@ def finding_text(finding: Finding) -> str:
 
 
 def local_time(text: str) -> str:
-    """A date and time as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they
-    are.
-    """
+    """A date and time as nccl-tests writes it (`2026-11-21 18:24:51`); other text as it is."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
