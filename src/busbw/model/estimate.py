@@ -53,7 +53,6 @@ class Setting:
     ctas: int = 0
 
     def allowed(self, collective: str) -> Allowed:
-        """What NCCL may use for the collective with this element type."""
         return allowed_for(self.may, collective, self.dtype, self.op)
 
     def choices(self, collective: str, hosts: int, per_host: int, size_bytes: int) -> list[Choice]:

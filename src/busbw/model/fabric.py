@@ -43,7 +43,6 @@ class Fabric:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
 
@@ -55,9 +54,7 @@ class NoFabric:
 
 
 def rails_of(nics: int, per_host: int) -> int:
-    """How many NICs NCCL counts: it joins the ports next to one of `per_host` GPUs
-    (NCCL_IB_MERGE_NICS).
-    """
+    """The NICs that NCCL counts: it joins ports next to one of `per_host` GPUs (IB_MERGE_NICS)."""
     return per_host if nics > per_host and nics % per_host == 0 else nics
 
 
@@ -158,9 +155,7 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
 
 
 def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
-    """The links of one CPU rank on each host. Only the rate of a lab is known to be theirs: MPI may
-    use any port.
-    """
+    """The links of one CPU rank on each host: known only for a lab, as MPI may use any port."""
     if len(hosts) < 2 or not all(any(nic.in_lab for nic in host.nics) for host in hosts):
         return NoFabric(ON_CPUS)
     within = Fabric(len(hosts), 1, None, "", None, over_nvlink=False)
@@ -168,7 +163,6 @@ def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
 
 
 def in_lab(ideal: Ideal) -> bool:
-    """Whether the ideal is that of a lab's rate."""
     return ideal.link.startswith(OF_LAB)
 
 

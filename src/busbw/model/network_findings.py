@@ -35,9 +35,7 @@ def paced(result: Outcome, topology: Topology) -> Conclusion | None:
 
 
 def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
-    """Whether hosts exchanged data over the system's TCP; if that is not known, whether they
-    have no RDMA port.
-    """
+    """Whether hosts exchanged data over the system's TCP; if unknown, whether RDMA is absent."""
     if result.library.network:
         return result.library.network == SOCKET
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)

@@ -69,7 +69,6 @@ class _Timed:
         return Work(row.function, tuple(chains), calls * time_s, gpu_s, nic_s)
 
     def works(self, numbers: Iterable[int], calls: dict[int, int]) -> list[Work]:
-        """The work of those rows of which there are calls."""
         return [self.work(number, calls[number]) for number in numbers if calls.get(number)]
 
     def together(self, kind: RankKind, calls: dict[int, int], *, known: bool) -> Span:

@@ -20,7 +20,6 @@ class RankKind:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """All of these rows."""
         return self.own + self.beside
 
 

@@ -117,9 +117,7 @@ class Sign:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may
-        vary.
-        """
+        """Identifies a sign in other rows; the reasons for a GPU's reduced clocks may vary."""
         return self.host, self.subject, "" if self.kind is CounterKind.THROTTLE else self.name
 
     @property
@@ -158,11 +156,9 @@ class Signs:
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
     def of(self, row: ResultRow) -> list[Sign]:
-        """All signs of a row, the most serious first."""
         return self._of[id(row)]
 
     def unusual(self, row: ResultRow) -> list[Sign]:
-        """The signs of a row that are unusual for the run."""
         return [sign for sign in self.of(row) if sign.unusual]
 
     def unread(self, row: ResultRow) -> list[str]:
@@ -171,9 +167,7 @@ class Signs:
 
 
 def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
-    """What could not be read, without ports that carried no data; a reason begins with its
-    subject.
-    """
+    """What could not be read, without idle ports; a reason begins with its subject."""
     return [
         reason
         for reason in change.unread

@@ -85,9 +85,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
     @property
     def regime(self) -> str:
-        """`latency` where more than half of the time does not depend on the size, else
-        `bandwidth`.
-        """
+        """`latency` if more than half of the time is the same for all sizes, else `bandwidth`."""
         return "latency" if 2 * self.latency_s > self.time_s else "bandwidth"
 
 

@@ -74,7 +74,6 @@ class Model:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
     @property
@@ -83,7 +82,6 @@ class Model:
         return min(self.hosts, 3) - 1
 
     def steps(self, collective: str) -> int:
-        """The number of steps of a ring."""
         if collective == "all_reduce":
             return 2 * (self.ranks - 1)
         return self.ranks - 1 if collective in PARTS else self.ranks
@@ -100,16 +98,13 @@ class Parts:
 
     @property
     def time_s(self) -> float:
-        """Their sum."""
         return self.latency_s + self.transfer_s
 
 
 def parts(
     model: Model, collective: str, size_bytes: int, algorithm: str, protocol: str
 ) -> Parts | None:
-    """The expected time of `size_bytes`, counted as algbw counts them; None if NCCL has no such
-    combination.
-    """
+    """The expected time of `size_bytes` (as in algbw); None if NCCL has no such combination."""
     rate = _rate(model, collective, algorithm, protocol)
     if rate <= 0:
         return None
@@ -272,7 +267,6 @@ def _latency(model: Model, collective: str, algorithm: str, protocol: str) -> fl
 
 
 def _link(model: Model) -> str:
-    """The link inside a host."""
     return NVLINK if model.over_nvlink else PCI
 
 
@@ -335,9 +329,7 @@ def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
 
 
 def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that a setting in NCCL's syntax selects: `ring,tree`, `^ll128`, and since 2.24
-    `ring;allreduce:tree`.
-    """
+    """The names that NCCL's syntax selects, as in `ring,tree`, `^ll128`, `ring;allreduce:tree`."""
     selected, title = names, collective_row(collective).title.lower()
     for part in text.lower().split(";"):
         prefix, colon, tail = part.partition(":")

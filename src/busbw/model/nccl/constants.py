@@ -152,9 +152,7 @@ class Release:
 
 
 def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
-    """The table of hops with other values for Simple: {algorithm: microseconds} for each of nvlink,
-    pci and net.
-    """
+    """The table of hops with other microseconds for Simple, by link: {algorithm: us}."""
     names = {"nvlink": NVLINK, "pci": PCI, "net": NET}
     hops = {link: dict(table) for link, table in _HOPS.items()}
     for name, values in simple_us.items():

@@ -114,7 +114,6 @@ def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
 
 
 def setting_of(ran: Ran, figure: Figure) -> Setting:
-    """The setting of a cell."""
     row = figure.row
     setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
     return unlimited(setting, ran.row.name, ran.hosts, ran.per_host, row.size_bytes)
@@ -158,9 +157,7 @@ def _is_of_system(curve: Curve, setting: Setting) -> bool:
 
 
 def _is_plain(setting: Setting) -> bool:
-    """Whether runs of the table are of such a setting: NCCL chooses, the network has its full
-    rate.
-    """
+    """Whether the table has runs of such a setting: NCCL chooses, the network has full rate."""
     full_rate = setting.spine.oversubscription == 1 and setting.traffic is None
     return full_rate and setting.may == ALL_ALLOWED
 

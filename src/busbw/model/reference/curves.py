@@ -65,7 +65,6 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return self.hosts * self.per_host
 
     def time_s(self, size_bytes: float) -> float | None:
@@ -117,7 +116,6 @@ class Reference:
 
 
 def reference(table: Table, own: Table | None = None) -> Reference:
-    """The curves of a table and of a user's own."""
     tables = [table] if own is None else [table, own]
     sources = {source.key: source for part in tables for source in part.sources}
     return Reference(tuple(table.curves), sources, tuple(own.curves) if own else ())

@@ -47,7 +47,6 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return self.hosts * self.per_host
 
 
@@ -98,9 +97,7 @@ def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
 
 
 def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
-    """The curves of as many hosts and ranks, over such NICs and the same fabric where it is
-    known.
-    """
+    """The curves of as many hosts and ranks, over such NICs and, where known, the same fabric."""
     return [curve for curve in curves if _is_of_shape(curve, job)]
 
 
