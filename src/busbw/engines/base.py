@@ -116,7 +116,6 @@ class Steps:
         self.launches = tuple(launches)
 
     def __call__(self) -> None:
-        """Run the launches in order."""
         for launch in self.launches:
             launch()
 
