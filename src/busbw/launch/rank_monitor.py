@@ -214,8 +214,7 @@ class RankMonitor:
             self.not_running.clear()
 
     def state_changes(self) -> list[str]:
-        """Messages to print at once: ranks of this host that stopped, exited or run again, and CPU
-        quotas."""
+        """Messages to print now: local ranks that stopped, exited or resumed, and CPU quotas."""
         now = time.monotonic()
         if now - self.last_process_check_at < PROCESS_CHECK_S:
             return []
@@ -285,9 +284,7 @@ class RankMonitor:
         return diagnosis.absent(self.collect_evidence(), self.launch_limit_s)
 
     def silence_error(self) -> BusbwError | None:
-        """The error if no rank has started within the limit because a process is stopped, or a link
-        went down.
-        """
+        """The error if no rank has started in time: a process is stopped, or a link went down."""
         evidence = self.collect_evidence()
         if evidence.broken() or evidence.helpers or evidence.unlinked():
             return diagnosis.absent(evidence, self.launch_limit_s)
@@ -298,9 +295,7 @@ class RankMonitor:
         survey.end(self.cleanup, self.started_ranks, self.hosts, self.unreachable, END_ELSEWHERE_S)
 
     def memory_kill(self, rank: int) -> str:
-        """That the kernel killed this rank because memory ran out, if so; takes up to
-        HOST_ANSWER_S.
-        """
+        """That the kernel killed this rank for lack of memory, if so; takes up to HOST_ANSWER_S."""
         if rank not in self.started_ranks:
             return ""
         host = self.hosts[rank] if rank < len(self.hosts) else ""
