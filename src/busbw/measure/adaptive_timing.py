@@ -219,12 +219,10 @@ def _add(
 
 
 def _largest(ranks: Iterable[list[float]]) -> list[float]:
-    """The largest value of each operation over the ranks."""
     return [max(values) for values in zip(*ranks, strict=True)]
 
 
 def _smallest(ranks: Iterable[list[float]]) -> list[float]:
-    """The smallest value of each operation over the ranks."""
     return [min(values) for values in zip(*ranks, strict=True)]
 
 

@@ -115,7 +115,6 @@ SWEEP = RunKind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,)
 
 
 def kind_of(job: Job) -> RunKind:
-    """The kind of a job."""
     return _kind_by_tag(str(job.__struct_config__.tag))
 
 
@@ -149,9 +148,7 @@ def perform(
 
 
 def with_timeout(job: Job) -> Job:
-    """The job with -T as its limit for engines that block in their library and so cannot check
-    it themselves.
-    """
+    """The job with -T as its limit, for engines that block in their library."""
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
     return job

@@ -180,7 +180,6 @@ class _Join:
 
 
 def read_calls(file: ProcessFile) -> ProcessCalls:
-    """The calls of a process."""
     join = _read_records(file)
     calls: list[ProfiledCall] = []
     for number in sorted(join.calls):

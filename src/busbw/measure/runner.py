@@ -52,7 +52,6 @@ class _Row:
 
     @property
     def more(self) -> bool:
-        """Whether another visit follows."""
         return any(cell.more for cell in self.cells)
 
     def machine(self) -> list[HostChange] | None:
@@ -106,9 +105,7 @@ class Runner:
 
     @property
     def iters(self) -> int:
-        """Operations that are guaranteed to be timed: data verified afterwards must come from
-        them.
-        """
+        """Operations that are sure to be timed: data that is verified must come from them."""
         sampling = self.spec.sampling
         return min(sampling.fixed or PRECISE_POSITIONS, MAX_HELD) if sampling else self.spec.iters
 

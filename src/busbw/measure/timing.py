@@ -197,9 +197,7 @@ def _samples(engine: Engine, spec: SweepSpec) -> list[float]:
 
 
 def over_ranks(control: Control, seconds: float, average: int) -> float:
-    """Combine the times of all processes: -a 0 takes process 0's, 1 the mean, 2 the smallest, 3
-    the largest.
-    """
+    """Combine the times of all processes by -a: 0 process 0's, 1 mean, 2 smallest, 3 largest."""
     if average == 0:
         return float(control.bcast(seconds))
     how = {1: "sum", 2: "min", 3: "max"}.get(average, "sum")

@@ -156,9 +156,7 @@ def _operator_fits(row: Collective, evidence: Evidence) -> str:
 
 
 def _blank_fits(row: Collective, evidence: Evidence) -> str:
-    """The first alltoall and hypercube print an empty redop column; others print a word, or have no
-    such column.
-    """
+    """Whether a blank redop column fits: the first alltoall and hypercube print one."""
     prints_blank = row.name == ("alltoall" if evidence.old else "hypercube")
     if evidence.blank:
         return "" if prints_blank else "its redop column is not empty"

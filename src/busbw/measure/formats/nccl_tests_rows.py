@@ -211,9 +211,7 @@ def _is_plausible(row: ResultRow) -> bool:
 
 
 def _fits(names: Sequence[str], words: Sequence[str], trailing: Sequence[str]) -> bool:
-    """Whether each word has the shape of its column. Unknown columns behind both sides may have
-    any.
-    """
+    """Whether each word has the shape of its column; unknown columns at the end may have any."""
     shapes = dict.fromkeys(trailing, TEXT) | SHAPES
     return all(
         shapes.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True)
