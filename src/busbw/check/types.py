@@ -185,7 +185,6 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
 
     @property
     def failed(self) -> bool:
-        """Whether a stage failed."""
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
 
 

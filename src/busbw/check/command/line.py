@@ -152,7 +152,6 @@ class Line:
         return None if own else self.of_job(variable)
 
     def has(self, *names: str) -> bool:
-        """Whether the line has an option with one of these names."""
         return any(option.name in names for option in self.options)
 
     @property

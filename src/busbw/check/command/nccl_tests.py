@@ -117,9 +117,7 @@ def _hides_options(words: Sequence[str]) -> bool:
 
 
 def _option_values(arguments: Sequence[str]) -> dict[str, str]:
-    """The values of the options in LETTERS_BY_LONG_NAME, by their letter; '' if the last one has
-    none.
-    """
+    """The values of the options in LETTERS_BY_LONG_NAME, by letter; '' where one is missing."""
     values = {}
     for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if argument.startswith("--"):

@@ -32,7 +32,6 @@ class Target:
     today: date
 
     def expected(self, text: str, *key: str | int) -> str:
-        """An expected value with its place in the file."""
         return f"{text} ({self.where(*key)})"
 
 

@@ -42,7 +42,6 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of all copies."""
         return tuple(sample for copies in self.copies for sample in copies.samples)
 
 
