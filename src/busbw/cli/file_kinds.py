@@ -71,9 +71,7 @@ def _refuse_several(data: bytes, file: str) -> None:
 
 
 def warn_of_doubts(result: Result, file: str) -> None:
-    """Warn of what a log leaves in doubt: several tables, missing rows, figures that contradict
-    each other.
-    """
+    """Warn of what a log leaves in doubt: several tables, missing rows, contradictory figures."""
     for finding in result.findings:
         if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
             text = "; ".join(filter(None, (finding.message, finding.fix)))

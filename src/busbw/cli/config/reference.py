@@ -40,9 +40,7 @@ def reference_file() -> Path | None:
 
 
 def known_curves(file: Path | None = None) -> "Reference":
-    """Published curves and those of the file, or of the setting; UsageError for a file that is no
-    table.
-    """
+    """Published curves and those of the file, or of the setting; UsageError for another file."""
     from busbw.model.reference.curves import built_in, with_own
     from busbw.reference.own_table import read
 
