@@ -97,9 +97,7 @@ _OP_NAMES = {key(name): row.name for row in REDOPS for name in (row.name, *row.a
 
 
 def function(name: str) -> str | None:
-    """The row for `AllReduce`, `_allgather_base` or `all_to_all_v_single`; None if there is
-    none.
-    """
+    """The row for `AllReduce`, `_allgather_base` or `all_to_all_v_single`; None if none."""
     return _FUNCTIONS.get(key(name))
 
 
@@ -119,9 +117,7 @@ def nccl_element(number: int) -> tuple[str, int] | None:
 
 
 def nccl_op(number: int) -> str | None:
-    """The operator for a number of ncclRedOp_t; larger numbers are operators that the
-    application made (mulsum).
-    """
+    """The operator of a ncclRedOp_t; `mulsum` for numbers that the application made."""
     return _OPS.get(number, "mulsum" if number > max(_OPS) else None)
 
 
@@ -201,9 +197,7 @@ class Merged:
 
 
 def merge(queues: Sequence[Sequence[Observed]]) -> Merged:
-    """The calls of all ranks in one order; `queues` has the calls of each rank, in the order in
-    which it made them.
-    """
+    """The calls of all ranks in one order; each queue has those of a rank in its order."""
     return _Merge(queues).run()
 
 

@@ -26,7 +26,6 @@ _Numbers = dict[Hashable, dict[Hashable, int]]  # by process, then by stream or 
 
 
 def pattern(collector: Collector) -> Pattern:
-    """The record of what was added to a collector."""
     return _Builder(collector).pattern()
 
 

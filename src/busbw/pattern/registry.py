@@ -273,9 +273,7 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
 
 
 def sources(files: Sequence[str]) -> Iterator[Source]:
-    """Every file, opened when it is needed: a job can have more ranks than a process may open
-    files.
-    """
+    """Every file, opened only when needed: a process may open fewer files than a job has ranks."""
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:
         raise UsageError("stdin is given twice", "give - once")

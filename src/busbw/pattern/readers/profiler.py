@@ -28,7 +28,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one process."""
     try:
         process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:

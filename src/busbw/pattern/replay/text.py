@@ -245,9 +245,7 @@ def _at_ideal_s(row: Replayed) -> float | None:
 
 
 def warnings(result: ReplayResult) -> list[str]:
-    """What a format without the text's last lines leaves out: calls that were not replayed,
-    notes and errors.
-    """
+    """What a format without the text's last lines leaves out: calls not replayed, notes, errors."""
     replay = result.replay
     lines = [
         f"warning: skipped {counted(count, 'call')}: {reason}"
