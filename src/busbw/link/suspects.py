@@ -154,9 +154,7 @@ class _Search:
         return [*group, *self.draw.sample(others, min(missing, len(others)))]
 
     def share(self, group: Sequence[int]) -> float:
-        """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it
-        failed.
-        """
+        """The rate of a run over a filled-up group as a share of the usual rate; 0 if it failed."""
         return (self.run(self.filled(group)) or 0.0) / self.usual
 
     def decide(self, group: Sequence[int], suspect_count: int) -> None:

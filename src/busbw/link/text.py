@@ -98,7 +98,6 @@ class PortLine:
 
 
 def render(report: LinkReport, width: int | None = None) -> str:
-    """The whole text."""
     parts = [_header(report)]
     for rail, name in enumerate(rail.name for rail in report.rails):
         ports = aligned(_columns(report), lines(report, rail), width, DROP_ORDER)

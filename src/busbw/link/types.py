@@ -137,9 +137,7 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
     findings: list[Finding] = []
 
     def __post_init__(self) -> None:
-        """ValueError, and so a DecodeError of a file, where an index names no host or rail of
-        the report.
-        """
+        """ValueError, so a DecodeError of a file, for an index of no host or rail of the report."""
         hosts, rails = range(len(self.hosts)), range(len(self.rails))
         for rail in self.rails:
             if len(rail.endpoints) != len(hosts):
@@ -161,7 +159,6 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
         return any(finding.verdict in BAD_VERDICTS for finding in self.findings)
 
     def measured(self) -> list[Flow]:
-        """The flows with a rate."""
         return [flow for flow in self.flows if flow.rate is not None]
 
 
