@@ -65,7 +65,6 @@ class RasReport(msgspec.Struct, kw_only=True):
     comms: list[CommStatus] = []
 
     def processes(self) -> list[RankStatus]:
-        """Each process once."""
         return list({rank.process: rank for comm in self.comms for rank in comm.ranks}.values())
 
 
@@ -127,7 +126,6 @@ class JobData:
         return host.states.get(rank.pid, "R") if host else "R"
 
     def gpus(self) -> list[GpuUse]:
-        """The GPUs of all hosts."""
         return [gpu for host in self.hosts.values() for gpu in host.gpus]
 
     def has_moved(self) -> bool | None:

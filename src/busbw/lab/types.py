@@ -155,19 +155,15 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The lab's name."""
         return self.spec.name
 
     @property
     def switch(self) -> str:
-        """The namespace of the bridge between more than two hosts; '' for two, which are joined
-        directly.
-        """
+        """The bridge's namespace for more than two hosts; '' for two, which are joined directly."""
         return f"bb{self.token}sw" if len(self.hosts) > 2 else ""
 
     @property
     def namespaces(self) -> list[str]:
-        """All network namespaces of the lab."""
         return [host.namespace for host in self.hosts] + [self.switch] * bool(self.switch)
 
     @property
@@ -263,7 +259,6 @@ def _largest_bytes(rate: float | None) -> int:
 
 
 def status(labs: Sequence[LabStatus]) -> str:
-    """Every lab with its hosts."""
     return "\n".join(map(_lab, labs)) or "no lab\n"
 
 

@@ -59,15 +59,12 @@ class Listener(Sink):
 
     @property
     def progress(self) -> bool:
-        """As where messages are shown."""
         return self._shown.progress
 
     def working(self, work: Working) -> None:
-        """Pass it on."""
         self._shown.working(work)
 
     def take(self, event: Event) -> None:
-        """Record the event."""
         super().take(event)
         if isinstance(event, Started) and isinstance(event.result, Result):
             self._started(event.result)
@@ -79,11 +76,9 @@ class Listener(Sink):
             self._tried(event.trial)
 
     def note(self, text: str) -> None:
-        """Pass it on."""
         self._shown.note(text)
 
     def error(self, text: str) -> None:
-        """Pass it on."""
         self._shown.error(text)
 
 

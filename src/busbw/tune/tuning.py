@@ -86,9 +86,7 @@ class TableTuner:
     def _unless_failed(
         self, setting: Mapping[str, str], step: Callable[[], Step | None]
     ) -> Step | None:
-        """What a step with a setting returns; None if a job failed, which rules out only
-        this setting.
-        """
+        """What a step with a setting returns; None if a job failed, which rules out the setting."""
         try:
             return step()
         except BusbwError as error:
@@ -200,9 +198,7 @@ class TableTuner:
         )
 
     def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
-        """Write the file; rules of this collective that were checked stay until new ones have
-        been.
-        """
+        """Write the file; rules that were checked stay until new ones have been checked."""
         collective = self.jobs.job.sweep.collective
         if not checked and self.before and table_file.is_checked(self.before, collective):
             return

@@ -185,9 +185,7 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
 
 
 def compute_gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
-    """What a choice gains, from samples that were not used to choose it; `p` is that of this size
-    only.
-    """
+    """What a choice gains, by samples not used to choose it; `p` is that of this size only."""
     change = shift(independent(default_s), independent(choice_s), confidence)
     return Gain(
         default_s=median(default_s),
@@ -216,5 +214,4 @@ def slower_than_allowed(ratios: Sequence[float]) -> bool:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """The geometric mean of the ratios."""
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

@@ -121,9 +121,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
             return True
 
     def _longest_idle(self) -> socket.socket | None:
-        """The oldest connection that has sent nothing, else the oldest that has sent no whole
-        request.
-        """
+        """The oldest connection that has sent nothing, else the oldest without a whole request."""
         waiting = [request for request in self._open if request not in self._answering]
         silent = (
             request for request in waiting if request not in self._asking and not has_data(request)
@@ -157,7 +155,6 @@ class Exporter(ThreadingMixIn, HTTPServer):
         """A client that disconnects is not an error of the watch."""
 
     def close(self) -> None:
-        """Stop listening."""
         self.shutdown()
         self.server_close()
         self._thread.join(REQUEST_S)
@@ -208,9 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"only / and /metrics are here\n", "text/plain")
 
     def _answer_packed(self, page: bytes) -> None:
-        """The metrics, gzipped for a client that accepts it, as Prometheus does: a tenth of the
-        bytes.
-        """
+        """The metrics, gzipped to a tenth for a client that accepts it, as Prometheus does."""
         headers = {"Vary": "Accept-Encoding"}
         if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
             page = gzip.compress(page, compresslevel=1)

@@ -117,7 +117,6 @@ class Metric:
 
 
 def port_metric(counter: str) -> Metric:
-    """The metric of an RDMA port's counter."""
     if counter in INFINIBAND:
         name = INFINIBAND[counter]
         return Metric(f"busbw_infiniband_{name}", f"node_infiniband_{name}")
@@ -137,7 +136,6 @@ def tcp_metric(counter: str) -> Metric:
 
 
 def gpu_metric(counter: str) -> Metric:
-    """The metric of a GPU's NVLinks or PCIe slot."""
     name, near = GPU[counter]
     return Metric(f"busbw_{name}", near)
 
