@@ -38,12 +38,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens of a step."""
         return self.batch_size * self.sequence
 
     @property
     def parameters(self) -> int:
-        """The parameters of the model."""
         return self.shape.parameters(self.sequence)
 
 
@@ -150,7 +148,6 @@ def code(way: Way, max_norm: float | None) -> str:
 
 
 def header(plan: StatesPlan) -> str:
-    """The training and the machine."""
     training, machine = plan.training, plan.machine
     shape = training.shape
     activations = "recomputed" if training.recompute else "kept"

@@ -204,7 +204,6 @@ class Placement:
             offloaded.slot.copy_(offloaded.states.weight)
 
     def close(self) -> None:
-        """Unpin the slots."""
         self.slots.close()
 
 

@@ -21,12 +21,10 @@ EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as no
 
 
 def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
-    """The interval of the predicted step, in seconds."""
     return rounds.mean_interval([prediction.step_s for prediction in plan.predictions(exchange)])
 
 
 def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
-    """The interval of the exposed time, in seconds."""
     return rounds.mean_interval([prediction.exposed_s for prediction in plan.predictions(exchange)])
 
 

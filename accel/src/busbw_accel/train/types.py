@@ -144,11 +144,9 @@ class Training(msgspec.Struct):
 
     @property
     def methods(self) -> list[str]:
-        """The methods that were run, in their order."""
         return list(dict.fromkeys(run.method for run in self.runs))
 
     def of(self, method: str) -> list[TrainRun]:
-        """All rounds of a method."""
         return [run for run in self.runs if run.method == method]
 
     def rate(self, method: str) -> tuple[float, float | None] | None:
@@ -165,7 +163,6 @@ class Training(msgspec.Struct):
         return harmonic_mean(rates), spread
 
     def step_s(self, method: str) -> float | None:
-        """The median step."""
         steps = [step for run in self.of(method) for step in run.steps_s]
         return median(steps) if steps else None
 
