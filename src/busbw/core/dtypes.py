@@ -14,20 +14,17 @@ from busbw.core.errors import unknown
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type.
-
-    `significand` is the number of bits of a float's significand, including the hidden one.
-    `unit_exponents` are the smallest and largest e for which every integer up to 2^significand - 1,
-    times 2^e, is a normal finite number of the type (engines/host_probe.py).
-    """
+    """One element type."""
 
     name: str  # nccl-tests' name, as printed
     nccl: int  # ncclDataType_t
     itemsize: int
     kind: str  # "int", "uint" or "float"
     torch: str  # PyTorch's name, as the CSV of the PyTorch benchmark prints it
-    significand: int = 0
+    significand: int = 0  # bits of a float's significand, with the hidden one
     exponent_bits: int = 0
+    # the smallest and largest e for which every integer up to 2^significand - 1, times 2^e, is a
+    # normal finite number of the type (engines/host_probe.py)
     unit_exponents: tuple[int, int] = (0, 0)
     aliases: tuple[str, ...] = ()
     min_nccl: int = 0

@@ -16,25 +16,22 @@ MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sa
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. A `word` is kept as text.
-
-    `run_default` is the default of `busbw run` if it differs. `least` and `most` bound the value,
-    `choices` lists all valid values. nccl-tests silently accepts values outside of `choices`, and
-    outside of the bounds of a `soft` option; `busbw run` rejects them.
+    """One option. nccl-tests accepts values outside of `choices` silently; `busbw run` rejects
+    them.
     """
 
     short: str
     long: str
     field: str  # the SweepSpec field it sets
-    kind: Literal["int", "size", "word"]
+    kind: Literal["int", "size", "word"]  # a word is kept as text
     default: Any
     help: str
-    run_default: Any = None
+    run_default: Any = None  # of `busbw run`, if it differs
     compat_only: bool = False
-    least: int | None = None
+    least: int | None = None  # bounds of the value, with `most`
     most: int | None = None
-    choices: tuple[int, ...] = ()
-    soft: bool = False
+    choices: tuple[int, ...] = ()  # all valid values
+    soft: bool = False  # nccl-tests also accepts values outside of the bounds
 
     @property
     def default_for_run(self) -> Any:

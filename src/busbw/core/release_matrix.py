@@ -2,7 +2,10 @@
 `busbw.versions/1`.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from busbw.core.comparison import Comparison
 
@@ -28,17 +31,15 @@ class ReleaseFailure(msgspec.Struct, frozen=True):
 class ReleaseMatrix(
     msgspec.Struct, frozen=True, kw_only=True, tag="busbw.versions/1", tag_field="schema"
 ):
-    """All comparisons: for each collective the releases in their order. The first of `releases` is
-    the baseline.
+    """All comparisons: for each collective the releases in their order."""
 
-    `confidence` holds over all comparisons together; each of them has a higher one.
-    """
-
-    releases: list[str]
+    releases: Annotated[list[str], Meta(description="the first one is the baseline")]
     collectives: list[str]
     rounds: int
     tolerance: float
-    confidence: float
+    confidence: Annotated[
+        float, Meta(description="over all comparisons together; each of them has a higher one")
+    ]
     comparisons: list[ReleaseComparison]
     failures: list[ReleaseFailure] = []
 
