@@ -22,23 +22,18 @@ NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """`hosts` (Q) machines of `per_host` (P) ranks each; rates are bytes per second in one
-    direction.
+    """Hosts and their links; rates are bytes per second in one direction."""
 
-    `gpu` (B) is one GPU's link to its peers, `pcie` its slot, `nics` (I) all ports of one host
-    together, `rail` one of these ports. `traffic` is what an alltoallv moves between the ranks;
-    None for an even exchange.
-    """
-
-    hosts: int
-    per_host: int
-    gpu: float | None  # None with one rank per host
+    hosts: int  # Q in formulas
+    per_host: int  # ranks of each host, P in formulas
+    gpu: float | None  # one GPU's link to its peers, B in formulas; None with one rank per host
     gpu_link: str
-    pcie: float | None
+    pcie: float | None  # of a GPU's slot
     over_nvlink: bool
-    nics: float = 0.0
-    rail: float = 0.0
+    nics: float = 0.0  # all ports of one host together, I in formulas
+    rail: float = 0.0  # one of these ports
     nic_link: str = ""
+    # what an alltoallv moves between the ranks; None for an even exchange
     traffic: Traffic | None = None
 
     @property

@@ -95,19 +95,16 @@ def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One counter that moved, or reduced clocks of one GPU, during one row.
-
-    Rows are compared by `rate`: for reduced clocks the share of the row's time, for a port's
-    counters the increase per byte of its traffic (a slow row has more seconds, not more data), for
-    other counters the increase per second. `name` is the counter, or the reasons for reduced
-    clocks.
-    """
+    """One counter that moved, or reduced clocks of one GPU, during one row."""
 
     host: str
     subject: str
-    name: str
+    name: str  # the counter, or the reasons for reduced clocks
     kind: CounterKind
     amount: float
+    # by which rows are compared: for reduced clocks the share of the row's time, for a port's
+    # counters the increase per byte of traffic (a slow row has more seconds, not more data), for
+    # others the increase per second
     rate: float
     where: str
     what: str

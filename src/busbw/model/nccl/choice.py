@@ -51,13 +51,7 @@ SM_WITH_LL128 = (70, 80, 90)  # before NCCL 2.23
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """NCCL's model of one communicator.
-
-    `cpu` is `intel`, `amd` or `arm`; `collnet` says whether the network's switches reduce.
-
-    `near` says whether a PCIe switch joins GPUs and NICs; if data passes through the CPU, NCCL does
-    not use LL128 between hosts. `net_latency_us` is what the network's plugin reports.
-    """
+    """NCCL's model of one communicator."""
 
     release: Release
     hosts: int
@@ -67,10 +61,10 @@ class Model:
     ring: Graph
     tree: Graph
     nvls: Graph | None = None
-    cpu: str = "intel"
-    collnet: bool = False
-    near: bool = True
-    net_latency_us: float = 0.0
+    cpu: str = "intel"  # intel, amd or arm
+    collnet: bool = False  # whether the network's switches reduce
+    near: bool = True  # a PCIe switch joins GPUs and NICs; else NCCL uses no LL128 between hosts
+    net_latency_us: float = 0.0  # as the network's plugin reports it
 
     @property
     def ranks(self) -> int:

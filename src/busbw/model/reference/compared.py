@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean, median
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
@@ -33,21 +35,19 @@ RDMA = "IB"
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured size beside its reference. busbw is in bytes per second.
-
-    `runs` are those of the same system and job that measured this size, `median` and `fastest` are
-    theirs, and `own` says whether they are the user's. `expected` is None where the model has no
-    time.
-    """
+    """One measured size beside its reference. busbw is in bytes per second."""
 
     size_bytes: int
     dtype: str
     busbw: float
-    runs: tuple[str, ...] = ()
-    median: float | None = None
-    fastest: float | None = None
-    own: bool = False
-    expected: Forecast | None = None
+    runs: Annotated[
+        tuple[str, ...],
+        Meta(description="those of the same system and job that measured this size"),
+    ] = ()
+    median: Annotated[float | None, Meta(description="of these runs")] = None
+    fastest: Annotated[float | None, Meta(description="of these runs")] = None
+    own: Annotated[bool, Meta(description="whether the runs are the user's")] = False
+    expected: Annotated[Forecast | None, Meta(description="null: the model has no time")] = None
 
 
 @dataclass(frozen=True)
