@@ -41,24 +41,19 @@ MAX_CHECK_GAP_S = 2.0
 
 @dataclass(slots=True)
 class RankMonitor:
-    """Follows a job of `ranks` processes (0: unknown).
+    """Follows a job."""
 
-    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s`
-    and `launch_limit_s` are the limits of the ranks (see Job). `gpus` returns the devices of ranks
-    once they are known. Interfaces of `ifname` are watched in addition to the default ones.
-    """
-
-    ranks: int
-    hosts: tuple[str, ...]
-    limit_s: float
+    ranks: int  # processes; 0: unknown
+    hosts: tuple[str, ...]  # the user's names by rank; empty for this machine
+    limit_s: float  # limits of the ranks, see Job
     launch_limit_s: float
     library_reports: bool = False
-    gpus: Callable[[], Mapping[int, str]] = dict
+    gpus: Callable[[], Mapping[int, str]] = dict  # the devices of ranks, once they are known
     started_ranks: dict[int, Here] = field(default_factory=dict)
     stall_reports: dict[int, Stalled] = field(default_factory=dict)
     lost_ranks: list[int] = field(default_factory=list)
     exits: ExitWatcher = field(default_factory=ExitWatcher)
-    ifname: str = ""
+    ifname: str = ""  # its interfaces are watched besides the default ones
     links_at_start: frozenset[str] = field(init=False)
     began_at: float = field(default_factory=time.monotonic)
     last_report_at: float = 0.0
