@@ -5,8 +5,10 @@ The conclusion is a report, as JSON or as text: one line, then the evidence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import WatchInterval
@@ -16,19 +18,17 @@ from busbw.ui.columns import wrapped
 
 
 class RankStatus(msgspec.Struct, kw_only=True):
-    """One rank of a communicator.
-
-    `counts` are the collectives it launched, by function; `problem` what NCCL says is wrong with
-    it.
-    """
+    """One rank of a communicator."""
 
     rank: int
     host: str = ""  # the address that NCCL uses for its own connections
     pid: int = -1
     gpu: int = -1
     nvml: int = -1
-    counts: dict[str, int] = {}
-    problem: str = ""
+    counts: Annotated[
+        dict[str, int], Meta(description="collectives that it launched, by function")
+    ] = {}
+    problem: Annotated[str, Meta(description="what NCCL says is wrong with it")] = ""
 
     @property
     def process(self) -> tuple[str, int, int]:
@@ -98,17 +98,14 @@ class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class JobData:
-    """All that was read of a job.
+    """All that was read of a job."""
 
-    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer,
-    with the reason.
-    """
-
-    seconds: float
+    seconds: float  # between the two RAS reports
     before: RasReport
     after: RasReport
     outstanding: Sequence[Outstanding] = ()
     hosts: dict[str, HostStatus] = field(default_factory=dict)
+    # hosts that did not answer, with the reason
     silent: dict[str, str] = field(default_factory=dict)
     no_ras: str = ""  # why RAS has no report
     unread: list[str] = field(default_factory=list)

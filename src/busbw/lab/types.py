@@ -72,18 +72,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab to make.
-
-    `names` are the host names. `gpus` is how many of the machine's GPUs each host has; None: one,
-    or a share of one.
-    """
+    """A lab to make."""
 
     name: str = "lab"
-    names: list[str]
+    names: Annotated[list[str], Meta(description="host names")]
     shape: Shape = Shape()
     mtu: int = 9000
     sshd: bool = True
-    gpus: int | None = None
+    gpus: Annotated[
+        int | None,
+        Meta(description="of the machine's GPUs on each host; null: one, or a share of one"),
+    ] = None
     share_cores: Annotated[bool, Meta(description="all hosts use all processors")] = False
 
     def validate(self) -> None:

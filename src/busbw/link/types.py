@@ -78,25 +78,30 @@ class Rail(msgspec.Struct, frozen=True):
 
 
 class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Data in one direction.
-
-    `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
-
-    `together`: the opposite direction ran at the same time. `cores` are the processor cores that
-    sender and receiver used. `moved` holds by how much the counters of loss, congestion and faults
-    rose, by host, port (or "tcp") and counter. `mtu` is what the test reported.
-    """
+    """Data in one direction."""
 
     rail: int
     sender: int
     receiver: int
-    together: bool = False
-    rate: float | None = None
-    cores: tuple[float, float] | None = None
+    together: Annotated[bool, Meta(description="the opposite direction ran too")] = False
+    rate: Annotated[
+        float | None,
+        Meta(description="bytes of data per second at the receiver; null if it failed"),
+    ] = None
+    cores: Annotated[
+        tuple[float, float] | None,
+        Meta(description="processor cores that sender and receiver used"),
+    ] = None
     processor_bound: bool = False
-    mtu: int | None = None
-    moved: dict[str, dict[str, dict[str, int]]] = {}
-    error: str = ""
+    mtu: Annotated[int | None, Meta(description="as the test reported it")] = None
+    moved: Annotated[
+        dict[str, dict[str, dict[str, int]]],
+        Meta(
+            description="by how much the counters of loss, congestion and faults rose, by host,"
+            ' port (or "tcp") and counter'
+        ),
+    ] = {}
+    error: Annotated[str, Meta(description="why it failed")] = ""
 
     @property
     def retransmissions(self) -> int:

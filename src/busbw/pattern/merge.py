@@ -140,16 +140,9 @@ def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
 
 
 class Observed(msgspec.Struct):
-    """One call as one rank saw it. None is what the source does not say.
+    """One call as one rank saw it. None is what the source does not say."""
 
-    `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the
-    call among those of the communicator; without it, calls are the same if they are on each rank
-    the n-th with their function and size. `at_us` is the start since any moment common to all
-    ranks. `stream` and `group` are compared within one rank only. `gpu_at_us` is the start by the
-    GPU's clock, moved to the host's.
-    """
-
-    comm: Hashable
+    comm: Hashable  # the same on all ranks of a communicator
     function: str  # a collective's name, send or recv
     bytes: int  # as in core.pattern.PatternRow
     count: int | None = None
@@ -160,14 +153,16 @@ class Observed(msgspec.Struct):
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None
+    # the source's number of the call in its communicator; without it, calls are the same if they
+    # are on each rank the n-th with their function and size
     seq: int | None = None
-    at_us: float | None = None
+    at_us: float | None = None  # start, since any moment common to all ranks
     cpu_us: float | None = None
     gpu_us: float | None = None
-    gpu_at_us: float | None = None
+    gpu_at_us: float | None = None  # start by the GPU's clock, moved to the host's
     predicted_us: float | None = None
-    stream: Hashable = None
-    group: Hashable = None
+    stream: Hashable = None  # compared within one rank only
+    group: Hashable = None  # compared within one rank only
     clock: str | None = None  # as in core.pattern.Call
 
 

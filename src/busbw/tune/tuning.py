@@ -43,24 +43,20 @@ Step = TypeVar("Step")
 
 @dataclass(slots=True)
 class TableTuner:
-    """Tunes one collective.
-
-    `before` is the table in the file: its rules for other collectives stay, and if it has
-    variables, the search uses these and no others. `planned` is the number of sizes; `trial` is
-    called after each. `say` gets messages. `written` is whether the file has anything of this
-    tuning.
-    """
+    """Tunes one collective."""
 
     jobs: Jobs
     file: Path
+    # the table in the file: its rules for other collectives stay, and if it has variables, the
+    # search uses these and no others
     before: Table | None
-    planned: int
+    planned: int  # number of sizes
     rounds: int
     limits: Limits
     try_settings: bool
-    say: Callable[[str], None]
-    trial: Callable[[Tuned], None]
-    written: bool = field(default=False, init=False)
+    say: Callable[[str], None]  # gets messages
+    trial: Callable[[Tuned], None]  # called after each size
+    written: bool = field(default=False, init=False)  # whether the file has anything of this tuning
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
     def tune(self) -> Tuning:
