@@ -83,7 +83,7 @@ class History:
             return id
 
     def _too_many(self) -> list[int]:
-        """The runs that have no room: never the newest, nor what the user added."""
+        """Runs to delete: the oldest of those that the user did not add, never the newest."""
         rows = self._connection.execute(
             "SELECT id, kept_bytes FROM runs WHERE kept_bytes IS NOT NULL ORDER BY id DESC"
         )

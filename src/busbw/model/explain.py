@@ -96,8 +96,10 @@ def explain(
 
 
 def _ran(figure: Figure, judged: Sequence[Judged]) -> Kernel | None:
-    """What NCCL ran by the result itself; None if it does not say it, or if the measurement is
-    above the bound of that algorithm, and the links are not those described.
+    """What NCCL ran, as the result states it; None if it does not.
+
+    Also None if the measurement is above that algorithm's bound: the system cannot be the described
+    one then, and what ran says nothing about it.
     """
     ran = figure.ran
     possible = [candidate.algorithm for candidate in judged if not candidate.excluded]

@@ -186,7 +186,7 @@ def _row(
 
 
 def _collective(function: str) -> str:
-    """The collective that a function's time is that of."""
+    """The collective whose model gives a function's time: sendrecv for a send or receive."""
     return PAIRS if function in (SEND, RECV) else function
 
 

@@ -226,7 +226,10 @@ class _Merge:
             self._take(first)
 
     def _show(self, number: int) -> None:
-        """Make the next call of a queue known, past those that were taken out of turn."""
+        """Note that a queue has come to its next call, without those that are merged already.
+
+        If all ranks of the call have come to it, it is ready to be merged.
+        """
         ids = self._ids[number]
         while self._heads[number] < len(ids) and ids[self._heads[number]] in self._taken:
             self._heads[number] += 1
@@ -266,8 +269,9 @@ class _Merge:
 
 
 def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
-    """For each call of a rank what it has in common with the same call on other ranks: the
-    communicator and a number in it. A send or recv has nothing in common with others.
+    """A key for each call of a rank, which is the same for the same call on other ranks.
+
+    A send or receive is a call of its own, so its key is of this queue alone.
     """
     counts: Counter[tuple[Hashable, ...]] = Counter()
     identities: list[Hashable] = []

@@ -1,8 +1,8 @@
 """A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
 `Exporter` is the server. Beyond loopback a scraper has to know a token. Connections are few, and
-each has a time limit. When there are too many, the one that has been idle for longest is closed, so
-that strangers who only connect keep no scraper out.
+each has a time limit. When there are too many, the one that has been idle for longest is closed:
+clients that connect and send nothing cannot lock out Prometheus.
 """
 
 import contextlib
@@ -106,9 +106,10 @@ class Exporter(ThreadingMixIn, HTTPServer):
         return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more connection is accepted: always, unless all others are being answered.
+        """Whether to accept one more connection.
 
-        An idle one is ended for it.
+        If there are MAX_CONNECTIONS, the one that is idle for longest is ended to make room. The
+        new one is refused only if all are being answered.
         """
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:

@@ -23,17 +23,13 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutlierLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link that differs from the `others` of its kind.
-
-    Their counters grew by `others_by` in all, and the one that grew most by `others_most`. `chance`
-    is an upper bound for the chance that a link like the others grows as much, times the number of
-    links.
-    """
+    """A link whose counter grew unlike those of the other links of its kind."""
 
     growth: Growth
-    others: int
-    others_by: int
-    others_most: int
+    others: int  # how many others there are
+    others_by: int  # by how much their counters grew in all
+    others_most: int  # by how much the one of them grew that grew most
+    # upper bound for the chance that a link like the others grows as much, times their number
     chance: float
 
 
