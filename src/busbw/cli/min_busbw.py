@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from busbw.cli.config.reference import known_curves
 from busbw.cli.options.minimum import IDEAL, REFERENCE
 from busbw.core.cells import Figure, headline, peak, precise_figures
 from busbw.core.errors import Exit, NoMeasurement, UsageError
@@ -39,7 +38,7 @@ class Minimum:
         if self.share_of == REFERENCE and self.share is None:
             raise UsageError("--of reference: --min-percent is not given", "add --min-percent 90%")
         if self.share_of == REFERENCE:
-            known_curves(self.reference_file)
+            self._known()  # it can be read
 
     def refuse(self, result: Result) -> None:
         """NoMeasurement, before anything is measured, if a share of what is unknown is required."""
@@ -126,4 +125,6 @@ class Minimum:
             )
 
     def _known(self) -> "Reference":
+        from busbw.cli.config.reference import known_curves
+
         return known_curves(self.reference_file)

@@ -2,9 +2,8 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from busbw.cli.config.reference import known_or_published
 from busbw.cli.keep import finishing
 from busbw.cli.min_busbw import Minimum
 from busbw.cli.options.parameters import argv, given
@@ -12,7 +11,6 @@ from busbw.cli.options.sampling import take_sampling
 from busbw.cli.options.shared import refuse_ran, result_file, take_where
 from busbw.cli.options.sweep import SOAK_ROUNDS, SWEEP_OPTIONS, TIMED
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
-from busbw.cli.print_env import print_env
 from busbw.cli.run_page import keep_and_write_page, page_target
 from busbw.cli.streams import talk
 from busbw.cli.terminal import is_terminal, width
@@ -21,10 +19,12 @@ from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
-from busbw.measure.fault_injection import parse as parse_fault
 from busbw.measure.record import Record
 from busbw.model import bounds
 from busbw.report.registry import view
+
+if TYPE_CHECKING:
+    from busbw.model.reference.curves import Reference
 
 
 def run_sweep(
@@ -46,6 +46,8 @@ def run_sweep(
 ) -> int:
     """Measure, print, and return the exit code; the arguments are the options of `busbw run`."""
     if env_format:
+        from busbw.cli.print_env import print_env
+
         return print_env(fields["net"], fields["ifname"], env_format)
     if not name:
         raise UsageError("no collective is named", "busbw run all_reduce")
@@ -89,7 +91,7 @@ def run_sweep(
     }
     if dry_run:
         return print_command(*prepare(spec, **fields))
-    known = partial(known_or_published, reference_file)
+    known = partial(_known_curves, reference_file)
     record = Record(result_file(json_name), overwrite=force, known=known)
     page_file = page_target(html_name, overwrite=force)
     sink = SweepOutput(record, output_view, refuse=minimum.refuse)
@@ -101,6 +103,12 @@ def run_sweep(
     if reason:
         talk(f"error: {reason}")
     return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
+
+
+def _known_curves(file: Path | None) -> "Reference":
+    from busbw.cli.config.reference import known_or_published
+
+    return known_or_published(file)
 
 
 def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
@@ -125,7 +133,11 @@ def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
 def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
     """UsageError for invalid values, and for options that contradict each other."""
     inject, engine, simulation = fields["inject"], fields["engine"], fields["simulation"]
-    if parse_fault(inject) and spec.sampling is None:
+    if inject:
+        from busbw.measure import fault_injection
+
+        fault_injection.parse(inject)
+    if inject and spec.sampling is None:
         raise UsageError(
             f"--inject {inject} with --timing classic: only precise timing starts operations by a"
             " clock",

@@ -2,9 +2,8 @@
 
 import click
 
-from busbw.cli.config.reference import reference_option
 from busbw.cli.options.parameters import Rate, Share
-from busbw.cli.options.shared import Decorator, options
+from busbw.cli.options.shared import Decorator, options, reference_option
 from busbw.core.rates import BUSBW_EXAMPLE
 
 IDEAL, REFERENCE = "ideal", "reference"
