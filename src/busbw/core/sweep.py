@@ -12,7 +12,7 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, LARGEST_BY_KIND, MAX_OPERATIONS, Option
+from busbw.core.options import BY_FIELD, LARGEST_BY_KIND, MAX_OPERATIONS, MAX_TIME_S, Option
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
@@ -33,7 +33,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0.01
     confidence: float = 0.99
-    max_time_s: Annotated[float, Meta(description="limit of the time of a cell")] = 0.5
+    max_time_s: Annotated[float, Meta(description="limit of the time of a cell")] = MAX_TIME_S
     fixed: Annotated[
         int, Meta(description="a fixed number of iterations; 0: as many as needed")
     ] = 0
