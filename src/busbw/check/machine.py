@@ -35,18 +35,15 @@ WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port of an RDMA device.
-
-    `path` is its directory, `bdf` the PCI address of the device ('' if it has none).
-    """
+    """One port of an RDMA device."""
 
     device: str
     number: str
-    path: str
+    path: str  # its directory
     layer: str  # InfiniBand or Ethernet
     active: bool
     netdev: str  # '' if it has none here, as in a container
-    bdf: str
+    bdf: str  # PCI address of the device; '' if it has none
 
     @property
     def name(self) -> str:

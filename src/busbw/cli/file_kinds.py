@@ -34,9 +34,7 @@ table_option = click.option(
 
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a
-    training or a plan, which have no sizes.
-    """
+    """The sweep in a file, with a warning for doubts about its log; UsageError for another kind."""
     return sweep_in(read_bytes(file), file, collective, table)
 
 

@@ -65,9 +65,7 @@ class Figure:
 
     @property
     def half_width(self) -> float:
-        """How far the confidence interval extends on its wider side, as a fraction of the time;
-        infinity without an interval.
-        """
+        """The wider side of the confidence interval as a fraction of the time; inf without one."""
         low_s, high_s = self.cell.low_s, self.cell.high_s
         if low_s is None or high_s is None or self.time_s <= 0:
             return math.inf

@@ -112,15 +112,15 @@ class LinkFinding(msgspec.Struct, frozen=True):
 class WatchInterval(
     msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
 ):
-    """One interval of a watch.
-
-    `missed` counts intervals that were not sampled because an earlier one took too long.
-    """
+    """One interval of a watch."""
 
     host: str
     at: str  # ISO time of the reading
     seconds: float  # since the reading before
-    missed: int = 0
+    missed: Annotated[
+        int,
+        Meta(description="intervals that were not sampled because an earlier one took too long"),
+    ] = 0
     links: list[Flow] = []
     tcp: dict[str, float] = {}
     cpu: float | None = None  # share of time in which the CPUs were busy

@@ -281,8 +281,6 @@ def lists_each(members: Sequence[int], ranks: int) -> bool:
 
 
 def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:
-    """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather,
-    receive count of reduce_scatter.
-    """
+    """The bytes that algbw divides by the time, from NCCL's count argument."""
     units = COLLECTIVES[function].algbw_multiple(ranks) if function in COLLECTIVES else 1
     return count * DTYPES[dtype].itemsize * units

@@ -49,9 +49,7 @@ class ReleaseMatrix(
         return self.releases[0]
 
     def is_worse(self) -> bool:
-        """Whether a release is slower by more than the tolerance, has wrong data, or does not run
-        what the baseline runs.
-        """
+        """Whether a release is too slow, has wrong data, or does not run what the baseline runs."""
         compared = any(each.comparison.beyond() or each.wrong for each in self.comparisons)
         return compared or any(failure.release != self.baseline for failure in self.failures)
 

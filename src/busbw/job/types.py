@@ -81,16 +81,13 @@ class HostRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one host says.
-
-    `states` are letters of proc(5) by pid, '' for a process that does not exist.
-    """
+    """What one host says."""
 
     node: str = ""
     addresses: list[str] = []
     ras: str = ""
     no_ras: str = ""
-    states: dict[int, str] = {}
+    states: dict[int, str] = {}  # letters of proc(5) by pid; '' for a process that does not exist
     gpus: list[GpuUse] = []
     watched: WatchInterval | None = None
     unread: list[str] = []
@@ -144,10 +141,7 @@ def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
 
 
 class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
-    """The conclusion in one line, and what it was drawn from.
-
-    `hosts` are by the name under which each was asked.
-    """
+    """The conclusion in one line, and what it was drawn from."""
 
     at: str
     seconds: float  # between the two reports of RAS
@@ -157,7 +151,7 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
     fix: str = ""
     ras: RasReport | None = None
     outstanding: list[Outstanding] = []
-    hosts: dict[str, HostStatus] = {}
+    hosts: dict[str, HostStatus] = {}  # by the name under which each was asked
     silent: dict[str, str] = {}  # hosts that did not answer, with the reason
 
 

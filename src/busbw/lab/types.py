@@ -109,17 +109,14 @@ def check_name(name: str) -> None:
 
 
 class LabHost(msgspec.Struct, frozen=True, kw_only=True):
-    """An emulated host.
-
-    `cores` and `gpus` are the machine's numbers of them; without cores it uses all.
-    """
+    """An emulated host."""
 
     name: str
     namespace: str
     address: str
     interface: str
-    cores: list[int] = []
-    gpus: list[int] = []
+    cores: list[int] = []  # the machine's numbers of them; empty: all
+    gpus: list[int] = []  # the machine's numbers of them
     gpu_percent: Annotated[
         int | None, Meta(description="share of its GPU's multiprocessors; null: all of them")
     ] = None
@@ -135,10 +132,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Lab(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab that is being made, or was made.
-
-    `owner` is the process that removes it; None: it stays until `busbw lab down`.
-    """
+    """A lab that is being made, or was made."""
 
     schema: str = "busbw.lab/1"
     boot_id: str
@@ -146,7 +140,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     spec: LabSpec
     hosts: list[LabHost]
-    owner: Mark | None
+    owner: Mark | None  # the process that removes it; None: it stays until `busbw lab down`
     notes: list[str] = []
     mps: Annotated[
         str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")

@@ -86,9 +86,7 @@ def compare(
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
-    """The typical relative difference between two runs over the same hosts, as a fraction; None
-    if too few runs succeeded.
-    """
+    """The typical relative difference of two runs on the same hosts; None if too few succeeded."""
     pairs = [pair for rates in groups for pair in itertools.combinations(rates, 2) if all(pair)]
     differences = [math.expm1(abs(math.log(a / b))) for a, b in pairs]
     return statistics.median(differences) if differences else None

@@ -24,13 +24,16 @@ def bits_text(rate: float) -> str:
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure.
-
-    `rails` are as on the command line; empty: the network that leads to the first other host.
-    """
+    """What to measure."""
 
     method: str = TCP
-    rails: list[str] = []
+    rails: Annotated[
+        list[str],
+        Meta(
+            description="as on the command line; empty: the network that leads to the first other"
+            " host"
+        ),
+    ] = []
     seconds: float = 2.0
     both: Annotated[bool, Meta(description="also measure both directions at the same time")] = False
     streams: Annotated[int, Meta(description="TCP connections, or queue pairs of perftest")] = 4
@@ -124,17 +127,14 @@ class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
-    """All that was measured, in the order of measurement.
-
-    `complete` is false if the tournament was interrupted.
-    """
+    """All that was measured, in the order of measurement."""
 
     spec: LinkSpec
     busbw: str = ""
     argv: list[str] = []
     start: str = ""
     end: str = ""
-    complete: bool = False
+    complete: Annotated[bool, Meta(description="false if the tournament was interrupted")] = False
     hosts: list[LinkHost] = []
     rails: list[Rail] = []
     flows: list[Flow] = []

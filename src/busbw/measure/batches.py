@@ -46,9 +46,7 @@ WARM_S, MAX_WARM = 1e-3, 8
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """An id of the monotonic clock that this process shares with others: the booted kernel and
-    the time namespace.
-    """
+    """An id of the monotonic clock, equal where processes share it: the boot and time namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     try:
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"

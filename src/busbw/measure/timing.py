@@ -172,9 +172,7 @@ def _enqueue(
 def _enqueue_with_barriers(
     engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec
 ) -> float:
-    """Run each iteration to completion, then a barrier; returns the seconds of the barriers, which
-    are to be subtracted.
-    """
+    """Run each iteration to its end, then a barrier; returns the barriers' seconds, to subtract."""
     outside = 0.0
     for number, iteration in enumerate(iterations):
         if spec.per_iter_timing:

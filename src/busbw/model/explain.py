@@ -208,9 +208,7 @@ def _is_near(candidate: Judged, judged: Sequence[Judged], nearest: str) -> bool:
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
-    """What the algorithm moves over each kind of link, per GPU or per host, if the measured
-    busbw is reached by it.
-    """
+    """What the algorithm moves over each kind of link at the measured busbw, per GPU or host."""
     hosts, per_host, features = measured.hosts, measured.per_host, setting.system.features()
     size = measured.figure.row.size_bytes
     wire = setting.fabric(hosts, per_host, size)

@@ -15,9 +15,7 @@ MEASURED = (
 
 
 def paced(result: Outcome, topology: Topology) -> Conclusion | None:
-    """BBR on hosts that exchanged data over the system's TCP: it slows down streams that pause,
-    as those of collectives do.
-    """
+    """BBR on hosts that used TCP: it slows down streams that pause, as collectives do."""
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
     with_bbr = [host.hostname for host in hosts if host.congestion.startswith(PACED)]

@@ -79,9 +79,7 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
 
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
-    """The rank that is late in half of all cells or more, with these cells and its delays in
-    seconds; None if there is none.
-    """
+    """The rank that is late in at least half of all cells, these cells, and its delays in s."""
     timed = sampled(result)
     share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in timed) else LATE_SHARE
     delays: dict[int, list[tuple[Figure, float]]] = {}

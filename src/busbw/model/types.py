@@ -13,12 +13,9 @@ from busbw.core.result import Ideal
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The hardware that an answer is about.
+    """The hardware that an answer is about."""
 
-    `source` says where it comes from; `nccl` is the first release of the row of constants.
-    """
-
-    source: str
+    source: Annotated[str, Meta(description="where the description comes from")]
     system: str
     gpu: str
     hosts: int
@@ -29,7 +26,7 @@ class Described(msgspec.Struct, frozen=True):
     nics: float
     nics_payload: float
     nics_text: str
-    nccl: str
+    nccl: Annotated[str, Meta(description="the first release of the row of constants")]
     notes: list[str] = []
 
 

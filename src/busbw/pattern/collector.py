@@ -200,9 +200,7 @@ class Collector:
         self.omitted[function, process] += 1
 
     def add_lost(self, comm: Hashable, process: Hashable, calls: int) -> None:
-        """State how many calls of a communicator were made but not recorded in a process; the
-        largest number counts.
-        """
+        """State how many calls of a process on a communicator lack a record; the largest counts."""
         self.lost_calls[comm, process] = max(calls, self.lost_calls.get((comm, process), 0))
 
     def add_host(self, name: str) -> None:

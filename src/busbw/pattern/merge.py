@@ -127,9 +127,7 @@ def op(name: str) -> str | None:
 
 
 def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
-    """NCCL's count argument from the elements of both buffers of one rank; None for an
-    all-to-all with unequal parts.
-    """
+    """NCCL's count argument from both buffers' elements; None for an uneven all-to-all."""
     if function in ("all_gather", "gather", SEND):
         return sent
     if function in ("reduce_scatter", "scatter", RECV):

@@ -40,18 +40,15 @@ CAPTURED = (".capture", ".fr")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of logs, traces or dumps.
-
-    `recognizes` takes a file's first bytes. `read` adds what is in a file to a collector.
-    """
+    """A format of logs, traces or dumps."""
 
     name: str
     title: str
     made_by: str
     has: str
     lacks: str
-    recognizes: Callable[[bytes], bool]
-    read: Callable[[Source, Collector], None]
+    recognizes: Callable[[bytes], bool]  # takes a file's first bytes
+    read: Callable[[Source, Collector], None]  # adds what is in a file to a collector
 
 
 # The first that recognizes a file reads it: those with the clearest marks are first.

@@ -125,9 +125,7 @@ def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests, adjusted so that the probability of any false rejection is
-    at most the level.
-    """
+    """The adjusted p-values of a family: any false rejection is at most as likely as the level."""
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
     for rank, index in enumerate(order):

@@ -155,9 +155,7 @@ class TableTuner:
         return self._outcome(sizes, fixed)
 
     def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
-        """The outcome with variables; None if a size is slower by over 2 % or has wrong data, or
-        none is faster.
-        """
+        """The outcome with variables; None if a size loses over 2 % or is wrong, or none wins."""
         outcome = self._unless_failed(variables, partial(self._check, sizes, variables))
         if outcome is None:
             return None

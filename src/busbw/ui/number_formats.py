@@ -129,9 +129,7 @@ def text_or_unknown(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def nccl_version_text(number: int) -> str:
-    """`2.28.9` for NCCL's version number 22809; before 2.9 the minor version had one digit less
-    (2804 is 2.8.4).
-    """
+    """`2.28.9` for NCCL's number 22809; before 2.9 it had one digit less: 2804 is 2.8.4."""
     major, minor_and_patch = divmod(number, 10000 if number >= 10000 else 1000)
     minor, patch = divmod(minor_and_patch, 100)
     return f"{major}.{minor}.{patch}"
@@ -204,9 +202,7 @@ def problems(result: Result) -> list[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, from the lowest for 0 to the highest for the largest value; a space for
-    a value that is not finite.
-    """
+    """One bar per value, from the lowest for 0 to the highest for the largest; ' ' for nan."""
     top = max(filter(math.isfinite, values), default=0.0)
     return "".join(_bar(value, top) for value in values)
 
@@ -238,9 +234,7 @@ def local_time(text: str) -> str:
 
 
 def printed_time_s(result: Result, cell: Cell) -> float:
-    """Seconds in the time column: with -C the CPU's time to enqueue if it was measured, else the
-    time of the operation.
-    """
+    """Seconds in the time column: with -C the CPU's time to enqueue, if it was measured."""
     if result.spec.report_cputime and cell.cpu_time_s is not None:
         return cell.cpu_time_s
     return cell.time_s

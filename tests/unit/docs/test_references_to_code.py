@@ -160,7 +160,7 @@ def test_contributing_and_decisions_mention_what_exists() -> None:
         ("see measure.runner.Runner.iters", []),
         ("see gradients.find, and the file run.json", []),
         ("torch.distributed, busbw.toml and the group busbw.files", []),
-        ("written by core/sizes.py and tools/house.py", []),
+        ("written by core/sizes.py and tools/dist.py", []),
         ("written by core/volumes.py", ["core/volumes.py"]),
     ],
 )

@@ -51,9 +51,7 @@ def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interv
 
 
 def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
-    """Whether `exchange` is faster than `other`: by more than EQUAL_STEP_SHARE, and beyond the
-    interval if there is one.
-    """
+    """Whether `exchange` is faster by more than EQUAL_STEP_SHARE, and beyond any interval."""
     ratio, interval = gain(plan, exchange, other)
     return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
 

@@ -140,15 +140,12 @@ class Largest(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct):
-    """The benchmark and its runs.
-
-    `unit` is the unit of rates (img, seq, token); `gradients` is the gradient bytes of a step.
-    """
+    """The benchmark and its runs."""
 
     spec: TrainSpec
-    unit: str
+    unit: Annotated[str, Meta(description="of rates: img, seq or token")]
     parameters: int
-    gradients: int
+    gradients: Annotated[int, Meta(description="their bytes in a step")]
     hosts: int
     runs: list[TrainRun] = []
     largest: list[Largest] = []

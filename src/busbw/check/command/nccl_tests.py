@@ -43,18 +43,15 @@ MAX_GPUS = 16  # GPUs that hosts have
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """The options of a run of nccl-tests. `stepped` says whether -f or -i is given.
-
-    `hidden` says whether a variable of the shell may hold more of them.
-    """
+    """The options of a run of nccl-tests."""
 
     name: str
     min_bytes: int
     max_bytes: int
-    stepped: bool
+    stepped: bool  # whether -f or -i is given
     gpus: int  # of each thread
     threads: int
-    hidden: bool = False
+    hidden: bool = False  # whether a variable of the shell may hold more options
 
     @property
     def devices(self) -> int:

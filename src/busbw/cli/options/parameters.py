@@ -146,9 +146,7 @@ class Share(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The fraction; UsageError outside the bounds, and for a number above 1 without its
-        percent sign.
-        """
+        """The fraction; UsageError outside the bounds, or above 1 without a percent sign."""
         text = str(value).strip()
         name = param.opts[0] if param else "share"
         number = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

@@ -340,9 +340,7 @@ def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ..
 def choices(
     model: Model, collective: str, size_bytes: int, may: Allowed | None = None
 ) -> list[Choice]:
-    """Every combination that NCCL may use, the fastest first; empty for a collective that it
-    builds of sends and receives.
-    """
+    """Every combination that NCCL may use, fastest first; [] if it uses sends and receives."""
     if collective not in COLLECTIVES:
         return []
     may = may or Allowed()

@@ -29,12 +29,9 @@ class Kinship(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each.
+    """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each."""
 
-    `gpu` is a word of the table of GPUs, empty for a GPU that is not in it.
-    """
-
-    gpu: str
+    gpu: str  # a word of the table of GPUs; empty for a GPU that is not in it
     collective: str
     hosts: int
     per_host: int

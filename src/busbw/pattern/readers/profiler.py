@@ -69,17 +69,14 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
 
 @dataclass(slots=True)
 class _Comm:
-    """A communicator as one of its ranks made it.
-
-    It is `shared` if another rank in it is of the same process.
-    """
+    """A communicator as one of its ranks made it."""
 
     key: tuple[int, int]
     ranks: int
     name: str
     hosts: int
     rank: int
-    shared: bool = False
+    shared: bool = False  # another rank in it is of the same process
     process: Hashable = None
 
 

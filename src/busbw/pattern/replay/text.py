@@ -257,9 +257,7 @@ def warnings(result: ReplayResult) -> list[str]:
 
 
 def torch_csv(result: ReplayResult) -> str:
-    """The lines that the PyTorch benchmark prints for --pattern, in the pattern's order; the
-    algorithm is the one that ran.
-    """
+    """The lines that the PyTorch benchmark prints for --pattern, with the algorithm that ran."""
     return TORCH_HEADER + "".join(_torch_line(row) for row in result.replay.rows)
 
 

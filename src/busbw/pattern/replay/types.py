@@ -103,10 +103,7 @@ class Replayed(msgspec.Struct):
 
 
 class Replay(msgspec.Struct):
-    """A replay.
-
-    `wall_s` is the time of each repeat from the first operation to the end of the last.
-    """
+    """A replay."""
 
     spec: ReplaySpec
     source: str = ""
@@ -115,7 +112,10 @@ class Replay(msgspec.Struct):
     comms: list[Comm] = []
     rows: list[Replayed] = []
     skipped: dict[str, int] = {}
-    wall_s: list[float] = []
+    wall_s: Annotated[
+        list[float],
+        Meta(description="time of each repeat, from the first operation to the end of the last"),
+    ] = []
     recorded_wall_s: float = 0.0
     period: Annotated[
         int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")
