@@ -15,21 +15,7 @@ PACKAGES = (ROOT / "src" / "busbw", ROOT / "accel" / "src" / "busbw_accel")
 TEXT = re.compile(r'"""((?:[^"\\]|\\.|"(?!""))*)"""|^ *# ?(.*)|  # (.*)', re.MULTILINE)
 DOTTED = re.compile(r"(?<![\w/.@$:<>%*-])([a-z]\w*)((?:\.[A-Za-z_]\w*)+)(?![\w/(*-])")
 FILE = re.compile(r"(?<![\w/.*-])[\w./-]*\w\.py\b(?!\.)")
-FILE_ENDS = {
-    "cc",
-    "conf",
-    "csv",
-    "cu",
-    "h",
-    "html",
-    "json",
-    "py",
-    "pyz",
-    "sh",
-    "toml",
-    "txt",
-    "yaml",
-}
+FILE_ENDS = set("cc conf csv cu h html json jsonl log md py pyz sh toml txt yaml".split())
 OTHERS = {*sys.stdlib_module_names, "torch", "horovod"}  # first parts that may be other packages
 # Former names in texts on the past, placeholders, and files of other projects.
 ALLOWED = {
