@@ -15,7 +15,7 @@ PACKAGES = (ROOT / "src" / "busbw", ROOT / "accel" / "src" / "busbw_accel")
 TEXT = re.compile(r'"""((?:[^"\\]|\\.|"(?!""))*)"""|^ *# ?(.*)|  # (.*)', re.MULTILINE)
 DOTTED = re.compile(r"(?<![\w/.@$:<>%*-])([a-z]\w*)((?:\.[A-Za-z_]\w*)+)(?![\w/(*-])")
 FILE = re.compile(r"(?<![\w/.*-])[\w./-]*\w\.py\b(?!\.)")
-FILE_ENDS = set("cc conf csv cu h html json jsonl log md py pyz sh toml txt yaml".split())
+FILE_END = re.compile("cc|conf|csv|cu|h|html|json|jsonl|log|md|py|pyz|sh|toml|txt|yaml")
 OTHERS = {*sys.stdlib_module_names, "torch", "horovod"}  # first parts that may be other packages
 # Former names in texts on the past, placeholders, and files of other projects.
 ALLOWED = {
@@ -59,7 +59,8 @@ def unknown_names(text: str, place: Path, source: str = "") -> list[str]:
     unknown = []
     for match in DOTTED.finditer(text):
         first, parts = match[1], match[2][1:].split(".")
-        is_ours = first in modules() and first not in OTHERS and parts[0] not in FILE_ENDS
+        is_file = FILE_END.fullmatch(parts[0]) is not None
+        is_ours = first in modules() and first not in OTHERS and not is_file
         if is_ours and match[0] not in ALLOWED and _is_module(first, place, source):
             unknown += [match[0]] * (not _leads_somewhere(first, parts))
     return unknown
