@@ -77,7 +77,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sram_exceeded: bool | None = None
     remapped: tuple[int, int, int, int] | None = None
     retired_pending: bool | None = None
-    reasons: int | None = None  # bits of core.gpu_events.CLOCK_REASONS
+    reasons: int | None = None  # bits of core/clock_reasons.csv
     sm_mhz: int | None = None
     sm_max_mhz: int | None = None
     memory_mhz: int | None = None

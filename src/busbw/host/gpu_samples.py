@@ -19,7 +19,8 @@ INTERVAL_S = 0.025
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reading, `at_s` seconds after the first.
 
-    What NVML does not give is None. `reasons` are the bits of core.gpu_events.
+    What NVML does not give is None. `reasons` are the bits of
+    core/clock_reasons.csv.
     """
 
     at_s: float

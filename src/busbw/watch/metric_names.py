@@ -9,7 +9,7 @@ with the same or nearly the same value; '' if there is none.
 import re
 from dataclasses import dataclass
 
-from busbw.core.watch_counters import BY_NAME, LEVELS
+from busbw.core.watch_counters import levels, watched_by_name
 from busbw.ui.metric_text import Labels
 
 PRIORITY = re.compile(r"(tx|rx)_prio(\d)_(\w+)")
@@ -121,7 +121,7 @@ def port_metric(counter: str) -> Metric:
     if counter in INFINIBAND:
         name = INFINIBAND[counter]
         return Metric(f"busbw_infiniband_{name}", f"node_infiniband_{name}")
-    return Metric(f"busbw_infiniband_{counter}{'' if counter in LEVELS else '_total'}")
+    return Metric(f"busbw_infiniband_{counter}{'' if counter in levels() else '_total'}")
 
 
 def interface_metric(counter: str) -> Metric:
@@ -154,9 +154,9 @@ def ethtool_metric(counter: str) -> Metric:
         direction, priority, quantity = match.groups()
         name = f"busbw_ethtool_{direction}_priority_{quantity}"
         labels = (("priority", priority),)
-    if counter in LEVELS:
+    if counter in levels():
         return Metric(f"{name}_percent", near, labels)
-    if BY_NAME[counter].unit == "us":
+    if watched_by_name()[counter].unit == "us":
         return Metric(f"{name}_seconds_total", near, labels, scale=1e-6)
     return Metric(f"{name}_total", near, labels)
 
