@@ -7,7 +7,6 @@ nested are TOML.
 """
 
 import csv
-import tomllib
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -34,6 +33,8 @@ def cells(path: str) -> list[dict[str, str]]:
 
 def nested(path: str) -> dict[str, Any]:
     """What a TOML file holds."""
+    import tomllib  # takes long to import
+
     return tomllib.loads(_text(path))
 
 
