@@ -10,6 +10,8 @@ import pytest
 
 from busbw.check.nic.cards import Board
 from busbw.core.counters import Counter
+from busbw.core.kernel_rule import read_rules
+from busbw.core.kernel_rules import SUBJECTS
 from busbw.core.secret_arguments import SecretArguments, SecretOptions
 from busbw.core.secret_names import SecretForm, SecretWords
 from busbw.core.sxids import SxidRow
@@ -49,11 +51,15 @@ OF_SECRETS = {
     "core/secret_options.csv": (SecretOptions, ("programs",), ("programs", "options")),
     "core/secret_words.csv": (SecretWords, ("use",), ("words",)),
 }
+RELEASES = "model/nccl/releases.toml"
+KERNEL_RULES = [f"core/kernel_rules_{subject}.toml" for subject in SUBJECTS]
 
 
 def test_no_table_is_left_out() -> None:
     files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.csv")}
     assert files == TABLES.keys() | OF_SECRETS.keys()
+    nested_tables = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.toml")}
+    assert nested_tables == {RELEASES, *KERNEL_RULES}
 
 
 @pytest.mark.parametrize("path", [*TABLES, *OF_SECRETS])
@@ -85,12 +91,25 @@ def test_tables_agree_with_each_other() -> None:
 
 def test_releases_of_nccl_are_in_order_and_have_only_fields() -> None:
     names = {field.name for field in fields(Release)} | {"date"}
-    for row in nested("model/nccl/releases.toml")["release"]:
+    for row in nested(RELEASES)["release"]:
         assert row.keys() <= names
         assert row["source"]
         assert date.fromisoformat(row["date"])
     firsts = [row.first for row in releases()]
     assert firsts == sorted(set(firsts))
+
+
+@pytest.mark.parametrize("path", KERNEL_RULES)
+def test_rules_of_the_kernel_log_are_complete(path: str) -> None:
+    for given, rule in zip(nested(path)["rule"], read_rules(path), strict=True):
+        assert rule.row.sources
+        assert date.fromisoformat(given["date"])
+        assert all(given[key] for key in ("title", "why", "fix", "stays"))
+        for sign in rule.signs:
+            words = dict.fromkeys(sign.pattern.groupindex, "1")
+            assert "{" not in sign.says.format(**words)
+        parts = ("subject" in sign.pattern.groupindex for sign in rule.signs)
+        assert "{subject}" not in rule.row.fix or any(parts)
 
 
 @pytest.fixture
