@@ -2,8 +2,9 @@
 core/secret_arguments.csv).
 """
 
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from busbw.core.table_file import rows
 
@@ -14,16 +15,14 @@ STDIN_READERS = frozenset(
 PRINTING = ("echo", "printf")
 
 
-@dataclass(frozen=True, slots=True)
-class SecretOptions:
+class SecretOptions(msgspec.Struct, frozen=True):
     """Programs, and their options whose next word is a secret."""
 
     programs: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SecretArguments:
+class SecretArguments(msgspec.Struct, frozen=True):
     """The words of a command after which secrets stand, the first `harmless` of which are none."""
 
     command: tuple[str, ...]

@@ -5,9 +5,10 @@ form (core/secret_words.csv, core/secret_forms.csv).
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
+
+import msgspec
 
 from busbw.core.table_file import rows
 
@@ -37,8 +38,7 @@ _LOGIN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SecretForm:
+class SecretForm(msgspec.Struct, frozen=True):
     """The form of a service's secrets."""
 
     kind: Literal["key", "hash", "address"]
@@ -47,16 +47,14 @@ class SecretForm:
     triggers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SecretWords:
+class SecretWords(msgspec.Struct, frozen=True):
     """Patterns of parts of names or values, and their use."""
 
     use: str
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Patterns:
+class _Patterns(msgspec.Struct, frozen=True):
     """Patterns of names of secrets, of names that are none, and of values that are none."""
 
     strong: re.Pattern[str]

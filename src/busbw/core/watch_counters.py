@@ -3,8 +3,10 @@ and values that are not counters (core/levels.csv).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+
+import msgspec
 
 from busbw.core.counters import Counter, Owner, counters_by_name, counters_of
 from busbw.core.table_file import rows
@@ -15,8 +17,7 @@ ETHTOOL = "ethtool -S"
 _PRIORITY = "{priority}"
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """A value of which only the last reading matters."""
 
     name: str

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine, Port
@@ -42,8 +43,7 @@ MODULES = "/sys/module"
 DRIVER_MODULES = ("mlx5_core", "mlx5_ib")
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
+class Board(msgspec.Struct, frozen=True):
     """The lanes of a port of a card, by PSID."""
 
     psid: str
