@@ -11,7 +11,6 @@ from busbw.core.topology import Gpu, Host
 from busbw.model import topo_xml
 from busbw.model.clouds import instances
 from busbw.model.gpu_hosts import gpu_hosts
-from busbw.model.hardware import generations, pcie_gpus
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import fitted_release
 from busbw.model.networks import parse_network
@@ -203,10 +202,7 @@ def test_nics(text: str, count: int, rate: float) -> None:
     assert (system.nics, system.nic) == (count, rate)
 
 
-def test_every_usual_system_is_in_the_tables_of_gpus() -> None:
-    names = {name.lower() for row in generations() for name in row.names} | set(pcie_gpus())
-    assert {row.word for row in gpu_hosts().values()} <= names
-    assert all(row.source for row in gpu_hosts().values())
+def test_every_usual_system_can_be_named() -> None:
     for row in gpu_hosts().values():
         assert parse_system(row.example).gpus == row.most
         assert parse_system(f"{row.word}x1").nics == (row.nics or bool(row.gbit))
@@ -257,7 +253,6 @@ def test_every_instance_is_a_system_with_its_network() -> None:
         system = parse_system(row.name.upper())
         assert (system.name, system.gpus, system.nics) == (row.name, row.gpus, row.nics)
         assert system.network is not None and system.network.name == row.network
-        assert row.source
     with pytest.raises(UsageError) as error:
         parse_system("p5.48xlarg")
     assert error.value.hint.startswith("did you mean p5.48xlarge?")
