@@ -20,7 +20,7 @@ import msgspec
 
 from busbw.core.sizes import format_size
 from busbw.model.forecast import links_of
-from busbw.model.hardware import NCCL_PCI
+from busbw.model.hardware import NCCL_PCI, reaches_peers
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
@@ -139,7 +139,7 @@ def by_regime(found: Sequence[Case]) -> Errors:
         errors[scope, basis, start][case.curve.source, case.curve.run].append(case.off)
     for row in pcie_hosts():
         if row["host"] not in IN_TABLE:
-            off = log(pcie_share_of(row) / pcie_share(int(row["gpus"])))
+            off = log(pcie_share_of(row) / pcie_share(row["gpu"], int(row["gpus"])))
             runs = errors[Scope.PCIE, Basis.MODEL, 1 << 26]
             runs[row["host"], f"{row['gpu']} {row['gpus']}"].append(off)
     return errors
@@ -249,12 +249,16 @@ def text(made: Bands) -> str:
     return "\n".join(line.rstrip() for line in shown) + "\n"
 
 
-def pcie_shares() -> dict[int, float]:
-    """What hosts reach over PCIe of the rate that NCCL plans with: the medians by their GPUs."""
+def pcie_shares() -> tuple[dict[int, float], float]:
+    """What hosts reach over PCIe of the rate that NCCL plans with: the medians by their GPUs, and
+    that of GeForce cards.
+    """
     reached: dict[int, list[float]] = defaultdict(list)
     for row in pcie_hosts():
-        reached[int(row["gpus"])].append(pcie_share_of(row))
-    return {gpus: median(shares) for gpus, shares in sorted(reached.items())}
+        gpus = int(row["gpus"]) if reaches_peers(row["gpu"]) else 0
+        reached[gpus].append(pcie_share_of(row))
+    geforce = median(reached.pop(0))
+    return {gpus: median(shares) for gpus, shares in sorted(reached.items())}, geforce
 
 
 def pcie_hosts() -> list[dict[str, str]]:
@@ -345,7 +349,9 @@ def limits_text(errors: Errors) -> str:
 
 if __name__ == "__main__":
     print(f"several hosts, fitted to all runs: {fitted(choices_of(built_in().published))}")
-    shares = (f"{100 * share:.0f} % with {gpus} GPUs" for gpus, share in pcie_shares().items())
+    by_gpus, geforce = pcie_shares()
+    shares = [f"{100 * share:.0f} % with {gpus} GPUs" for gpus, share in by_gpus.items()]
+    shares.append(f"{100 * geforce:.0f} % with GeForce")
     print(f"one host, PCIe, of what NCCL plans with: {', '.join(shares)}\n")
     errors = by_regime(all_cases())
     made = make_bands(errors)

@@ -58,7 +58,11 @@ def _overview() -> str:
         f".TP\n.B {_text(row.name)}\n{_line(row.meaning)}" for row in VARIABLES
     )
     first = [row for row in commands() if row.name in ("run", "check", "compare")]
-    return text + _section("EXAMPLES") + _examples(tuple(row.examples[0] for row in first))
+    return (
+        text
+        + _section("EXAMPLES")
+        + _examples(dict(next(iter(row.examples().items())) for row in first))
+    )
 
 
 def _page(row: Row) -> str:
@@ -78,9 +82,9 @@ def _page(row: Row) -> str:
                 + _paragraphs(part.help or "")
                 + _options(part)
                 + ".PP\nExamples:\n.PP\n"
-                + _examples(row.examples_of(name))
+                + _examples(row.examples(name))
             )
-    text += _section("EXAMPLES") + _examples(row.examples)
+    text += _section("EXAMPLES") + _examples(row.examples())
     return text + _section("SEE ALSO") + ".BR busbw (1)\n"
 
 
@@ -132,7 +136,7 @@ def _unbroken(text: str) -> str:
 def _examples(examples: Examples) -> str:
     blocks = (
         f"{_line(f'{meaning}:')}.PP\n.RS 4\n.nf\n.B {_text(line)}\n.fi\n.RE\n"
-        for meaning, line in examples
+        for meaning, line in examples.items()
     )
     return ".PP\n".join(blocks)
 

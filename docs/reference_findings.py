@@ -3,14 +3,14 @@
 from markdown_table import code, table
 
 from busbw.core.finding import LOG_FINDINGS
-from busbw.model.findings import RULES
+from busbw.model.findings import rules
 
 
 def findings() -> str:
     """One row for each finding, in the order in which a run prints them."""
     rows = [
         (code(rule.id), ", ".join(verdict.value for verdict in rule.verdicts), rule.docs)
-        for rule in RULES
+        for rule in rules()
     ]
     rows += [(code(name), verdict.value, docs) for name, (verdict, docs) in LOG_FINDINGS.items()]
     return (

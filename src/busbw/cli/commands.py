@@ -1,33 +1,115 @@
-"""The table of all commands. `--help`, the man page and the reference are made from it.
+"""The table of all commands. `--help`, the manual pages and the reference are made from it.
 
-A new command is a row in the module of its purpose, and a module of its name in this package, whose
-`command` is what click runs. Extensions add rows of their own.
+A new command is a row here, a module of its name in this package, whose `command` is what click
+runs, and three examples in examples.toml. Extensions add rows and examples of their own.
 """
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import click
 
-from busbw.cli.table import check, measure, results, setup, train
-from busbw.cli.table.row import PURPOSES, Examples, Row
 from busbw.core.extensions import added
 
-__all__ = [
-    "BY_NAME",
-    "PURPOSES",
-    "Examples",
-    "Row",
-    "command_row",
-    "commands",
-    "examples_text",
-    "with_examples",
-]
+MEASURE = "Measure"
+MODEL = "Explain and predict"
+CHECK = "Check and watch"
+TRAIN = "Applications, training and tuning"
+RESULTS = "Results"
+SET_UP = "Set up"
+PURPOSES = (MEASURE, MODEL, CHECK, TRAIN, RESULTS, SET_UP)  # in the order of --help
+EXAMPLES = "examples.toml"
 
-_ROWS: tuple[Row, ...] = (*measure.ROWS, *check.ROWS, *train.ROWS, *results.ROWS, *setup.ROWS)
-BY_NAME: dict[str, Row] = {row.name: row for row in _ROWS}
+Examples = dict[str, str]  # what each does, and the command to type
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One command. `tables` is whether it prints tables, and so has --wide. Its module is that of
+    its name in `package`, where its examples are too.
+    """
+
+    name: str
+    purpose: str
+    help: str
+    tables: bool = True
+    package: str = "busbw.cli"
+
+    def examples(self, part: str = "") -> Examples:
+        """The examples of the command itself, or of a subcommand."""
+        return _examples(self.package)[f"{self.name} {part}".rstrip()]
+
+    def parts(self) -> dict[str, Examples]:
+        """The examples of its subcommands, by their names."""
+        start = f"{self.name} "
+        return {
+            path.removeprefix(start): examples
+            for path, examples in _examples(self.package).items()
+            if path.startswith(start)
+        }
+
+
+BY_NAME: dict[str, Row] = {
+    row.name: row
+    for row in (
+        Row("run", MEASURE, "Measure a collective and verify its data."),
+        Row("link", MEASURE, "Measure the links between hosts, and name slow hosts and pairs."),
+        Row(
+            "compat",
+            MEASURE,
+            "Install commands named all_reduce_perf, ... that behave like nccl-tests.",
+            tables=False,
+        ),
+        Row("predict", MODEL, "Predict how fast a collective or a recorded application should be."),
+        Row("explain", MODEL, "Name the algorithm behind a busbw, and the load of each link."),
+        Row(
+            "reference", MODEL, "List published runs and your own, and compare a result with them."
+        ),
+        Row("check", CHECK, "Check that a machine, or every node of a cluster, is set up right."),
+        Row("watch", CHECK, "Show what the links of this host carry, and what their counters say."),
+        Row("capture", TRAIN, "Record what an application sends."),
+        Row("replay", TRAIN, "Run what an application sends, without the application."),
+        Row("tune", TRAIN, "Find faster algorithms, protocols and channels for NCCL, by size."),
+        Row(
+            "show",
+            RESULTS,
+            "Print any file of busbw, nccl-tests or an application's communication.",
+        ),
+        Row("compare", RESULTS, "Compare two results: same, slower, faster or ambiguous."),
+        Row("versions", RESULTS, "Compare releases of NCCL: which sizes have become slower."),
+        Row(
+            "history",
+            RESULTS,
+            "List and plot the runs so far, and check a run against earlier ones.",
+        ),
+        Row(
+            "report",
+            RESULTS,
+            "Write results as one HTML page: plots, tables, machines, findings.",
+            tables=False,
+        ),
+        Row("lab", SET_UP, "Emulate several hosts on this machine."),
+        Row("deploy", SET_UP, "Copy busbw to other hosts as a single file."),
+        Row(
+            "completion",
+            SET_UP,
+            "Print the script that makes bash, zsh or fish complete busbw's command lines.",
+            tables=False,
+        ),
+        Row(
+            "manifest",
+            SET_UP,
+            "Print a job for Kubernetes or Slurm, or files that check and monitor nodes.",
+            tables=False,
+        ),
+    )
+}
 
 
 def commands() -> list[Row]:
     """All rows by purpose, also those of extensions."""
-    rows = [*_ROWS, *(row for rows in added("commands") for row in rows)]
+    rows = [*BY_NAME.values(), *(row for rows in added("commands") for row in rows)]
     return sorted(rows, key=lambda row: PURPOSES.index(row.purpose))
 
 
@@ -38,16 +120,36 @@ def command_row(name: str) -> Row | None:
 
 def with_examples(command: click.Command, row: Row) -> click.Command:
     """The command of this row, with the examples at the end of its help and of its subcommands'."""
-    command.epilog = examples_text(row.examples)
+    _add_examples(command, row, "")
     if isinstance(command, click.Group):
         for name, part in command.commands.items():
-            part.epilog = examples_text(row.examples_of(name))
+            _add_examples(part, row, name)
     return command
+
+
+def _add_examples(command: click.Command, row: Row, part: str) -> None:
+    """Have the command read its examples when its help is printed."""
+    plain = command.format_epilog
+
+    def format_epilog(context: click.Context, formatter: click.HelpFormatter) -> None:
+        command.epilog = examples_text(row.examples(part))
+        plain(context, formatter)
+
+    command.format_epilog = format_epilog  # type: ignore[method-assign,assignment]
 
 
 def examples_text(examples: Examples) -> str:
     """The examples as lines that click does not wrap: what each does as a comment, then the
     command.
     """
-    lines = [f"  # {meaning}\n  {command}" for meaning, command in examples]
+    lines = [f"  # {meaning}\n  {command}" for meaning, command in examples.items()]
     return "\b\nExamples:\n" + "\n".join(lines)
+
+
+@cache
+def _examples(package: str) -> dict[str, Examples]:
+    """The examples of a package's commands, and of subcommands as `check launch`."""
+    import tomllib  # takes as long as all other imports of `busbw --version`
+
+    text = resources.files(package).joinpath(EXAMPLES).read_text(encoding="utf-8")
+    return tomllib.loads(text)

@@ -13,10 +13,12 @@ from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.finding import LOG_FINDINGS, Verdict
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
+from busbw.engines.registry import is_in_process
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
-from busbw.measure.launch_plan import LauncherCommand
+from busbw.measure.job import Job
 from busbw.measure.record import Record
 from busbw.measure.sink import OWN, Frontend, Sink
+from busbw.measure.target import Placement
 from busbw.report.registry import View
 
 BRIEF = "brief"
@@ -40,12 +42,15 @@ def _failed(result: Outcome) -> bool:
     return any(finding.verdict is Verdict.FAIL for finding in of_log)
 
 
-def print_command(prepared: LauncherCommand | None) -> int:
+def print_command(job: Job, where: Placement) -> int:
     """Print the launcher's command line, for --dry-run."""
-    if prepared is None:
+    if is_in_process(job.engine):
         raise UsageError(
             "--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run"
         )
+    from busbw.measure.launch_plan import launcher_command
+
+    prepared = launcher_command(job, where)
     answer(shlex.join(prepared.argv) + "\n")
     return int(Exit.OK)
 

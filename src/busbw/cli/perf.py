@@ -33,10 +33,10 @@ from busbw.engines.registry import AUTO
 from busbw.launch import environment
 from busbw.measure.formats import nccl_tests_json
 from busbw.measure.job import SweepJob
+from busbw.measure.rank_failure import RankFailed
 from busbw.measure.record import OWNER_ONLY, Record
 from busbw.measure.sink import Frontend
 from busbw.measure.start import run
-from busbw.measure.supervise import RankFailed
 from busbw.measure.target import Placement
 from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s

@@ -11,7 +11,8 @@ from busbw.cli.config.reference import known_curves
 from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import given, not_empty
-from busbw.cli.options.shared import format_option, scale_option
+from busbw.cli.options.scaling import scale_option
+from busbw.cli.options.shared import format_option
 from busbw.cli.options.system import (
     AUTO,
     Counts,

@@ -17,8 +17,6 @@ from busbw.core.networks import (
     is_network_chosen,
 )
 from busbw.core.version import __version__
-from busbw.host import net_plugin, nvml
-from busbw.launch import interfaces
 
 print_env_option = click.option(
     "--print-env",
@@ -42,8 +40,12 @@ def print_env(net: str, ifname: str, format_name: str) -> int:
             f"--print-env: the network is missing, one of {names}",
             "busbw run --net busbw --print-env",
         )
+    from busbw.host import net_plugin
+
     variables = net_plugin.variables(net)
     if ifname:
+        from busbw.launch import interfaces
+
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
     if BY_NAME[net].plugin:
         variables |= _of_plugin(variables)
@@ -57,6 +59,8 @@ def print_env(net: str, ifname: str, format_name: str) -> int:
 
 def _of_plugin(variables: dict[str, str]) -> dict[str, str]:
     """The variables for NCCL's channels over busbw's plugin, after checking that it loads."""
+    from busbw.host import net_plugin, nvml
+
     path = net_plugin.find()
     net_plugin.check(path)
     version = net_plugin.version(path)

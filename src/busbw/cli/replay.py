@@ -9,6 +9,7 @@ from busbw.cli.keep import finishing, keep
 from busbw.cli.options import groups, shared
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import COUNT, Seconds, argv
+from busbw.cli.options.scaling import scale_option
 from busbw.cli.output import JsonOutput, Output, exit_code, print_command
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
@@ -16,7 +17,6 @@ from busbw.core.errors import Exit
 from busbw.core.result import Outcome
 from busbw.engines.registry import AUTO, BY_NAME
 from busbw.measure.events import Ended, Event
-from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
 from busbw.measure.target import Placement
@@ -68,7 +68,7 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 @click.option(
     "--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern"
 )
-@shared.scale_option
+@scale_option
 @click.option(
     "--choice",
     type=click.Choice(CHOICES),
@@ -149,7 +149,7 @@ def command(
         replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale, choice=choice),
     )
     if dry_run:
-        return print_command(launcher_command(job, where))
+        return print_command(job, where)
     record = Record(shared.result_file(json_name), overwrite=force)
     output = OUTPUTS[format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):

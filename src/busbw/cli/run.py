@@ -40,7 +40,6 @@ from busbw.engines.registry import ENGINES
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.measure.api import prepare, run
 from busbw.measure.fault_injection import parse as parse_fault
-from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.model import bounds
 from busbw.report.registry import VIEWS, view
@@ -263,7 +262,7 @@ def command(
         "full_rows": not given("min_bytes"),
     }
     if dry_run:
-        return print_command(launcher_command(*prepare(spec, **fields)))
+        return print_command(*prepare(spec, **fields))
     known = partial(known_or_published, reference_file)
     record = Record(result_file(json_name), overwrite=force, known=known)
     page_file = page_target(html_name, overwrite=force)

@@ -185,6 +185,11 @@ def engine(name: str) -> EngineRow:
     return row
 
 
+def is_in_process(name: str) -> bool:
+    """Whether engine `name` runs all ranks in one process; UsageError for an unknown one."""
+    return name not in ("", AUTO) and engine(name).in_process
+
+
 def refuse_network(net: str, name: str) -> None:
     """UsageError if --net is given and engine `name` moves no data through NCCL."""
     if net and not engine(name).nccl:

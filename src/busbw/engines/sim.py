@@ -9,16 +9,20 @@ time.
 import os
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from busbw.core.env import TUNER
+from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Device, Library
 from busbw.engines.base import Call, Engine, Launch, Probe, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS, value_text
-from busbw.engines.sim_tuner import SimTuner
+
+if TYPE_CHECKING:
+    from busbw.engines.sim_tuner import SimTuner
 
 _UFUNCS = {
     "sum": np.add,
@@ -28,6 +32,9 @@ _UFUNCS = {
     "avg": np.add,
     "mulsum": np.add,
 }
+# What changes how long NCCL's choice takes, or what it chooses: SimTuner.
+OF_TUNER = ("ll", "channel_us", "channels", "dies_algo")
+TUNER_VARIABLES = (TUNER.table, "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", *CHANNEL_VARIABLES)
 BUFFERS = ("send", "recv")
 PARTS = 8  # of a rank's share of the memory: the buffers, copies of what is sent, and room
 
@@ -61,10 +68,17 @@ class SimEngine(Engine):
         self._marks: dict[int, tuple[float, float]] = {}
         self._buffers: dict[str, list[Any]] = {}
         self.fresh: set[tuple[bool, int]] = set()
-        self._tuner = SimTuner(ranks, self._p)
+        self._tuner: SimTuner | None = None
+        changed = any(self._p[name] != PARAMETERS[name].default for name in OF_TUNER)
+        if changed or any(name in os.environ for name in TUNER_VARIABLES):
+            self.tuner()
 
-    def tuner(self) -> SimTuner:
-        """A tuner by NCCL's model."""
+    def tuner(self) -> "SimTuner":
+        """A tuner by NCCL's model. Without one all operations take the time of NCCL's choice."""
+        if self._tuner is None:
+            from busbw.engines import sim_tuner
+
+            self._tuner = sim_tuner.SimTuner(self.size, self._p)
         return self._tuner
 
     def clock(self) -> float:
@@ -112,7 +126,8 @@ class SimEngine(Engine):
         late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
-            self._now += seconds * self._tuner.factor(name, size) * self._noise() + late_s
+            factor = self._tuner.factor(name, size) if self._tuner else 1.0
+            self._now += seconds * factor * self._noise() + late_s
             self._waited_s += late_s
             if (call.in_place, call.shift_bytes) in self.fresh:
                 self.fresh.discard((call.in_place, call.shift_bytes))

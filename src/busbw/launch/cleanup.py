@@ -154,7 +154,7 @@ class Cleanup:
                     pids.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
-        parents = {process.parent(pid) for pid in pids} - {0}
+        parents = {process.parent(pid) for pid in pids}
         daemons = {parent for parent in parents if process.name(parent) in DAEMONS}
         return [*pids, *(daemons - set(pids))]
 

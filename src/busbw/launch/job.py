@@ -189,8 +189,7 @@ def _pump(
     assert process.stderr is not None
     with selectors.DefaultSelector() as selector:
         for stream, sink in ((process.stdout, lines), (process.stderr, talk)):
-            if not stream.closed:
-                selector.register(stream, selectors.EVENT_READ, sink)
+            selector.register(stream, selectors.EVENT_READ, sink)
 
         def pump(
             limit_s: float | None,

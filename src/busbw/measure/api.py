@@ -4,7 +4,7 @@ The command line uses it too.
 """
 
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import UsageError
@@ -12,13 +12,15 @@ from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.launch.slurm import JobStep
 from busbw.measure import nccl_library
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
 from busbw.measure.start import run as start
 from busbw.measure.target import Placement
+
+if TYPE_CHECKING:
+    from busbw.launch.slurm import JobStep
 
 
 class Options(TypedDict, total=False):
@@ -29,7 +31,7 @@ class Options(TypedDict, total=False):
     hosts: str  # "h1:8,h2:8"
     hostfile: Path | None
     ifname: str  # network interface for MPI, PMIx and NCCL
-    step: JobStep | None  # a job step of Slurm
+    step: "JobStep | None"  # a job step of Slurm
     engine: str  # "auto", "nccl", "torch", "mpi" or "sim"
     nccl: str  # a release of NCCL, "2.32.3", or the path of a library
     wheels: Path | None  # folder of its wheels; None: the cache, or pip

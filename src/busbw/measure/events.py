@@ -1,10 +1,9 @@
-"""The events that rank 0 reports while it measures, and the report of a rank that fails.
+"""The events that rank 0 reports while it measures.
 
 An event is a JSON object on a line of its own.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -16,12 +15,11 @@ from busbw.core.ran import Ran
 from busbw.core.result import Link, Outcome, Result, ResultRow
 from busbw.measure.progress import Progress
 
-FAILED_PREFIX = "busbw-failed: "
 R = TypeVar("R", bound=Outcome)
 
 
 class Event(msgspec.Struct, tag_field="event"):
-    """What rank 0 reports. Each kind of run may have events of its own (measure.kind)."""
+    """What rank 0 reports. Each kind of run may have events of its own (measure.job)."""
 
     def add_to(self, result: Outcome) -> bool:
         """Add what it reports to the result of the run; False if it has nothing for it."""
@@ -95,18 +93,6 @@ class EnterPhase(Protocol):
         """`detail` is, for example, the size; `progress` counts the steps of the phase."""
 
 
-class Failed(msgspec.Struct):
-    """Why a rank ended: message and hint of a BusbwError, exit code, rank and host."""
-
-    message: str
-    hint: str
-    exit: int
-    rank: int
-    host: str
-    kind: str = ""  # name of the error's class
-    options: list[str] = []  # ids as in BusbwError
-
-
 def encode(event: Event) -> bytes:
     """One line with its newline."""
     return json_codec.encode(event) + b"\n"
@@ -117,25 +103,6 @@ def now() -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def write_failure(failed: Failed) -> None:
-    """Write a failure to stderr for the launcher, in one write so that lines of several ranks do
-    not mix.
-    """
-    sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
-    sys.stderr.flush()
-
-
 def write_report(report: rank_messages.Report) -> None:
     """Write a report to stderr, bypassing Python's buffer, whose lock may be held."""
     os.write(2, f"{rank_messages.encode(report)}\n".encode())
-
-
-def failure(line: str) -> Failed | None:
-    """The failure in a line of stderr, if any."""
-    at = line.find(FAILED_PREFIX)
-    if at < 0:
-        return None
-    try:
-        return msgspec.json.decode(line[at + len(FAILED_PREFIX) :], type=Failed)
-    except msgspec.DecodeError:
-        return None

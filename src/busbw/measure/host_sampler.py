@@ -5,7 +5,7 @@ HostSampler reads them; `add_changes` adds up the changes of one host in several
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -21,8 +21,10 @@ from busbw.core.telemetry import (
     change,
     reason_severity,
 )
-from busbw.host.host_vitals import Vitals
-from busbw.measure.link_sampler import LinkSampler
+
+if TYPE_CHECKING:
+    from busbw.host.host_vitals import Vitals
+    from busbw.measure.link_sampler import LinkSampler
 
 Number = TypeVar("Number", int, float)
 NAMES = ("name", "kind")  # of a link; its other fields are counts
@@ -107,6 +109,18 @@ def _sum_if_known(values: Sequence[Number | None]) -> Number | None:
     return sum(known[1:], known[0]) if known and len(known) == len(values) else None
 
 
+def _vitals(devices: Sequence[Device]) -> "Vitals":
+    from busbw.host.host_vitals import Vitals
+
+    return Vitals(devices, gpu_share=GPU_SHARE)
+
+
+def _link_sampler(devices: Sequence[Device]) -> "LinkSampler":
+    from busbw.measure.link_sampler import LinkSampler
+
+    return LinkSampler(devices)
+
+
 class HostSampler:
     """Reads the counters of this host for each row.
 
@@ -115,8 +129,12 @@ class HostSampler:
     """
 
     def __init__(self, devices: Sequence[Device], *, watch: bool = False) -> None:
-        self._vitals = Vitals(devices, gpu_share=GPU_SHARE) if devices else None
-        self._links = LinkSampler(devices) if devices and watch else None
+        self._vitals: Vitals | None = None
+        self._links: LinkSampler | None = None
+        if devices:
+            self._vitals = _vitals(devices)
+        if devices and watch:
+            self._links = _link_sampler(devices)
         self._row_start = self._latest = self._vitals.read() if self._vitals else None
         self._events: list[XidEvent] = []
         self._slowed = False

@@ -14,9 +14,10 @@ import msgspec
 from busbw.core.extensions import added
 from busbw.core.nccl_library import NcclLibrary
 from busbw.core.result import Outcome, Result
-from busbw.core.sweep import SweepSpec
+from busbw.core.sweep import SweepSpec, from_first_full_row
 from busbw.engines.registry import AUTO
-from busbw.measure.events import Ended, Event, Note, RowDone, Started
+from busbw.launch.control import Control
+from busbw.measure.events import Emit, Ended, EnterPhase, Event, Note, RowDone, Started
 
 # The tag of a job, and the module and name of its kind. A rank imports only its own. Extensions
 # add others.
@@ -131,3 +132,26 @@ def _kind_by_tag(tag: str) -> RunKind:
     else:
         (kind,) = added("runs", tag)
     return kind
+
+
+def perform(
+    job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None
+) -> None:
+    """Run this process' part of a job.
+
+    `emit` is called on process 0 only, `enter_phase` before every phase. Only what this kind of job
+    needs is imported: ranks start faster, and the command line that starts them needs none of it.
+    """
+    if isinstance(job, SweepJob) and job.full_rows:
+        ranks = control.processes * job.gpus_per_process
+        job = msgspec.structs.replace(job, sweep=from_first_full_row(job.sweep, ranks))
+    kind_of(job).performer()(job, control, emit, enter_phase)
+
+
+def with_timeout(job: Job) -> Job:
+    """The job with -T as its limit for engines that block in their library and so cannot check
+    it themselves.
+    """
+    if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
+        return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
+    return job

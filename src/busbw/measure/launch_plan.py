@@ -26,7 +26,7 @@ from busbw.host import net_plugin
 from busbw.launch import hosts as torchrun
 from busbw.launch import mpirun, slurm
 from busbw.launch.hosts import Host, share
-from busbw.measure.job import Job, SweepJob, encode
+from busbw.measure.job import Job, SweepJob, encode, with_timeout
 from busbw.measure.target import Placement, forwarded
 
 LOG = logging.getLogger(__name__)
@@ -57,30 +57,15 @@ class LauncherCommand:
     note: str = ""
 
 
-def launcher_command(job: Job, where: Placement) -> LauncherCommand | None:
-    """The launch; None for an engine that runs in this process.
-
-    UsageError if job and `where` contradict each other.
-    """
-    if where.ranks is not None and where.ranks < 1:
-        raise UsageError(f"{where.ranks} ranks: there must be at least one", "give 1 or more")
-    if bool(where.hosts) + bool(where.hostfile) + bool(where.step) > 1:
-        raise UsageError(
-            "hosts, a hostfile and a Slurm step exclude each other", "give one of them"
-        )
+def launcher_command(job: Job, where: Placement) -> LauncherCommand:
+    """The launch; UsageError if job and `where` contradict each other."""
+    where.check()
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
     row, note = choose_for(job.engine, elsewhere=bool(named))
     if row:
         refuse_network(job.net, row.name)
-    if row and row.in_process:
-        if named:
-            raise UsageError(
-                f"engine {row.name} runs in this process and starts no ranks on hosts",
-                "leave out --hosts",
-            )
-        return None
     if named:
         needs_slots = where.ranks is None and not all(host.slots for host in named)
         named = share(named, where.ranks, _slots_per_host(row) if needs_slots else 1)
@@ -113,10 +98,6 @@ def _slots_per_host(row: EngineRow | None) -> int:
 def _by_slurm(job: Job, where: Placement, requested: slurm.JobStep) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
-        if engine(job.engine).in_process:
-            raise UsageError(
-                f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm"
-            )
         refuse_network(job.net, job.engine)
     step = slurm.with_defaults(requested, os.environ)
     prepared = _prepare(job, job.engine, step.ranks or 0)
@@ -130,15 +111,6 @@ def _prepare(job: Job, engine_name: str, ranks: int) -> Job:
     if isinstance(job, SweepJob):
         roots(job.sweep, ranks or 1)
     return with_timeout(msgspec.structs.replace(job, engine=engine_name, ranks=ranks))
-
-
-def with_timeout(job: Job) -> Job:
-    """The job with -T as its limit for engines that block in their library and so cannot check
-    it themselves.
-    """
-    if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
-        return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
-    return job
 
 
 def _local_ranks(row: EngineRow, job: Job, where: Placement) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from busbw.core import layouts
 from busbw.core.dtypes import DType
@@ -12,7 +13,9 @@ from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
-from busbw.measure.alltoallv import Matrices, Matrix, elements
+
+if TYPE_CHECKING:
+    from busbw.measure.alltoallv import Matrices, Matrix
 
 GIB = 1 << 30
 ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share
@@ -98,6 +101,8 @@ class Calls:
         matrix: tuple[tuple[int, ...], ...] = ()
         send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
+            from busbw.measure.alltoallv import elements
+
             whole_bytes = elements_asked * self.dtype.itemsize
             matrix = elements(self.matrix_bytes(whole_bytes), self.dtype.itemsize)
             # one call serves all of a process' ranks, whose own totals may be smaller
@@ -108,7 +113,7 @@ class Calls:
             self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift
         )
 
-    def matrix_bytes(self, size: int) -> Matrix:
+    def matrix_bytes(self, size: int) -> "Matrix":
         """alltoallv's bytes for each pair of ranks, the same for a size as long as the series
         runs.
         """
@@ -119,8 +124,10 @@ class Calls:
         return self._matrix_by_size[size]
 
     @cached_property
-    def matrices(self) -> Matrices:
+    def matrices(self) -> "Matrices":
         """Where alltoallv's bytes come from."""
+        from busbw.measure.alltoallv import Matrices
+
         return Matrices(self.spec, self.ranks)
 
     def moved_bytes(self, call: Call) -> tuple[int, int, float]:

@@ -16,44 +16,21 @@ import msgspec
 from busbw.core import log
 from busbw.core.errors import BusbwError, Exit, NoMeasurement, out_of_memory
 from busbw.core.garbage import collect_seldom, leave_at_exit
-from busbw.core.sweep import from_first_full_row
 from busbw.engines.registry import AUTO, choose
 from busbw.host import process, ras
 from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
 from busbw.measure import nccl_library
-from busbw.measure.events import (
-    Emit,
-    EnterPhase,
-    Event,
-    Failed,
-    Note,
-    encode,
-    write_failure,
-    write_report,
-)
-from busbw.measure.job import Job, SweepJob, decode_job, kind_of
+from busbw.measure.events import Emit, Event, Note, encode, write_report
+from busbw.measure.job import Job, decode_job, perform
+from busbw.measure.rank_failure import Failed, write_failure
 from busbw.measure.watchdog import GRACE_S, Reporter, Watchdog, end_within
 
 LOG = logging.getLogger("busbw.measure.rank")  # as a program its name is __main__
 DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one
 RAS_LIMIT_S = 3.0
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
-
-
-def perform(
-    job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None
-) -> None:
-    """Run this process' part of a job.
-
-    `emit` is called on process 0 only, `enter_phase` before every phase. Only what this kind of job
-    needs is imported: ranks start faster, and the command line that starts them needs none of it.
-    """
-    if isinstance(job, SweepJob) and job.full_rows:
-        ranks = control.processes * job.gpus_per_process
-        job = msgspec.structs.replace(job, sweep=from_first_full_row(job.sweep, ranks))
-    kind_of(job).performer()(job, control, emit, enter_phase)
 
 
 def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:

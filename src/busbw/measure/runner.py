@@ -10,7 +10,8 @@ import itertools
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from busbw.core.result import Device, Link, ResultRow
 from busbw.core.sizes import short_size
@@ -20,18 +21,22 @@ from busbw.engines.base import Engine
 from busbw.engines.program import Loop
 from busbw.launch.control import Control
 from busbw.measure import links
-from busbw.measure.cell_run import CellRun, Setup
+from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
+from busbw.measure.cell_run import CellRun
 from busbw.measure.eta import Forecast
 from busbw.measure.events import Emit, EnterPhase, Event, Note, RowDone, now
 from busbw.measure.host_sampler import HostSampler, add_changes
 from busbw.measure.plan import Calls, refuse_unsupported
 from busbw.measure.progress import Progress
-from busbw.measure.what_ran import Recorder
 from busbw.stats.sampling import fewest_visits
+
+if TYPE_CHECKING:
+    from busbw.measure.what_ran import Recorder
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
 # A pass over the cells takes at least this long, so that what disturbs a visit is over at the next.
 PASS_S = 10e-3
+PRECISE_POSITIONS = 8  # positions in the buffers, with precise timing
 
 
 @dataclass
@@ -60,9 +65,9 @@ class _Row:
         return changes or None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Runner:
-    """Runs a sweep on an engine.
+    """Runs a sweep on an engine, and holds what its cells share.
 
     `world` connects all processes, `group` only those of this communicator. Without a split they
     are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
@@ -72,7 +77,6 @@ class Runner:
     """
 
     engine: Engine
-    _: KW_ONLY
     world: Control
     group: Control
     spec: SweepSpec
@@ -83,26 +87,45 @@ class Runner:
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0
     loop: Loop | None = None
-    recorder: Recorder | None = None
-    out_of_bounds: int = field(default=0, init=False)
+    recorder: "Recorder | None" = None
 
     def __post_init__(self) -> None:
         """Prepare what all cells share."""
+        self.out_of_bounds = 0
         self._forecast = Forecast(())
         self._rows = 0
         self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
-        self._setup = Setup(
-            self.engine,
-            self.world,
-            self.group,
-            self.spec,
-            self.max_bytes,
-            self.host_sampler,
-            self._begin,
-            self.late_s,
-            self.loop,
-            self.recorder,
-        )
+        self.batches: Batches | None = None  # of precise timing
+        self.group_id = 0  # ranks of different groups do not wait for each other
+        if self.spec.sampling:
+            if self.engine.asynchronous:
+                self.batches = HeldBatches(self.engine, self.spec, self.loop)
+            else:
+                self.batches = HostClockBatches(self.world, self.late_s)
+            self.group_id = int(self.group.bcast(self.world.process))
+
+    @property
+    def iters(self) -> int:
+        """Operations that are guaranteed to be timed: data verified afterwards must come from
+        them.
+        """
+        sampling = self.spec.sampling
+        return min(sampling.fixed or PRECISE_POSITIONS, MAX_HELD) if sampling else self.spec.iters
+
+    @property
+    def awaited_together(self) -> int:
+        """The operations in a device queue whose end is awaited."""
+        spec = self.spec
+        launches = MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
+        return launches * spec.agg_iters
+
+    def largest(self, value: float) -> float:
+        """The largest value over all processes, the same on each."""
+        return self.world.reduce_all([value], "max")[0]
+
+    def throttled(self) -> bool:
+        """Whether heat or a power brake slowed a GPU of any host since this was last asked."""
+        return self.largest(float(self.host_sampler.throttled_since_last())) > 0
 
     def sweep(self) -> None:
         """Run all cycles of all series.
@@ -143,12 +166,12 @@ class Runner:
 
         [] without precise timing, with several communicators, or with fewer than three ranks.
         """
-        if self._setup.batches is None or self.group.processes != self.world.processes:
+        if self.batches is None or self.group.processes != self.world.processes:
             return []
         return links.measure(
             self.engine,
             self.world,
-            self._setup.batches,
+            self.batches,
             devices,
             self.max_bytes,
             self.enter_phase,
@@ -181,8 +204,8 @@ class Runner:
         )
 
     def _new_row(self, calls: Calls, size: int) -> _Row:
-        out_of_place = CellRun(self._setup, calls, size, in_place=False)
-        in_place = CellRun(self._setup, calls, size, in_place=True)
+        out_of_place = CellRun(self, calls, size, in_place=False)
+        in_place = CellRun(self, calls, size, in_place=True)
         row = _Row(self._rows, (out_of_place, in_place))
         self._rows += 1
         return row
@@ -243,7 +266,7 @@ class Runner:
         if self.spec.sampling:
             largest = min(largest, max(self.spec.min_bytes, WARM_UP_BYTES))
         for size in warmup_sizes(self.spec, largest):
-            progress = self._begin("warm-up", short_size(size), size, self.spec.warmup_iters)
+            progress = self.begin("warm-up", short_size(size), size, self.spec.warmup_iters)
             launch = self.engine.bind(calls.at(size, in_place=False))
             for _ in range(self.spec.warmup_iters):
                 launch()
@@ -251,7 +274,7 @@ class Runner:
             self.engine.synchronize(self.spec.timeout)
             progress.done += self.engine.asynchronous
 
-    def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
+    def begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
         """Report the phase that begins.
 
         The `operations` of a device queue are awaited together, others one by one.

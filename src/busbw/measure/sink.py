@@ -1,14 +1,17 @@
 """Where a run's events and messages go."""
 
 import logging
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from busbw.core.errors import BusbwError
+from busbw.core.errors import BusbwError, Exit
 from busbw.core.rank_messages import Working
+from busbw.launch.signal_handlers import signals_ignored
 from busbw.measure.events import Event
 from busbw.measure.record import Record
 
+INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 LOG = logging.getLogger("busbw")
 
 
@@ -59,3 +62,16 @@ class Sink:
         """
         self.record.run_aborted(reason)
         return ""
+
+
+def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
+    """Save what was measured when a signal arrived; returns the message and the exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        reason, text, code = INTERRUPTED, INTERRUPTED, int(Exit.INTERRUPTED)
+    else:  # SIGTERM or SIGHUP, sent by schedulers: the exit code contains the signal
+        code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
+        name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
+        reason, text = TERMINATED, f"{TERMINATED} ({name})"
+    with signals_ignored():
+        saved_note = sink.run_aborted(reason)
+    return text + (f": {saved_note}" if saved_note else ""), code

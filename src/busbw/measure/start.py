@@ -1,148 +1,27 @@
 """One run from start to result.
 
 It runs in this process if an outer mpirun, srun or torchrun started the process as a rank, or if
-the engine runs in a single process. Otherwise a launcher starts its ranks.
+the engine runs in a single process. Otherwise a launcher starts its ranks. Each way imports only
+what it needs.
 """
 
 import contextlib
 import os
-import signal
-import time
-import traceback
-from typing import NoReturn
 
 import msgspec
 
-from busbw.core.errors import BusbwError, Exit, NoMeasurement, TimedOut, UsageError
+from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.core.masking import masked_words
-from busbw.core.rank_messages import Report, Stalled
 from busbw.core.result import Outcome, Result
-from busbw.engines.registry import choose, engine
-from busbw.launch import environment, interfaces
-from busbw.launch.control import Control, SoloControl
+from busbw.engines.registry import choose, is_in_process, refuse_network
+from busbw.launch import environment
+from busbw.launch.control import SoloControl
 from busbw.launch.signal_handlers import signals_ignored, terminable
-from busbw.measure import nccl_library
-from busbw.measure.job import Job, SweepJob
-from busbw.measure.launch_plan import launcher_command, with_timeout
-from busbw.measure.rank import ask_nccl, failure_report, perform, resolve_engine, start_watchdog
-from busbw.measure.sink import Sink
-from busbw.measure.supervise import Follower, RankFailed, follow
+from busbw.measure.job import Job, SweepJob, perform
+from busbw.measure.sink import Sink, save_on_signal
 from busbw.measure.target import Placement
-from busbw.measure.watchdog import Reporter, Watchdog
 
-# nccl-tests has no limit but -T. More than the start of thousands of ranks takes
-COMPAT_LAUNCH_LIMIT_S = 300.0
-NOT_JOINED = (
-    "a rank has not started, or a firewall is between hosts: busbw check launch --hosts h1:8,h2:8"
-    " finds the first step that fails"
-)
-LOWEST_STEP = "look first at the rank that is at the lowest step; the others are waiting for it"
-SAME_ERROR_S = 2.0  # for rank 0 to print an error that all ranks have
-INTERRUPTED, TERMINATED = "interrupted", "terminated"  # why a result is not complete
 SIMULATED_RANKS = 8
-
-
-def run_as_rank(requested_job: Job, where: Placement, sink: Sink) -> None:
-    """Run the job as this rank; rank 0 records it. An error ends the job on all ranks."""
-    from busbw.launch.rendezvous import join
-
-    if where.ranks or where.hosts or where.hostfile or where.step:
-        message = (
-            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of"
-            " a running job"
-        )
-        raise UsageError(message, "leave them to the outer launcher")
-    limited_job = with_timeout(requested_job)
-    if isinstance(limited_job, SweepJob) and limited_job.compat:
-        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=COMPAT_LAUNCH_LIMIT_S)
-    watchdog = start_watchdog(
-        limited_job, stall_reporter(sink), code=sink.frontend.exit_of(TimedOut(""))
-    )
-    try:
-        watchdog.enter_phase("rendezvous")
-        nccl_library.load(requested_job.nccl)
-        control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
-        _perform_as_rank(requested_job, control, sink, watchdog)
-        watchdog.leave()
-        control.close()
-    finally:
-        watchdog.stop()
-
-
-def _perform_as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdog) -> None:
-    try:
-        with terminable():
-            rank_job = resolve_engine(requested_job, control, sink.take)
-            if engine(rank_job.engine).in_process:
-                raise UsageError(
-                    "the sim engine runs in one process",
-                    "start it without mpirun: busbw run ... --engine sim -n 4",
-                    options=["start_sim"],
-                )
-            if isinstance(rank_job, SweepJob) and rank_job.compat:
-                gpus = rank_job.sweep.nthreads * rank_job.sweep.ngpus
-                rank_job = msgspec.structs.replace(rank_job, gpus_per_process=gpus)
-            ask_nccl(watchdog, rank_job, control.process)
-            perform(rank_job, control, sink.take, watchdog.enter_phase)
-    except BaseException as error:
-        if control.processes > 1:
-            abort_job(error, control, sink)
-        raise
-
-
-def stall_reporter(sink: Sink) -> Reporter:
-    """A reporter that shows each stall once, and then the report of the communication library."""
-    reported_steps: set[int] = set()
-
-    def show(report: Report) -> None:
-        if not isinstance(report, Stalled):
-            return
-        if report.step in reported_steps:
-            sink.error(report.library)
-            return
-        reported_steps.add(report.step)
-        saved_note = sink.run_aborted(f"{report.phase_text} made no progress")
-        message = f"error: {report.message()}" + (f" ({saved_note})" if saved_note else "")
-        hint = NOT_JOINED if report.phase == "rendezvous" else LOWEST_STEP
-        sink.error(f"{message}\n\nhint: {hint}")
-
-    return show
-
-
-def save_on_signal(error: SystemExit | KeyboardInterrupt, sink: Sink) -> tuple[str, int]:
-    """Save what was measured when a signal arrived; returns the message and the exit code."""
-    if isinstance(error, KeyboardInterrupt):
-        reason, text, code = INTERRUPTED, INTERRUPTED, int(Exit.INTERRUPTED)
-    else:  # SIGTERM or SIGHUP, sent by schedulers: the exit code contains the signal
-        code = error.code if isinstance(error.code, int) else int(Exit.INTERRUPTED)
-        name = signal.Signals(code - 128).name if code > 128 else f"exit {code}"
-        reason, text = TERMINATED, f"{TERMINATED} ({name})"
-    with signals_ignored():
-        saved_note = sink.run_aborted(reason)
-    return text + (f": {saved_note}" if saved_note else ""), code
-
-
-def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
-    """Save what was measured, report the error, and end the job on all ranks."""
-    if isinstance(error, SystemExit | KeyboardInterrupt):
-        text, code = save_on_signal(error, sink)
-        sink.error(text)
-        control.abort(code, text)
-    if isinstance(error, BusbwError):
-        reported = error
-    else:
-        reported = RankFailed(failure_report(error, control))
-    if reported.exit == Exit.BUG:
-        traceback.print_exception(error)
-    with signals_ignored():
-        saved_note = sink.run_aborted(reported.message)
-    if isinstance(error, UsageError) and control.process:
-        # All ranks have the same error. Process 0 prints it and ends the others.
-        time.sleep(SAME_ERROR_S)
-    with contextlib.suppress(Exception):
-        sink.error(sink.frontend.text_of(reported) + (f"\n{saved_note}" if saved_note else ""))
-    control.abort(sink.frontend.exit_of(reported), reported.message)
-    os._exit(sink.frontend.exit_of(reported))
 
 
 def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
@@ -160,9 +39,15 @@ def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
     with contextlib.nullcontext() if is_rank else terminable():
         try:
             if is_rank:
+                from busbw.measure.as_rank import run_as_rank
+
                 run_as_rank(work, where, sink)
+            elif is_in_process(work.engine):
+                _run_in_process(work, where, sink)
             else:
-                _start(work, where, sink)
+                from busbw.measure.supervise import launch
+
+                launch(work, where, sink)
         except (KeyboardInterrupt, SystemExit) as error:
             sink.note(save_on_signal(error, sink)[0])
             raise
@@ -180,17 +65,14 @@ def run(work: Job, where: Placement, sink: Sink) -> Outcome | None:
     return result
 
 
-def _start(work: Job, where: Placement, sink: Sink) -> None:
-    prepared = launcher_command(work, where)
-    if prepared is None:
-        _in_process(work, where, sink)
-        return
-    if prepared.note:
-        sink.note(prepared.note)
-    follow(prepared.argv, prepared.job.launch_limit_s, lambda: Follower(prepared, sink))
-
-
-def _in_process(work: Job, where: Placement, sink: Sink) -> None:
+def _run_in_process(work: Job, where: Placement, sink: Sink) -> None:
+    where.check()
+    if where.hosts or where.hostfile or where.step:
+        raise UsageError(
+            f"engine {work.engine} runs in this process and starts no ranks on hosts",
+            "leave out --hosts, --hostfile and --slurm",
+        )
+    refuse_network(work.net, work.engine)
     if not isinstance(work, SweepJob):
         message = "training needs one process per rank, but this engine runs all ranks in one"
         raise NoMeasurement(message, "use --engine torch", options=["engine"])

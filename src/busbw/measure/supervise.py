@@ -5,7 +5,6 @@ names its cause.
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -25,26 +24,17 @@ from busbw.launch.rank_deaths import (
 )
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.launch.signal_handlers import signals_ignored
-from busbw.measure.events import Ended, Failed, Note, Started, failure
-from busbw.measure.job import kind_of
-from busbw.measure.launch_plan import LauncherCommand
+from busbw.measure.events import Ended, Note, Started
+from busbw.measure.job import Job, kind_of
+from busbw.measure.launch_plan import LauncherCommand, launcher_command
+from busbw.measure.rank_failure import Failed, RankFailed, failure
 from busbw.measure.sink import Sink
+from busbw.measure.target import Placement
 
 TAIL_LINES = 200  # each of a host's ranks may write 40 lines, and the first of them name the cause
 SIGNAL_EXIT_BASE = 128  # mpirun's exit code when a rank died of signal N is this plus N
 LIMITS_HINT = "ulimit -a; raise these limits, or ask who set them: /etc/security/limits.conf"
 ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it failed
-
-
-class RankFailed(BusbwError):
-    """A rank ended and reported why. `exit` is its exit code, `kind` the class of its error."""
-
-    def __init__(self, failed: Failed) -> None:
-        where = ""
-        if failed.rank >= 0 and failed.exit != Exit.USAGE:  # a usage error is that of all ranks
-            where = f"rank {failed.rank} on {failed.host}: "
-        super().__init__(where + failed.message, failed.hint, failed.options)
-        self.exit, self.kind = Exit(failed.exit), failed.kind
 
 
 class Follower:
@@ -231,14 +221,17 @@ class Follower:
         return {device.rank: f"GPU {device.index}" for device in devices if device.bus}
 
 
-def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
-    """Start the job with `argv` and follow it to its end.
+def launch(work: Job, where: Placement, sink: Sink) -> None:
+    """Start the ranks of a job and follow them to their end.
 
-    `make` makes a follower. A transient failure of the start is retried once.
+    A transient failure of the start is retried once.
     """
-    follower = make()
+    prepared = launcher_command(work, where)
+    if prepared.note:
+        sink.note(prepared.note)
+    limit_s = prepared.job.launch_limit_s
     try:
-        follower.follow(argv, launch_limit_s)
+        Follower(prepared, sink).follow(prepared.argv, limit_s)
     except StartFailed as error:
-        follower.sink.note(f"note: {error.message}; starting again")
-        make().follow(argv, launch_limit_s)
+        sink.note(f"note: {error.message}; starting again")
+        Follower(prepared, sink).follow(prepared.argv, limit_s)

@@ -4,8 +4,8 @@ from rank 0.
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -16,22 +16,13 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result, World
 from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
-from busbw.engines.nccl_log import Log
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import (
-    fault_injection,
-    nccl_library,
-    network,
-    plan,
-    timed_loop,
-    tuner_table,
-    what_ran,
-)
-from busbw.measure.alltoallv import unique_ids
+from busbw.measure import fault_injection, plan
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
+from busbw.measure.library_session import library_session
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.runner import Runner
 from busbw.model.bounds import given
@@ -62,25 +53,44 @@ def measure(
         simulation=job.simulation,
     )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
-    counts = what_ran.Counts()
-    with ExitStack() as stack:
+    with closing(library_session(job, party)) as session:
         for repeat in range(repeats):
             enter_phase("init", job.engine)
-            with (
-                tuner_table.loaded(job.table, row.name, party.world),
-                what_ran.asking(job) as reason,
-                network.starting(job, control, stay=repeat == 0 and not job.compat) as log,
-            ):
+            with session.opening(repeat):
                 opened = row.open(opening)
-            if repeat == 0:
-                first_log = stack.enter_context(closing(log))
             job = settled(job, opened)
             with running(opened):
-                recorder = what_ran.agreed(opened, party, counts, reason)
-                ended = sweep(job, party, opened, emit, enter_phase, repeat, first_log, recorder)
+                session.opened(opened)
+                enter_phase("prepare", "")
+                result, max_bytes = prepare(job, party, opened)
+                session.confirm(result)
+                result.loop = session.loop_name
+                if control.process == 0 and repeat == 0:
+                    _announce(job, result, opened, session.notes, max_bytes, emit)
+                with closing(_host_sampler(job, party, result.world)) as host_sampler:
+                    runner = Runner(
+                        engine=opened,
+                        world=party.world,
+                        group=party.group,
+                        spec=job.sweep,
+                        max_bytes=max_bytes,
+                        emit=emit,
+                        enter_phase=enter_phase,
+                        late_s=_injected_delay_s(job, party, opened),
+                        host_sampler=host_sampler,
+                        repeat=repeat,
+                        loop=session.loop,
+                        recorder=session.recorder,
+                    )
+                    runner.sweep()
+                    # The exchanges of all pairs connect ranks that the sweep does not.
+                    ran = session.connections(opened)
+                    is_last = repeat == repeats - 1
+                    links = runner.links(result.world.devices) if is_last else []
+                memory = opened.memory_use() if job.sweep.memory else {}
                 enter_phase("teardown", "")
-                if control.process == 0 and repeat == repeats - 1:
-                    emit(ended)
+                if control.process == 0 and is_last:
+                    emit(Ended(now(), memory, links, ran, session.missing()))
 
 
 def _refuse_options(job: SweepJob, control: Control, emit: Emit) -> None:
@@ -129,61 +139,20 @@ def settled(job: OfSweep, opened: Engine) -> OfSweep:
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
-def sweep(
-    job: SweepJob,
-    party: Party,
-    opened: Engine,
-    emit: Emit,
-    enter_phase: EnterPhase,
-    repeat: int,
-    log: Log,
-    recorder: what_ran.Recorder,
-) -> Ended:
-    """One pass of the sweep on new communicators. `log` is NCCL's since the first ones."""
-    announces = party.world.process == 0 and repeat == 0
-    last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = fault_injection.delay_s(
-        fault_injection.parse(job.inject), opened, party.world.process, party.world.processes
-    )
-    enter_phase("prepare", "")
-    result, max_bytes = prepare(job, party, opened)
-    nccl_library.confirm(job.nccl, result.library)
-    result.library.network = network.agreed(job, party.world, result.library, log.networks)
-    loop = timed_loop.agreed(opened, party.world, job.sweep)
-    result.loop, result.ran_unknown = loop.name, recorder.problem
-    if announces:
-        _announce(job, result, loop.note, emit)
-    if announces and job.sweep.row.uneven:
-        _describe_matrix(job, opened, max_bytes, emit)
-    with closing(_host_sampler(job, party, result.world)) as host_sampler:
-        runner = Runner(
-            opened,
-            world=party.world,
-            group=party.group,
-            spec=job.sweep,
-            max_bytes=max_bytes,
-            emit=emit,
-            enter_phase=enter_phase,
-            late_s=late_s,
-            host_sampler=host_sampler,
-            repeat=repeat,
-            loop=loop.loop,
-            recorder=recorder,
-        )
-        runner.sweep()
-        # The exchanges of all pairs connect ranks that the sweep does not.
-        ran = None if job.compat else what_ran.connections(log, party, opened)
-        links = runner.links(result.world.devices) if last else []
-    memory = opened.memory_use() if job.sweep.memory else {}
-    return Ended(now(), memory, links, ran, recorder.missing())
+def _injected_delay_s(job: SweepJob, party: Party, opened: Engine) -> float:
+    fault = fault_injection.parse(job.inject)
+    return fault_injection.delay_s(fault, opened, party.world.process, party.world.processes)
 
 
-def _announce(job: SweepJob, result: Result, loop_note: str, emit: Emit) -> None:
+def _announce(
+    job: SweepJob, result: Result, opened: Engine, notes: Sequence[str], max_bytes: int, emit: Emit
+) -> None:
     """Emit the result without rows, and the notes on how it is measured."""
     emit(Started(result))
-    for note in (loop_note, network.unconfirmed(job, result.library.network)):
-        if note:
-            emit(Note(note))
+    for note in notes:
+        emit(Note(note))
+    if job.sweep.row.uneven:
+        _describe_matrix(job, opened, max_bytes, emit)
 
 
 def _host_sampler(job: SweepJob, party: Party, world: World) -> HostSampler:
@@ -259,6 +228,8 @@ def _traffic(
 
 
 def _describe_matrix(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit) -> None:
+    from busbw.measure.alltoallv import unique_ids
+
     counts = parse_counts(job.sweep.counts) if job.sweep.counts else None
     if isinstance(counts, Zipf) and counts.dedup:
         rows = f"{unique_ids(counts):.0f} different rows"

@@ -3,10 +3,13 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from busbw.launch.hostfile import given_hosts
-from busbw.launch.hosts import Host
-from busbw.launch.slurm import JobStep
+from busbw.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from busbw.launch.hosts import Host
+    from busbw.launch.slurm import JobStep
 
 _LIBRARIES = ("NCCL_", "BUSBW_", "CUDA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "OMPI_MCA_")
 FORWARDED = (*_LIBRARIES, "OMP_NUM_THREADS", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -33,8 +36,19 @@ class Placement:
     hosts: str = ""
     hostfile: Path | None = None
     ifname: str = ""
-    step: JobStep | None = None
+    step: "JobStep | None" = None
 
-    def named(self) -> tuple[Host, ...]:
+    def check(self) -> None:
+        """UsageError for less than one rank, and for places that exclude each other."""
+        if self.ranks is not None and self.ranks < 1:
+            raise UsageError(f"{self.ranks} ranks: there must be at least one", "give 1 or more")
+        if bool(self.hosts) + bool(self.hostfile) + bool(self.step) > 1:
+            raise UsageError(
+                "hosts, a hostfile and a Slurm step exclude each other", "give one of them"
+            )
+
+    def named(self) -> "tuple[Host, ...]":
         """The hosts that the user named, with their slots where given."""
+        from busbw.launch.hostfile import given_hosts
+
         return given_hosts(self.hosts, self.hostfile)

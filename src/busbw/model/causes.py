@@ -95,18 +95,18 @@ def fitting(
     def expected(changed: Setting) -> Forecast | None:
         return forecast(changed, row, *shape, size_bytes, evidence)
 
-    without = replace(setting, may=allowed({"NCCL_NVLS_ENABLE": "0"}, row.name))
-    plain, rings = expected(setting), expected(without) if setting.may == ALL_ALLOWED else None
-    if plain and rings and _is_close(busbw, rings) and not _is_close(plain.busbw, rings):
-        return [
-            f"it fits NCCL without NVLS, {gb(rings.busbw)} GB/s: NVLS was off or not available"
-            " (--no-nvls compares with that)"
-        ]
     in_hosts = expected(replace(setting, system=replace(setting.system, collnet=False)))
-    if setting.system.collnet and in_hosts and in_hosts.low <= busbw <= in_hosts.high:
+    if setting.system.collnet and in_hosts and _is_in(busbw, in_hosts):
         return [
             f"it fits NCCL without reduction in the network's switches, {gb(in_hosts.busbw)} GB/s:"
             " NCCL_COLLNET_ENABLE=1 had no effect"
+        ]
+    without = replace(setting, may=allowed({"NCCL_NVLS_ENABLE": "0"}, row.name))
+    plain, rings = expected(setting), expected(without) if setting.may == ALL_ALLOWED else None
+    if plain and rings and _is_in(busbw, rings) and not _is_close(plain.busbw, rings):
+        return [
+            f"it fits NCCL without NVLS, {gb(rings.busbw)} GB/s: NVLS was off or not available"
+            " (--no-nvls compares with that)"
         ]
     return _fewer_nics(setting, shape[0], busbw, expected)
 
@@ -123,9 +123,14 @@ def _fewer_nics(
             spine = f", or the network is oversubscribed {part}:1" if hosts > 2 else ""
             return [
                 f"it fits {count} of {counted(nics, 'NIC')}, {gb(forecasted.busbw)} GB/s: NCCL uses"
-                f" so few, or each has 1/{part} of its rate{spine}"
+                f" so few, or each has 1/{part} of its rate, as where ACS, or a NIC far from its"
+                f" GPU, sends data through the CPU{spine}"
             ]
     return []
+
+
+def _is_in(busbw: float, expected: Forecast) -> bool:
+    return expected.low <= busbw <= expected.high
 
 
 def _is_close(busbw: float, expected: Forecast) -> bool:

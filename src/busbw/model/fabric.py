@@ -54,6 +54,13 @@ class NoFabric:
     reason: str
 
 
+def rails_of(nics: int, per_host: int) -> int:
+    """How many NICs NCCL counts: it joins the ports next to one of `per_host` GPUs
+    (NCCL_IB_MERGE_NICS).
+    """
+    return per_host if nics > per_host and nics % per_host == 0 else nics
+
+
 def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
     """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the
     ports of `ports_in_use`.

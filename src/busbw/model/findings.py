@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 
 from busbw.core.cells import Figure, peak
 from busbw.core.finding import Finding, Verdict
@@ -10,21 +11,12 @@ from busbw.core.rates import BUSBW_EXAMPLE
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Topology
-from busbw.model import (
-    binding_findings,
-    data_findings,
-    machine_findings,
-    network_findings,
-    timing_findings,
-    traffic_findings,
-    transport_findings,
-)
 from busbw.model.bounds import GIVEN_LABEL, bounds
 from busbw.model.fabric import ON_CPUS, NoFabric, gb, in_lab, lab_burst
-from busbw.model.payload import plan
 from busbw.model.rule import Conclusion, Known, Rule, Run, apply
 from busbw.model.series import Series, dips, duration, half_peak, still_rising, where_text
 
+SIMULATED = "sim"  # an engine without hosts and networks
 GIVE_IDEAL = f"set the expected busbw, like --ideal {BUSBW_EXAMPLE}"
 COMPARE_RUNS = "run again, and compare: busbw compare -2 -1"  # CPUs have no rate to name
 OF_PLAN = 0.80  # of the bound with NCCL's constants, or of --ideal
@@ -46,7 +38,10 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     Of a training, a plan or a replay only the network and the transports are judged.
     """
     if isinstance(result, Result):
-        return apply(RULES, Run(result, topology, known))
+        simulated = result.library.engine == SIMULATED
+        return apply(rules(simulated=simulated), Run(result, topology, known))
+    from busbw.model import network_findings, transport_findings
+
     conclusion = network_findings.paced(result, topology)
     of_network = [network_findings.RULES[0].finding(conclusion)] if conclusion else []
     return of_network + transport_findings.findings(result)
@@ -114,6 +109,8 @@ def _judge_by_bound(
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
     planned = None
     if not _is_given(ideal) and not isinstance(use, NoFabric):
+        from busbw.model.payload import plan
+
         planned = plan(row, use.fabric, use.hosts[0].gpus[0])
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
         share = _percent(top.busbw / planned.busbw)
@@ -300,14 +297,29 @@ def _find_dip(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, fix=fix)
 
 
-RULES = (
-    *data_findings.RULES,
-    *binding_findings.RULES,
-    *timing_findings.RULES,
-    *traffic_findings.RULES,
-    *machine_findings.RULES,
-    *network_findings.RULES,
-    *transport_findings.RULES,
+# Modules with rules, in the order of importance, and whether they judge processors, hosts or
+# networks, which a simulated run does not have.
+_MODULES = (
+    ("data_findings", False),
+    ("binding_findings", True),
+    ("timing_findings", False),
+    ("traffic_findings", False),
+    ("machine_findings", True),
+    ("network_findings", True),
+    ("transport_findings", True),
+)
+
+
+def rules(*, simulated: bool = False) -> list[Rule]:
+    """The rules for a run, in the order of importance; imports the modules that have them."""
+    chosen: list[Rule] = []
+    for name, of_machine in _MODULES:
+        if not (simulated and of_machine):
+            chosen += import_module(f"busbw.model.{name}").RULES
+    return chosen + list(_RULES)
+
+
+_RULES = (
     Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
     Rule(
         "bandwidth",

@@ -11,6 +11,7 @@ from msgspec import structs
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import bounds
 from busbw.model.estimate import Setting, by_links, channels_left, estimate
+from busbw.model.fabric import rails_of
 from busbw.model.hardware import gpu_word
 from busbw.model.nccl.choice import ALL_ALLOWED, Choice
 from busbw.model.nccl.constants import NVLS, RING
@@ -87,6 +88,8 @@ def forecast(
         latency_s = _latency(setting, row.name, shape, smallest, evidence) or latency_s
     busbw = moved / expected.time_s
     low, high = _range(expected, size_bytes, hosts * per_host)
+    if chosen.algorithm == NVLS and hosts > 1 and expected.basis is Basis.MODEL:
+        low **= 2  # no band is made from runs in which switches between hosts reduce
     low *= _left_by_collisions(setting, row.name, shape, size_bytes)
     at_most = max(limits.values(), default=inf)
     return Forecast(
@@ -266,6 +269,7 @@ def job_of(setting: Setting, collective: str, hosts: int, per_host: int) -> Job:
         hosts,
         per_host,
         system.fabric(hosts, per_host).nics,
+        rails_of(system.nics_of(per_host), per_host) if hosts > 1 else 0,
         system.network.name if system.network else "",
         setting.dtype,
         setting.op,

@@ -7,7 +7,7 @@ from functools import cache
 
 from busbw.core.errors import UsageError
 from busbw.core.table_file import rows
-from busbw.model.hardware import bridged_gpus, pcie_gpus
+from busbw.model.hardware import bridged_gpus, reaches_peers
 
 MESH_GPUS = range(2, 9)  # of V100: hosts with a mesh of NVLinks have up to 8
 
@@ -25,7 +25,6 @@ class Usual:
     gbit: int
     cpu: str
     source: str
-    pcie_gen: int = 0  # where it differs from that of the GPU's table
     most: int = 8
     racks: bool = False
     nics: int = 0
@@ -52,8 +51,8 @@ BETWEEN_BRIDGES = (
 )
 OPTIONAL_BRIDGES = "NVLink bridges, where pairs of these cards have them, are not counted"
 NO_P2P = (
-    "GeForce cards do not reach each other's memory, so data passes through the host's: 8 RTX 5090"
-    " reached 28 GB/s in all_reduce, and 4 reached 35 (NVIDIA/nccl issue 1639)"
+    "PCIe: GeForce cards do not reach each other's memory, so data passes through the host's. On"
+    " public hosts 2 to 8 of them reach 59 % of what NCCL plans with, which bounds do not count"
 )
 # GPUs whose links are public, but not what NCCL expects of them.
 NOT_IN_NCCL = {"vr200": "Rubin's NVLink 6 of 3.6 TB/s"}
@@ -61,13 +60,13 @@ NOT_IN_NCCL = {"vr200": "Rubin's NVLink 6 of 3.6 TB/s"}
 
 def notes_over_pcie(word: str, gpus: int) -> tuple[str, ...]:
     """What an answer about cards that exchange data over PCIe should say."""
+    if not reaches_peers(word):
+        return (NO_P2P,) if gpus > 1 else ()
     notes = [THROUGH_CPUS] if gpus > 2 else []
     if word in bridged_gpus():
         notes.append(BETWEEN_BRIDGES.format(bridged_gpus()[word].most))
     if word.endswith("pcie"):
         notes.append(OPTIONAL_BRIDGES)
-    if not pcie_gpus()[word].peers and gpus > 1:
-        notes.append(NO_P2P)
     return tuple(notes)
 
 

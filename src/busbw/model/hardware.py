@@ -68,6 +68,12 @@ def pcie_gpus() -> dict[str, PcieGpu]:
     return {row.name: row for row in rows("model/pcie_gpus.csv", PcieGpu)}
 
 
+def reaches_peers(word: str) -> bool:
+    """Whether GPUs of this name reach each other's memory."""
+    row = pcie_gpus().get(word)
+    return row is None or row.peers
+
+
 @dataclass(frozen=True, slots=True)
 class Bridged:
     """GPUs that NVLink joins each to each other, up to `most` of them, without a switch. Each has

@@ -14,11 +14,11 @@ from busbw.core.result import Result
 from busbw.core.topology import Topology
 from busbw.model.fabric import NoFabric
 from busbw.model.series import Series, series
-from busbw.model.telemetry_findings import Signs, Slow, slow_rows
 from busbw.model.usable_hardware import Used, used
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
+    from busbw.model.telemetry_findings import Signs, Slow
 
 Known = Callable[[], "Reference"]
 NCCL_ENGINES = ("nccl", "torch")
@@ -75,13 +75,17 @@ class Run:
         return used(self.result.world, self.topology, self.result.environment, self.result.traffic)
 
     @cached_property
-    def signs(self) -> Signs:
+    def signs(self) -> "Signs":
         """The signs of trouble on hosts during each row."""
-        return Signs(self.result)
+        from busbw.model import telemetry_findings
+
+        return telemetry_findings.Signs(self.result)
 
     @cached_property
-    def bad(self) -> list[Slow]:
+    def bad(self) -> "list[Slow]":
         """Bad rows with an unusual sign, the worst first."""
+        from busbw.model.telemetry_findings import slow_rows
+
         return slow_rows(self.result, lambda row: bool(self.signs.unusual(row)))
 
 

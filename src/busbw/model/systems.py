@@ -14,7 +14,7 @@ from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
 from busbw.model.clouds import Instance, instance, instances, with_these_nics
-from busbw.model.fabric import Fabric, gb
+from busbw.model.fabric import Fabric, gb, rails_of
 from busbw.model.gpu_hosts import (
     Usual,
     gpu_hosts,
@@ -197,15 +197,16 @@ class System:
         return max(1, self.nics * per_host // self.gpus) if self.nics else 0
 
     def _rails(self, per_host: int) -> tuple[int, float]:
-        """NICs as NCCL plans with them: it joins the ports next to one GPU (NCCL_IB_MERGE_NICS),
-        and none is faster than its slot. All together are not faster than the slots of the GPUs.
+        """NICs as NCCL plans with them: none is faster than its slot, and all together are not
+        faster than the slots of the GPUs.
         """
         nics = self.nics_of(per_host)
-        joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
-        rails = nics // joined
-        most = self.pcie_planned * min(1.0, per_host / rails) if rails else self.pcie_planned
+        rails = rails_of(nics, per_host)
+        if not rails:
+            return 0, 0.0
+        most = self.pcie_planned * min(1.0, per_host / rails)
         nic = self.nic * PCIE_PLANNED if self.nic_over_pcie else self.nic
-        return rails, min(nic * joined, most)
+        return rails, min(nic * nics / rails, most)
 
 
 def parse_system(text: str) -> System:
@@ -246,7 +247,7 @@ def _of_word(usual: Usual, gpus: int) -> System:
     if bridged is not None and gpus <= bridged.most:
         return _of_bridges(bridged, name, gpus)
     if row is not None:
-        return of_generation(row, name, gpus, usual.pcie_gen)
+        return of_generation(row, name, gpus)
     return _of_pcie(usual.word, name, gpus)
 
 

@@ -1,33 +1,43 @@
 """The table of views: each format that `--format` names."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Outcome, Result, ResultRow
-from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
-from busbw.report import results
 
-
-def _empty(*_: object) -> str:
-    return ""
+FORMATS = "busbw.measure.formats"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """One view: its whole text is the header, the rows and the footer.
 
-    A view that does not stream writes everything in its footer.
+    They are functions of these names in `module`, after `prefix`, which is imported when the view
+    is used; one that is not there adds nothing. A view that does not stream writes everything in
+    its footer, by `render`. `options` are given to each function.
     """
 
     name: str
     help: str
-    header: Callable[[Result], str] = _empty
-    row: Callable[[Result, ResultRow], str] = _empty
-    footer: Callable[[Result], str] = _empty
+    module: str
     streams: bool = True
+    prefix: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def header(self, result: Result) -> str:
+        """The text before the rows."""
+        return self._text("header", result)
+
+    def row(self, result: Result, row: ResultRow) -> str:
+        """The text of a row."""
+        return self._text("row", result, row)
+
+    def footer(self, result: Result) -> str:
+        """The text after the rows."""
+        return self._text("footer" if self.streams else "render", result)
 
     def render(self, result: Result) -> str:
         """The whole text, of the header's type: a terminal's text is not escaped again."""
@@ -35,34 +45,35 @@ class View:
         rows = (self.row(result, row) for row in result.rows)
         return type(header)("".join([header, *rows, self.footer(result)]))
 
-
-def _streaming(name: str, help: str, module: Any) -> View:
-    return View(name, help, module.header, module.row, getattr(module, "footer", _empty))
+    def _text(self, part: str, *arguments: object) -> str:
+        module = import_module(self.module)
+        make: Callable[..., str] | None = getattr(module, self.prefix + part, None)
+        return make(*arguments, **self.options) if make else ""
 
 
 VIEWS: tuple[View, ...] = (
-    _streaming("table", "a table to read, with the shape of the sweep and findings", table),
-    _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
-    _streaming("csv", "every value, one line per row and placement", csv),
+    View("table", "a table to read, with the shape of the sweep and findings", f"{FORMATS}.table"),
+    View("nccl-tests", "the text of nccl-tests, byte for byte", f"{FORMATS}.nccl_tests_text"),
+    View("csv", "every value, one line per row and placement", f"{FORMATS}.csv"),
     View(
         "torch-csv",
         "the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
-        csv.torch_header,
-        csv.torch_row,
+        f"{FORMATS}.csv",
+        prefix="torch_",
     ),
-    _streaming("markdown", "a table for GitHub", markdown),
+    View("markdown", "a table for GitHub", f"{FORMATS}.markdown"),
     View(
         "brief",
         "one line: the largest precise busbw, its part of the ideal, and whether the data was"
         " right",
-        footer=one_line.footer,
+        f"{FORMATS}.one_line",
         streams=False,
     ),
-    View("json", "busbw's own format, busbw.result/1", footer=results.render, streams=False),
+    View("json", "busbw's own format, busbw.result/1", "busbw.report.results", streams=False),
     View(
         "nccl-tests-json",
         "the JSON of nccl-tests -J, version 4",
-        footer=nccl_tests_json.render,
+        f"{FORMATS}.nccl_tests_json",
         streams=False,
     ),
 )
@@ -80,30 +91,8 @@ def view(name: str, width: int | None = None, *, colors: bool = False, ran: bool
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
     if name != "table" or (width is None and not colors and not ran):
         return view
-    return _colored(view, width, ran=ran) if colors else _fitted(view, width, ran=ran)
-
-
-def _fitted(whole: View, width: int | None, *, ran: bool) -> View:
-    return replace(
-        whole,
-        header=partial(table.header, width=width, ran=ran),
-        row=partial(table.row, width=width, ran=ran),
-        footer=partial(table.footer, width=width, ran=ran),
-    )
-
-
-def _colored(plain: View, width: int | None, *, ran: bool) -> View:
-    from busbw.measure.formats import table_rich as rich
-
-    def escaped(part: Callable[..., Any], **options: bool) -> Callable[..., str]:
-        return lambda *arguments: rich.escaped(part(*arguments, width, **options))
-
-    return replace(
-        plain,
-        header=escaped(rich.header, ran=ran),
-        row=escaped(rich.row, ran=ran),
-        footer=escaped(rich.footer, ran=ran),
-    )
+    fitted = replace(view, options={"width": width, "ran": ran})
+    return replace(fitted, module=f"{FORMATS}.table_rich", prefix="escaped_") if colors else fitted
 
 
 def render(
@@ -122,6 +111,8 @@ def render(
     sweep_view = view(name, width, colors=colors, ran=ran)
     if isinstance(result, Result):
         return sweep_view.render(result)
+    from busbw.report import results  # imports what prints the other kinds
+
     if name == "json":
         return results.render(result)
     kind_of_run = results.kind_of(result)
@@ -139,4 +130,6 @@ def kind(result: Outcome) -> str:
     """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
     if isinstance(result, Result):
         return f"a sweep of {result.spec.collective}"
+    from busbw.report import results
+
     return results.kind_of(result).noun(result)

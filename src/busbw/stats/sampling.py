@@ -19,7 +19,6 @@ import msgspec
 
 from busbw.core.sweep import Sampling
 from busbw.stats.intervals import interval, least_samples, quantile_interval
-from busbw.stats.rank_tests import p_higher
 
 MAX_SAMPLES = 4096
 MAX_TAIL_SAMPLES = 1 << 16
@@ -238,7 +237,7 @@ def _first_is_slower(visits: Visits, precision: float) -> bool:
     head, others = visits[0], visits[1:]
     if not others or median(head) <= (1 + precision) * max(map(median, others)):
         return False
-    return p_higher(sorted(flat(others)), sorted(head)) <= WARM_UP_CHANCE
+    return _is_higher(sorted(flat(others)), sorted(head))
 
 
 def starts_slower(visits: Visits, precision: float) -> bool:
@@ -251,7 +250,14 @@ def starts_slower(visits: Visits, precision: float) -> bool:
         return False
     third = len(visits) // 3
     head, end = sorted(map(median, visits[:third])), sorted(map(median, visits[-third:]))
-    return median(head) > (1 + precision) * median(end) and p_higher(end, head) <= WARM_UP_CHANCE
+    return median(head) > (1 + precision) * median(end) and _is_higher(end, head)
+
+
+def _is_higher(values: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether `others` are higher than `values`, both sorted, by more than chance."""
+    from busbw.stats.rank_tests import p_higher
+
+    return p_higher(values, others) <= WARM_UP_CHANCE
 
 
 def two_modes(

@@ -156,11 +156,6 @@ def test_much_on_both_streams_at_once_does_not_block():
     assert {len(line) for line in lines[:-1]} == {10001}
 
 
-def test_a_launcher_that_cannot_be_started_is_named():
-    with pytest.raises(NoMeasurement, match="/no/mpirun cannot be run: No such file"):
-        job.run(["/no/mpirun"], ENV, lambda _: None, lambda _: None, 1)
-
-
 def test_a_second_sigterm_does_not_cut_cleanup_short(tmp_path):
     mark = f"BUSBW_TEST={tmp_path}".encode()
     script = "trap '' TERM; setsid sleep 600 & echo '{}'; while :; do sleep 600; done"

@@ -15,11 +15,10 @@ from busbw.engines.registry import engine, refuse_network
 from busbw.launch.control import SoloControl
 from busbw.launch.diagnosis import Evidence, absent, conclude
 from busbw.launch.failures import DRY_RUN_HINT, launcher_error
-from busbw.measure.events import Failed, failure, write_failure
 from busbw.measure.launch_plan import TooFewGpus
 from busbw.measure.rank import failure_report
+from busbw.measure.rank_failure import Failed, RankFailed, failure, write_failure
 from busbw.measure.record import check_writable
-from busbw.measure.supervise import RankFailed
 
 SOURCES = Path(busbw.__file__).parent
 NO_ENGINE = UsageError("the mpi engine needs ranks", "start it as `busbw run ... -n 4`", ["start"])

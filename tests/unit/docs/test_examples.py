@@ -18,8 +18,8 @@ MOST = 96  # characters of a line of an example
 
 ROWS = table_rows()
 PATHS: list[tuple[str, Examples]] = [
-    *((row.name, row.examples) for row in ROWS),
-    *((f"{row.name} {part}", examples) for row in ROWS for part, examples in row.parts.items()),
+    *((row.name, row.examples()) for row in ROWS),
+    *((f"{row.name} {part}", examples) for row in ROWS for part, examples in row.parts().items()),
 ]
 
 
@@ -41,7 +41,7 @@ def test_every_module_with_a_command_has_a_row() -> None:
         for path in modules
         if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    parts = {f"{row.name}_{part}" for row in ROWS for part in row.parts}
+    parts = {f"{row.name}_{part}" for row in ROWS for part in row.parts()}
     assert command_parts - parts == {row.name for row in ROWS}
     assert {row.purpose for row in ROWS} == set(PURPOSES)
 
@@ -49,7 +49,7 @@ def test_every_module_with_a_command_has_a_row() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_subcommands_are_those_of_the_row(row) -> None:
     cli_command = command(row.name)
-    assert set(row.parts) == (
+    assert set(row.parts()) == (
         set(cli_command.commands) if isinstance(cli_command, click.Group) else set()
     )
 
@@ -57,7 +57,7 @@ def test_subcommands_are_those_of_the_row(row) -> None:
 @pytest.mark.parametrize(("path", "examples"), PATHS, ids=[path for path, _ in PATHS])
 def test_three_examples_that_parse_and_appear_in_the_help(path: str, examples: Examples) -> None:
     assert len(examples) >= 3
-    assert any(f"busbw {path}" in line for _, line in examples)
+    assert any(f"busbw {path}" in line for line in examples.values())
     cli_command = command(path)
     help_text = cli_command.get_help(
         click.Context(
@@ -67,7 +67,7 @@ def test_three_examples_that_parse_and_appear_in_the_help(path: str, examples: E
             **cli_command.context_settings,
         )
     )
-    for meaning, line in examples:
+    for meaning, line in examples.items():
         assert max(len(meaning), len(line)) <= MOST
         parsed = commands(f"```sh\n{line}\n```\n")
         assert parsed or "busbw" not in line

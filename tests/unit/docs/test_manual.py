@@ -69,5 +69,6 @@ def test_a_page_shows_every_option_and_example_as_it_is_typed(row) -> None:
         for name in parameter.opts
     }
     assert [name for name in options if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
-    lines = [line for examples in (row.examples, *row.parts.values()) for _, line in examples]
+    all_examples = (row.examples(), *row.parts().values())
+    lines = [line for examples in all_examples for line in examples.values()]
     assert [line for line in lines if line not in text] == []

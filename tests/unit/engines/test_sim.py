@@ -129,7 +129,7 @@ def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> 
     simulation.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
     events: list[Event] = []
     Runner(
-        simulation,
+        engine=simulation,
         world=SoloControl(),
         group=SoloControl(),
         spec=spec,
@@ -326,5 +326,5 @@ def test_the_default_sweep_takes_little_cpu_time_and_says_what_was_not_verified(
         "no wrong element in 36 checks; not checked: 13 sizes, from 2 MiB to 8 GiB"
     )
     assert found.fix.startswith("check them with --sim data_bytes=8589934592")
-    line = one_line.footer(result)
+    line = one_line.render(result)
     assert line.endswith("; data of 13 sizes not checked\n")

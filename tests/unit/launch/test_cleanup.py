@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from busbw.host import process
-from busbw.launch.cleanup import MARKER, Cleanup, end_job_here, temporary, variables
+from busbw.launch import cleanup
+from busbw.launch.cleanup import FOLDER, MARKER, Cleanup, end_job_here, temporary, variables
 
 
 def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(
@@ -31,8 +32,10 @@ def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program
     assert job.pids() == []
 
 
-def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbw.launch.cleanup.EXEC_S", 3600.0)
+def test_a_process_without_variables_or_program_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cleanup, "EXEC_S", 3600.0)
     with subprocess.Popen(["sleep", "600"], env={}) as asleep:
         try:
             while not process.has_no_variables(asleep.pid):  # it still executes
@@ -40,6 +43,16 @@ def test_a_process_without_variables_is_not_waited_for(monkeypatch: pytest.Monke
             assert variables(asleep.pid) == {}
         finally:
             asleep.kill()
+        os.waitid(os.P_PID, asleep.pid, os.WEXITED | os.WNOWAIT)
+        assert variables(asleep.pid) == {}, "a zombie"
+
+
+def test_a_process_that_executes_another_program_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = iter([b"", b"", b"A=1\0B=2=3\0"])
+    monkeypatch.setattr(process, "read_memory_file", lambda *_: next(reads))
+    assert variables(os.getpid()) == {"A": "1", "B": "2=3"}
 
 
 def test_files_of_killed_ranks_are_removed_and_those_of_other_jobs_stay() -> None:
@@ -151,8 +164,45 @@ def test_a_daemon_is_of_the_job_of_its_launcher_and_of_the_ranks_that_it_started
     assert sorted(found) == sorted([rank, child.pid])
 
 
-def test_one_process_of_a_job_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_the_processes_of_its_own_network_and_of_that_of_its_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def network(pid: int | str) -> str:
+        return "of the launcher" if pid == child.pid else "of this process"
+
+    monkeypatch.setattr(cleanup, "_network", network)
+    environment = {MARKER: "in-a-network", "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["sleep", "600"], env=environment) as child:
+        try:
+            assert Cleanup("in-a-network").pids() == []
+            assert Cleanup("in-a-network", child.pid, "another host").pids() == []
+            assert Cleanup("in-a-network", child.pid).pids() == [child.pid]
+        finally:
+            child.kill()
+
+
+def test_a_process_that_cannot_be_killed_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "prte.7"
+    folder.mkdir()
+    job = Cleanup("stays")
+    job.record_folder(str(folder))
+    with subprocess.Popen(["sleep", "600"], env={MARKER: "stays", **os.environ}) as child:
+        with monkeypatch.context() as patch:
+            patch.setattr(cleanup, "KILL_LIMIT_S", 0.01)
+            patch.setattr(process, "kill", lambda _: None)
+            job.kill_remaining()
+        assert child.poll() is None and not folder.exists()
+        monkeypatch.setattr(cleanup, "KILL_LIMIT_S", 3600.0)
+        job.kill_remaining()  # as soon as nothing is left
+
+
+def test_one_process_of_a_job_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "prted.7"
+    monkeypatch.setenv(FOLDER, str(folder))
     for marker, is_ended in (("one-ends-it", True), ("", False)):
+        folder.mkdir()
         monkeypatch.setenv(MARKER, marker)
         environment = {MARKER: marker, "PATH": os.environ["PATH"]}
         with subprocess.Popen(["sleep", "600"], env=environment) as child:
@@ -162,6 +212,7 @@ def test_one_process_of_a_job_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert child.poll() is None
             end_job_here()
             assert (child.poll() is not None) == is_ended
+            assert folder.exists() != is_ended
             child.kill()
 
 

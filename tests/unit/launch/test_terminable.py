@@ -2,18 +2,23 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from busbw.core.errors import NoMeasurement
+from busbw.core.errors import NoMeasurement, TimedOut
+from busbw.host import process
 from busbw.launch import job, signal_handlers
 from busbw.launch.cleanup import Cleanup
 from busbw.launch.signal_handlers import terminable
 
 NUMBERS = (signal.SIGTERM, signal.SIGHUP)
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+WORK = "while :; do sleep 0.01; done"
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +60,7 @@ def launch(
     """The exit code of a shell as the launcher, its events and its other lines."""
     lines: list[bytes] = []
     talk: list[bytes] = []
-    environment = {"PATH": os.environ["PATH"]}
-    code = job.run(["sh", "-c", script], environment, lines.append, talk.append, limit_s, **given)
+    code = job.run(["sh", "-c", script], ENVIRONMENT, lines.append, talk.append, limit_s, **given)
     return code, lines, talk
 
 
@@ -67,10 +71,73 @@ def test_events_and_other_lines_of_a_launcher() -> None:
     assert launch("kill -9 $$") == (-signal.SIGKILL, [], [])
 
 
-def test_a_process_that_the_launcher_leaves_is_ended() -> None:
+@pytest.mark.parametrize("closes", [">&- 2>&-", ""])
+def test_a_process_that_the_launcher_leaves_is_ended(
+    monkeypatch: pytest.MonkeyPatch, closes: str
+) -> None:
+    monkeypatch.setattr(job, "DRAIN_LIMIT_S", 0.01)
     cleanup = Cleanup("left-behind")
-    _, lines, _ = launch("sleep 600 >&- 2>&- & echo {$BUSBW_JOB", cleanup=cleanup)
+    _, lines, _ = launch(f"sleep 600 {closes} & echo {{$BUSBW_JOB", cleanup=cleanup)
     assert lines == [b"{left-behind"] and cleanup.pids() == []
+
+
+@pytest.mark.parametrize("report", ["echo {; ", ""], ids=["by its report", "in silence"])
+def test_the_network_of_a_launcher_that_is_ended_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str
+) -> None:
+    def network(pid: int | str) -> str:
+        return "of this process" if pid in ("self", os.getpid()) else "of the launcher"
+
+    def end(_: bytes = b"") -> None:
+        if Path("left").exists():
+            process.kill(cleanup.launcher)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("busbw.launch.cleanup._network", network)
+    cleanup = Cleanup("left-in-a-network")
+    script = f"sleep 600 >&- 2>&- & echo $! >new; mv new left; {report}wait"
+    given: dict[str, Any] = {} if report else {"stop_reason": end}
+    command = ["sh", "-c", script]
+    code = job.run(command, ENVIRONMENT, end, end, 60.0, cleanup=cleanup, **given)
+    assert code == -signal.SIGKILL
+    assert process.state(int(Path("left").read_text())) in process.ENDED
+
+
+def test_what_is_written_when_the_launcher_has_ended_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "DRAIN_LIMIT_S", 60.0)
+    monkeypatch.chdir(tmp_path)
+    lines: list[bytes] = []
+
+    def take(line: bytes) -> None:
+        lines.append(line)
+        Path(line[1:].decode()).touch()
+
+    until_ended = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"
+    until_taken = "while [ ! -e 2 ]; do sleep 0.01; done"
+    script = f"({until_ended}; echo {{2; {until_taken}; echo {{3) & echo {{1"
+    assert job.run(["sh", "-c", script], ENVIRONMENT, take, take, 60.0) == 0
+    assert lines == [b"{1", b"{2", b"{3"]
+
+
+def test_a_launcher_that_closes_its_output_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "END_LIMIT_S", 0.01)
+    with pytest.raises(
+        TimedOut, match=r"^the launcher closed its output but did not exit within 0\.01 s"
+    ):
+        launch("exec >&- 2>&-; exec sleep 600")
+
+
+def test_a_job_leaves_no_process_and_no_open_file() -> None:
+    def left() -> tuple[int, set[int]]:
+        return len([*Path("/proc/self/fd").iterdir()]), set(process.children(os.getpid()))
+
+    launch("exit 0")  # which may start threads
+    before = left()
+    launch("exit 0")
+    stop(f"trap 'exit' TERM; echo {{; {WORK}")
+    assert left() == before
 
 
 def test_a_launcher_in_which_no_rank_reports() -> None:
@@ -87,22 +154,91 @@ def test_a_launcher_in_which_no_rank_reports() -> None:
     assert next(asked, None) is None  # the time in the queue did not count
 
 
-def test_a_rank_that_reports_in_another_way_is_heard() -> None:
-    heard: list[bool] = []
-    script = "sleep 0.1; exit 4"
-    code, _, _ = launch(script, 0.05, heard=lambda: heard.append(True) is None)
-    assert code == 4 and heard
+def test_one_report_in_either_way_ends_the_wait() -> None:
+    taken: list[bytes] = []
+    command = ["sh", "-c", "echo {; sleep 0.05; exit 4"]
+    # the time until it writes does not count
+    code = job.run(command, ENVIRONMENT, taken.append, taken.append, 1e-9, queued=lambda: not taken)
+    assert (code, taken) == (4, [b"{"])
+    answers = iter([False])  # it is heard when the limit is over
+    code, _, _ = launch("echo talk; sleep 0.05; exit 4", 1e-9, heard=lambda: next(answers, True))
+    assert code == 4 and next(answers, None) is None
 
 
-def test_a_reason_to_stop_ends_the_job_here_and_elsewhere() -> None:
-    ended: list[str] = []
+def stop(script: str, lines: list[bytes] | None = None, **given: Any) -> None:
+    """Run a shell as the launcher until its first event, or until `when` of it, and end the job."""
+    taken = [] if lines is None else lines
+    cleanup = given.setdefault("cleanup", Cleanup(f"stopped-{os.getpid()}"))
+    when = given.pop("when", lambda _: bool(taken))
+
+    def reason() -> NoMeasurement | None:
+        return NoMeasurement("a rank died", "hint") if when(cleanup.launcher) else None
+
     with pytest.raises(NoMeasurement, match="a rank died"):
-        launch(
-            "trap 'echo {last; exit' TERM; echo {; while :; do sleep 0.01; done",
-            stop_reason=lambda: NoMeasurement("a rank died", "hint"),
-            end_elsewhere=lambda: ended.append("elsewhere"),
+        job.run(
+            ["sh", "-c", script],
+            ENVIRONMENT,
+            taken.append,
+            lambda _: None,
+            60.0,
+            stop_reason=reason,
+            **given,
         )
-    assert ended == ["elsewhere"]
+    assert process.state(cleanup.launcher) in process.ENDED and cleanup.pids() == []
+
+
+def test_a_reason_to_stop_ends_the_job_here_and_then_elsewhere() -> None:
+    lines, elsewhere = list[bytes](), list[bytes]()
+    stop(
+        f"trap 'echo {{last; exit' TERM; echo {{; {WORK}",
+        lines,
+        end_elsewhere=lambda: elsewhere.extend(lines),
+    )
+    assert elsewhere == [b"{", b"{last"]
+
+
+def test_a_launcher_that_alone_can_end_the_ranks_of_other_hosts_has_time_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "GRACE_S", 0.01)
+    monkeypatch.chdir(tmp_path)
+    lines: list[bytes] = []
+    last = "sleep 0.05; echo {last; exec >&- 2>&-; sleep 0.05; echo >done; exit"
+    stop(f"trap '{last}' TERM; echo {{; {WORK}", lines)
+    assert lines == [b"{", b"{last"] and Path("done").exists()
+
+
+def test_a_launcher_that_was_stopped_is_resumed_to_end_its_ranks() -> None:
+    lines: list[bytes] = []
+    stop(
+        f"trap 'echo {{last; exit' TERM; kill -STOP $$; {WORK}",
+        lines,
+        when=lambda launcher: process.state(launcher) in process.STOPPED,
+    )
+    assert lines == [b"{last"]
+
+
+def test_a_launcher_that_ignores_sigterm_and_cannot_be_told_by_its_variables_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job, "GRACE_S", 0.01)
+    monkeypatch.setattr(job, "TERM_LIMIT_S", 0.02)
+    stop(
+        "trap '' TERM; exec env -i sleep 600", when=lambda pid: process.command(pid) == "sleep 600"
+    )
+
+
+def test_shared_memory_of_ranks_that_the_launcher_ends_is_removed() -> None:
+    segment = Path(f"/dev/shm/nccl-busbw-stopped-{os.getpid()}")
+    code = (
+        f"import mmap, time; file = open('{segment}', 'wb+'); file.truncate(1);"
+        " kept = mmap.mmap(file.fileno(), 1); print('{', flush=True); time.sleep(600)"
+    )
+    try:
+        stop(f'exec {sys.executable} -S -c "{code}"')
+        assert not segment.exists()
+    finally:
+        segment.unlink(missing_ok=True)
 
 
 def test_an_error_in_what_takes_a_line_ends_the_job() -> None:
@@ -114,14 +250,12 @@ def test_an_error_in_what_takes_a_line_ends_the_job() -> None:
 
     script = "trap 'echo {last; exit' TERM; echo {first; while :; do sleep 0.01; done"
     with pytest.raises(ValueError, match="full"):
-        job.run(
-            ["sh", "-c", script], {"PATH": os.environ["PATH"]}, take, take, 60.0, cleanup=cleanup
-        )
+        job.run(["sh", "-c", script], ENVIRONMENT, take, take, 60.0, cleanup=cleanup)
     assert taken[0] == b"{first" and b"{last" in taken and cleanup.pids() == []
 
 
 def test_a_launcher_that_is_not_there() -> None:
-    with pytest.raises(NoMeasurement, match="/no/mpirun cannot be run: No such file"):
+    with pytest.raises(NoMeasurement, match=r"^/no/mpirun cannot be run: No such file"):
         job.run(["/no/mpirun"], {}, print, print, 60.0)
 
 
@@ -136,7 +270,7 @@ def test_a_signal_while_rows_are_taken_loses_none(number: signal.Signals) -> Non
 
     script = "printf '{1\\n{2\\n{3\\n'; exec sleep 600"
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        job.run(["sh", "-c", script], {"PATH": os.environ["PATH"]}, take, take, 60.0)
+        job.run(["sh", "-c", script], ENVIRONMENT, take, take, 60.0)
     assert taken == [b"{1", b"{2", b"{3"]
 
 

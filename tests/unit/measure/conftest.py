@@ -137,7 +137,7 @@ def measured() -> Callable[..., Measured]:
         emitted: list[Event] = []
         control = Barriers(engine, barrier_s)
         runner = Runner(
-            engine,
+            engine=engine,
             world=control,
             group=control,
             spec=spec,

@@ -10,19 +10,9 @@ from hypothesis import strategies as st
 from busbw.core.result import Cell, Mismatch, Result, ResultRow
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
-from busbw.measure.events import (
-    FAILED_PREFIX,
-    Ended,
-    Event,
-    Failed,
-    Note,
-    RowDone,
-    Started,
-    encode,
-    failure,
-    write_failure,
-)
+from busbw.measure.events import Ended, Event, Note, RowDone, Started, encode
 from busbw.measure.job import SWEEP, SweepJob, decode_job
+from busbw.measure.rank_failure import FAILED_PREFIX, Failed, failure, write_failure
 
 SPEC = SweepSpec(collective="all_reduce")
 CELL = Cell(

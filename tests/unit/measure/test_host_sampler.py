@@ -6,7 +6,7 @@ import pytest
 
 from busbw.core.result import Device
 from busbw.core.telemetry import GpuReading, Reading
-from busbw.measure import host_sampler
+from busbw.host import host_vitals
 from busbw.measure.host_sampler import HostSampler
 
 HOT = 0x40  # NVML's HwThermalSlowdown
@@ -38,7 +38,7 @@ class Vitals:
 
 @pytest.fixture
 def vitals(monkeypatch: pytest.MonkeyPatch) -> tuple[HostSampler, Vitals]:
-    monkeypatch.setattr(host_sampler, "Vitals", Vitals)
+    monkeypatch.setattr(host_vitals, "Vitals", Vitals)
     sampler = HostSampler(GPU)
     return sampler, sampler._vitals  # type: ignore[return-value]
 

@@ -7,10 +7,10 @@ from busbw.cli.streams import bug
 from busbw.core.rank_messages import Here, Stalled
 from busbw.core.result import Result
 from busbw.core.sweep import SweepSpec
+from busbw.measure.as_rank import stall_reporter
 from busbw.measure.events import Started
 from busbw.measure.rank import failure_report
 from busbw.measure.record import Record
-from busbw.measure.start import stall_reporter
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")

@@ -20,10 +20,11 @@ from busbw.engines.sim import SimEngine
 from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
-from busbw.measure.events import Ended, Event, Note, RowDone, Started, failure
+from busbw.measure.events import Ended, Event, Note, RowDone, Started
 from busbw.measure.job import SWEEP, SweepJob, encode
 from busbw.measure.process_groups import Party
 from busbw.measure.rank import fail
+from busbw.measure.rank_failure import failure
 from busbw.measure.sweep import measure, prepare
 
 LIMIT_S = 100

@@ -20,7 +20,7 @@ from busbw.core.errors import UsageError
 from busbw.core.finding import LOG_RANKS, LOG_ROWS, LOG_TABLES, Finding, Verdict
 from busbw.core.result import Cell, Device, Ideal, Library, Result, ResultRow, World
 from busbw.core.sweep import Sampling
-from busbw.measure.formats import read_table, read_table_head, table, table_rich
+from busbw.measure.formats import read_table, read_table_head, table
 from busbw.report.read import read
 from busbw.report.registry import view
 
@@ -201,11 +201,7 @@ def test_the_table_of_a_narrow_terminal_is_read(width: int) -> None:
             Finding("data", Verdict.FAIL, "wrong " * 20 + "end", "seen " * 20 + "end", "run again")
         ],
     )
-    parts = [
-        table_rich.header(whole, width),
-        *(table_rich.row(whole, row, width) for row in whole.rows),
-    ]
-    text = "".join(map(table_rich.escaped, [*parts, table_rich.footer(whole, width)]))
+    text = view("table", width, colors=True).render(whole)
     again = read(text.encode(), "typescript")
     assert isinstance(again, Result)
     assert [row.size_bytes for row in again.rows] == [8, 1 << 20]

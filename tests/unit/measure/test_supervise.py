@@ -7,7 +7,6 @@ import os
 import shlex
 import subprocess
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,12 +19,15 @@ from busbw.core.result import Library, Result
 from busbw.core.sweep import SweepSpec
 from busbw.launch.launcher_noise import FRAME_LINES, Framing
 from busbw.launch.rank_monitor import PROGRAM
-from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Started
+from busbw.measure import supervise
+from busbw.measure.events import Ended, Event, Started
 from busbw.measure.events import encode as event
 from busbw.measure.job import SweepJob
 from busbw.measure.launch_plan import LauncherCommand
+from busbw.measure.rank_failure import FAILED_PREFIX, Failed, RankFailed
 from busbw.measure.record import Record
-from busbw.measure.supervise import Follower, RankFailed, follow
+from busbw.measure.supervise import Follower, launch
+from busbw.measure.target import Placement
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")
@@ -208,7 +210,7 @@ RACE = (
 
 @pytest.mark.parametrize("races", [1, 2])
 def test_a_startup_race_of_mpi_is_retried_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], races: int
 ) -> None:
     count = shlex.quote(str(tmp_path / "starts"))
     good = "; ".join(
@@ -220,16 +222,11 @@ def test_a_startup_race_of_mpi_is_retried_once(
         f" {shlex.quote(RACE)} >&2; exit 139"
     )
     output = SweepOutput(Record(), view("csv"))
-    make = partial(
-        Follower,
-        LauncherCommand(
-            argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)
-        ),
-        output,
-    )
-
+    job = SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)
+    prepared = LauncherCommand(argv=["sh", "-c", script], job=job)
+    monkeypatch.setattr(supervise, "launcher_command", lambda *_: prepared)
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
-        follow(["sh", "-c", script], 10, make)
+        launch(job, Placement(), output)
     assert "a rank crashed in MPI_Init" in capsys.readouterr().err
     assert (tmp_path / "starts").read_text() == "\n\n"
 

@@ -194,6 +194,7 @@ def test_rings_are_compared_with_rings_where_the_log_says_that_they_ran(before: 
     ("result", "system", "nics", "cause"),
     [
         (one_row(H100, 1, 8, 8 * GIB, 367.0), "h100x8", "", "it fits NCCL without NVLS"),
+        (one_row("NVIDIA H20", 2, 8, GIB, 343.0), "h20x8", "8x400G", "it fits NCCL without NVLS"),
         (one_row(H100, 4, 8, 8 * GIB, 180.0), "h100x8", "8x400G", "it fits 4 of 8 NICs"),
         (
             one_row(H100, 1, 8, GIB, 20.0, "NCCL_P2P_DISABLE=1 ./all_reduce_perf -g 8"),
@@ -243,6 +244,17 @@ def test_a_run_with_sharp_switched_on_is_compared_with_it(
         given = f"{tmp_path / 'run.log'} --system h100x8 --nics 8x400G"
         assert command.main(given.split(), standalone_mode=False) == code
         assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("busbw", "said"), [(605.9, "as expected"), (530.0, "slower")])
+def test_the_range_is_wider_where_no_run_with_sharp_says_how_far_off_the_model_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], busbw: float, said: str
+) -> None:
+    log = one_row_text("NVIDIA B200", 4, 8, 16 * GIB, busbw, "-x NCCL_COLLNET_ENABLE=1 \\")
+    (tmp_path / "run.log").write_text(log)
+    given = f"{tmp_path / 'run.log'} --system b200x8 --nics 8x400G"
+    command.main(given.split(), standalone_mode=False)
+    assert said in capsys.readouterr().out
 
 
 def test_one_gpu_of_a_host_is_no_faster_than_its_slot_whatever_the_nics() -> None:

@@ -17,7 +17,7 @@ from busbw.model.forecast import Evidence, forecast
 from busbw.model.hardware import gpu_word
 from busbw.model.reference.bands import CHECKED_RANKS, bands, is_extrapolated, widened
 from busbw.model.reference.curves import Curve, Reference, built_in
-from busbw.model.reference.expected import HOSTS_FIT, PCIE_SHARES, Scope
+from busbw.model.reference.expected import GEFORCE_SHARE, HOSTS_FIT, PCIE_SHARES, Scope
 from busbw.model.reference.similar import Kinship, kinship, nics_rate
 from busbw.model.systems import parse_system, with_nics
 
@@ -111,7 +111,9 @@ def test_runs_of_sick_systems_are_no_reference() -> None:
 
 
 def test_shares_of_pcie_are_the_medians_of_several_hosts(script: ModuleType) -> None:
-    assert script.pcie_shares() == pytest.approx(PCIE_SHARES, abs=0.01)
+    by_gpus, geforce = script.pcie_shares()
+    assert by_gpus == pytest.approx(PCIE_SHARES, abs=0.01)
+    assert geforce == pytest.approx(GEFORCE_SHARE, abs=0.01)
 
 
 @pytest.mark.parametrize(("gpus", "measured"), [(2, 38.6), (4, 26.4), (8, 24.7)])
@@ -196,7 +198,10 @@ def test_a_run_of_the_same_shape_moves_the_model_half_of_its_way() -> None:
     forced = msgspec.structs.replace(twice, algorithm="Ring")
     other = msgspec.structs.replace(twice, nics="8x200G")
     efa = msgspec.structs.replace(twice, fabric="efav2")
-    assert expect_of("h100x8", GIB, forced, other, efa, hosts=2) == pytest.approx(plain)
+    shared = msgspec.structs.replace(twice, nics="4x800G")  # by two GPUs each
+    assert expect_of("h100x8", GIB, forced, other, efa, shared, hosts=2) == pytest.approx(plain)
+    ports = msgspec.structs.replace(twice, nics="16x200G")  # two next to each GPU
+    assert expect_of("h100x8", GIB, ports, hosts=2) == pytest.approx(2 * plain)
 
 
 def test_larger_jobs_than_any_that_was_measured_have_a_wider_range() -> None:
@@ -250,7 +255,9 @@ def test_alltoall_between_hosts_has_the_range_of_its_own_runs_at_all_sizes() -> 
         assert expected.low / expected.busbw < 0.3 < 0.5 < sends.low / sends.busbw
 
 
-@pytest.mark.parametrize(("gpus", "measured"), [(4, 35.0), (4, 18.0), (8, 28.0)])
+@pytest.mark.parametrize(
+    ("gpus", "measured"), [(2, 28.8), (2, 22.2), (4, 35.0), (4, 18.0), (8, 28.0)]
+)
 def test_geforce_hosts_are_within_their_range(gpus: int, measured: float) -> None:
     word = "rtx4090" if measured == 18.0 else "rtx5090"
     expected = forecast(Setting(parse_system(f"{word}x{gpus}")), AR, 1, gpus, GIB)

@@ -15,7 +15,7 @@ from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import fitted_release
 from busbw.model.networks import parse_network
 from busbw.model.predict import check
-from busbw.model.systems import of_gpus, parse_system, with_assumed_network, with_nics
+from busbw.model.systems import of_device, of_gpus, parse_system, with_assumed_network, with_nics
 
 GPU = (
     '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu'
@@ -239,6 +239,12 @@ def test_gpus_without_nvlink_reach_each_other_over_pcie() -> None:
     assert "GPUs share switches, CPUs" in eight.notes_on(1)[0]
     assert parse_system("rtxpro6000x8").planned == 48e9
     assert eight.nics == 0  # there is no usual one
+
+
+@pytest.mark.parametrize("word", gpu_hosts())
+def test_a_device_that_a_log_names_has_the_slots_of_such_a_host(word: str) -> None:
+    device, host = of_device(f"NVIDIA {word.upper()}", 1), parse_system(f"{word}x1")
+    assert device is None or (device.pcie, device.sm) == (host.pcie, host.sm)
 
 
 def test_a_gb10_has_the_lanes_of_its_nics() -> None:

@@ -12,7 +12,6 @@ from busbw.cli.options.parameters import COUNT, argv, not_empty
 from busbw.cli.output import JsonOutput, exit_code, print_command
 from busbw.cli.streams import talk
 from busbw.core.errors import Exit, UsageError
-from busbw.measure.launch_plan import launcher_command
 from busbw.measure.record import Record
 from busbw.measure.start import run
 from busbw.measure.target import Placement
@@ -142,7 +141,7 @@ def command(
         launch_limit_s=launch_limit_s,
     )
     if dry_run:
-        return print_command(launcher_command(job, where))
+        return print_command(job, where)
     file = shared.result_file(json_name)
     table = json_name != "-" and format_name == "table"
     if states is not None:

@@ -117,6 +117,10 @@ class Exchange(msgspec.Struct):
     rounds: list[ExchangeRound] = []
     checks: list[CheckRound] = []
 
+    def __post_init__(self) -> None:
+        """Name the library as it is called now: recorded plans have its earlier name."""
+        self.code = self.code.replace("busbw.accel.", "busbw_accel.")
+
 
 class Prediction(NamedTuple):
     """A step as predicted from the measurements of one round, in seconds: alone, over a perfect

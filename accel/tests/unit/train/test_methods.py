@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw_accel.settings import Settings
 from busbw_accel.train.methods import HOOKS, WORDS, parse, parse_all
+from busbw_accel.train.plan_types import LOSSES
 
 
 @pytest.mark.parametrize(
@@ -30,13 +31,29 @@ def test_method_names_become_settings(text, settings):
     assert (method.name, method.settings, method.hook) == (text, settings, "")
 
 
-def test_plain_ddp_and_torch_hooks_have_no_settings():
-    assert parse("none").settings is None
-    assert [(parse(name).hook, parse(name).settings) for name in HOOKS] == [
-        ("bf16", None),
-        ("fp16", None),
-        ("powersgd", None),
-    ]
+@pytest.mark.parametrize(
+    ("name", "hook", "loss", "settles", "code"),
+    [
+        ("none", "", "nothing", 1, ""),
+        ("torch-bf16", "bf16", "rounded to 16 bits", 1, "default_hooks.bf16_compress_hook)"),
+        ("torch-fp16", "fp16", "rounded to 16 bits", 1, "default_hooks.fp16_compress_hook)"),
+        ("torch-powersgd", "powersgd", "a low rank now, the rest later", 3, "powerSGD_hook)"),
+        (
+            "topk+ratio=0.1",
+            "",
+            "the largest now, the rest later",
+            1,
+            "busbw_accel.attach(model, busbw_accel.Settings(method='topk', ratio=0.1))",
+        ),
+    ],
+)
+def test_a_method_has_its_loss_and_the_code_that_applies_it(name, hook, loss, settles, code):
+    method = parse(name)
+    assert (method.hook, LOSSES[method.loss], method.settles) == (hook, loss, settles)
+    assert (method.settings is None) == (name == "none" or bool(hook))
+    assert method.plain == (name == "none")
+    assert method.code.startswith("model.register_comm_hook(" if hook else code)
+    assert method.code.endswith(code)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """A plan for people."""
 
 import msgspec
+import pytest
 
 from busbw.cli.terminal import COLUMNS
 from busbw.report.registry import render
-from busbw_accel.train import plan_text
-from busbw_accel.train.plan_types import ExchangeRound
+from busbw_accel.train import plan_text, recorded_text
+from busbw_accel.train.plan_types import Exchange, ExchangeRound
 
 
 def test_the_whole_text(planned, golden):
@@ -110,6 +111,45 @@ def test_what_a_recorded_training_has_besides_is_noted(planned_for_record):
     assert "note: the exchanges are those of 2 ranks; the step is that of 8\n" in text
     assert "note: the training has the communication hook bf16_compress_hook: leave" in text
     assert "note: the shapes of parameters are unknown: powersgd is measured on" in text
+
+
+@pytest.mark.parametrize(
+    ("exchange", "lines"),
+    [
+        (Exchange("as-is", "none", 0, []), ["nothing to change: DistributedDataParallel as it is"]),
+        (Exchange("tree", "none", 0, []), ["before its start: export NCCL_ALGO=allreduce:tree"]),
+        (
+            Exchange("tree", "none", 0, [], code="model = ...", bucket_mb=4.0),
+            [
+                "before its start: export NCCL_ALGO=allreduce:tree",
+                "model = DistributedDataParallel(model, bucket_cap_mb=4, ...)",
+            ],
+        ),
+        (
+            Exchange("as-is", "int8", 2, [], code="busbw_accel.attach(model)"),
+            [
+                "import busbw_accel",
+                "# after model = DistributedDataParallel(model, ...)",
+                "busbw_accel.attach(model)",
+            ],
+        ),
+        (
+            Exchange("as-is", "torch-bf16", 1, [], code="model.register_comm_hook(None, hook)"),
+            ["model.register_comm_hook(None, hook)"],
+        ),
+    ],
+    ids=lambda value: value.method if isinstance(value, Exchange) else "",
+)
+def test_what_to_put_into_a_recorded_training(exchange, lines):
+    assert recorded_text.lines(exchange) == lines
+
+
+def test_an_interrupted_plan_or_training_says_how_far_it_came(planned, trained):
+    assert (planned.measured, trained.measured) == (4, 6)
+    assert trained.reached() == ", after the method 2d+int8"
+    assert planned.reached() == ", before the first method was done"
+    planned.plan = None
+    assert planned.measured == 0
 
 
 def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_rounds):

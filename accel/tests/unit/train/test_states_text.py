@@ -7,7 +7,7 @@ import pytest
 
 from busbw.core.errors import Exit, UsageError
 from busbw.core.result import Device, World
-from busbw.measure.supervise import Failed, RankFailed
+from busbw.measure.rank_failure import Failed, RankFailed
 from busbw.measure.target import Placement
 from busbw.report import read
 from busbw.report.registry import render
@@ -163,18 +163,107 @@ def test_the_search_ends_next_to_the_largest(first, largest):
     assert tries <= 12
 
 
-def test_the_search_stops_at_an_option_that_no_size_can_use(compared, monkeypatch):
+@pytest.fixture
+def comparison(compared, monkeypatch, tmp_path):
+    """`comparison(train, *methods)`: a search or a comparison whose trainings `train` answers.
+
+    It gets a training's spec, and returns what it raises: None if the training succeeds.
+    """
+
+    def make(train, *methods, rounds=2):
+        def run(job, _, sink):
+            spec = job.training
+            failure = train(spec)
+            if failure is None or failure.exit != Exit.USAGE:
+                runs = [TrainRun(spec.methods[0], 0, [1.0], [1.0])] if failure is None else []
+                count = spec.states.shape.parameters(2048)
+                started = Training(spec, "token", count, 2 * count, 1, runs)
+                sink.record.result = msgspec.structs.replace(
+                    compared, training=started, errors=[] if failure is None else ["ended"]
+                )
+            if failure is not None:
+                raise failure
+
+        monkeypatch.setattr(largest_model, "run", run)
+        spec = msgspec.structs.replace(compared.training.spec, methods=methods, rounds=rounds)
+        done = []
+        search = StatesComparison(
+            TrainJob(training=spec),
+            Placement(),
+            tmp_path / "states.json",
+            lambda: SimpleNamespace(record=SimpleNamespace(result=None)),
+            lambda result, run: done.append((run.method, run.round, run.failed)),
+        )
+        return search, done, tmp_path / "states.json"
+
+    return make
+
+
+def _refused(message, code=Exit.UNKNOWN):
+    return RankFailed(Failed(message, "leave it out", int(code), 0, "h"))
+
+
+def test_the_search_stops_at_an_option_that_no_size_can_use(comparison):
     starts = []
 
-    def refuse(*_):
-        starts.append(1)
-        raise RankFailed(Failed("--gpu-memory: no GPU", "leave it out", int(Exit.USAGE), 0, "h"))
+    def train(spec):
+        starts.append(spec)
+        return _refused("--gpu-memory: no GPU", Exit.USAGE)
 
-    monkeypatch.setattr(largest_model, "run", refuse)
-    spec = msgspec.structs.replace(compared.training.spec, methods=("adamw",))
-    job = TrainJob(training=spec)
-    sink = SimpleNamespace(record=SimpleNamespace(result=None))
-    search = StatesComparison(job, Placement(), None, lambda: sink, lambda *_: None)
+    search, _, file = comparison(train, "adamw")
     with pytest.raises(RankFailed, match="no GPU"):
         search.largest()
-    assert len(starts) == 1
+    assert len(starts) == 1 and not file.exists()
+
+
+def test_the_search_finds_the_largest_model_of_each_method(comparison):
+    starts = []
+
+    def train(spec):
+        starts.append(spec)
+        largest = {"offload": 70, "adamw": 0}[spec.methods[0]]
+        return _refused("does not fit") if spec.states.shape.layers > largest else None
+
+    search, done, file = comparison(train, "offload", "adamw")
+    result = search.largest()
+    assert all((spec.warmup, spec.iters, spec.steps, spec.rounds) == (1,) * 4 for spec in starts)
+    offload, adamw = result.training.largest
+    assert (offload.method, offload.shape.layers, offload.shape.width) == ("offload", 70, 4096)
+    assert offload.parameters == GptShape(70, 4096, 32, 50_304).parameters(2048)
+    assert offload.refused == GptShape(71, 4096, 32, 50_304).parameters(2048)
+    assert offload.reason.endswith("does not fit")
+    assert (adamw.method, adamw.shape, adamw.parameters) == ("adamw", None, 0)
+    assert adamw.refused == GptShape(1, 4096, 32, 50_304).parameters(2048)
+    assert [name for name, _, failed in done[:3] if not failed] == [
+        "offload, 32 layers",
+        "offload, 64 layers",
+    ]
+    assert result.complete and result.errors == []
+    assert result.training.spec.methods == ("offload", "adamw"), "as requested"
+    assert msgspec.json.decode(file.read_bytes(), type=TrainResult) == result
+
+
+def test_ways_are_compared_in_turn_and_a_failure_is_recorded(comparison):
+    def train(spec):
+        return _refused("no nvcc") if spec.methods == ("deepspeed",) else None
+
+    search, done, file = comparison(train, "deepspeed", "compute")
+    result = search.compare()
+    expected = [
+        ("deepspeed", 0, "rank 0 on h: no nvcc"),
+        ("compute", 0, ""),
+        ("deepspeed", 1, "rank 0 on h: no nvcc"),
+        ("compute", 1, ""),
+    ]
+    assert done == expected
+    assert [(run.method, run.round, run.failed) for run in result.training.runs] == expected
+    assert (result.complete, result.errors, result.training.spec.rounds) == (True, [], 2)
+    assert msgspec.json.decode(file.read_bytes(), type=TrainResult) == result
+
+
+def test_a_wrong_option_ends_a_comparison(comparison):
+    def train(_):
+        return UsageError("--hosts: unknown", "leave it out")
+
+    with pytest.raises(UsageError, match="unknown"):
+        comparison(train, "compute")[0].compare()

@@ -6,8 +6,13 @@ import pytest
 from busbw.cli.terminal import COLUMNS
 from busbw.core.result import Device
 from busbw.core.topology import Host, Topology
+from busbw.measure.events import Started
+from busbw.measure.record import Record
 from busbw.report.registry import render
+from busbw.stats.rounds import Interval
 from busbw_accel.train import text as train_text
+from busbw_accel.train.kinds import Surveyed, Trained
+from busbw_accel.train.rounds_text import plus_minus
 from busbw_accel.train.types import ALONE, TrainRun
 
 
@@ -26,6 +31,19 @@ def test_lines_of_horovod_are_printed_as_they_arrive(trained):
         == "Img/sec per GPU: 125.7 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
     )
     assert train_text.method_end(trained, "topk") == ""
+
+
+def test_each_method_and_exchange_is_in_the_file_when_it_is_measured(trained, planned, tmp_path):
+    run, plan = trained.training.runs.pop(), planned.plan
+    planned.plan = None
+    for result, events in ((trained, [Trained(run)]), (planned, [Trained(run), Surveyed(plan)])):
+        record = Record(tmp_path / f"{type(result).__name__}.json")
+        record.take(Started(result))
+        for event in events:
+            record.take(event)
+            saved = msgspec.json.decode(record.file.read_bytes(), type=type(result))
+            assert saved.training.runs[-1] == run
+    assert saved.plan == plan
 
 
 def test_one_iteration_has_no_spread(trained):
@@ -71,6 +89,14 @@ def test_figures_are_of_all_rounds(trained):
         training.efficiency("topk"),
         training.exposed_s("topk"),
     ) == (None,) * 4
+
+
+def test_the_spread_of_steps_and_of_an_unknown_figure(trained):
+    run = trained.training.of("2d+int8")[0]
+    trained.training.runs = [run]
+    run.steps_s = [0.01 * step for step in range(1, 20)]
+    assert " 20.00 - 180.00 " in train_text.footer(trained)
+    assert plus_minus(0.5, Interval(-200.0, 1.0), 1e3, 2) == "500.00 +-2e+05"
 
 
 def test_the_table_of_a_training_is_the_view_named_table(trained):

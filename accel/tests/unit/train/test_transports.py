@@ -113,8 +113,9 @@ def test_each_round_gives_its_own_prediction() -> None:
     ],
 )
 def test_invalid_transport_lists_are_refused(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError) as caught:
         transports.parse(text)
+    assert caught.value.message == message
 
 
 def test_a_transport_has_its_shell_command() -> None:

@@ -9,8 +9,6 @@ import click
 from busbw.cli.options.parameters import File, Seconds, not_empty
 from busbw.core.errors import UsageError
 from busbw.core.networks import NETWORKS
-from busbw.launch.slurm import JobStep, split
-from busbw.pattern.replay.types import SCALES
 
 Decorator = Callable[[Any], Any]
 
@@ -117,13 +115,6 @@ format_option = click.option(
     show_default=True,
     help="output on stdout",
 )
-scale_option = click.option(
-    "--scale",
-    type=click.Choice(SCALES),
-    default="none",
-    show_default=True,
-    help="rule for a pattern on another number of ranks: keep the bytes of algbw, or NCCL's count",
-)
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="print the launcher's command line and stop"
 )
@@ -157,6 +148,8 @@ def take_where(fields: dict[str, Any]) -> dict[str, Any]:
             "--slurm and --hosts both start the ranks",
             "leave out --hosts and --hostfile: Slurm chooses the nodes",
         )
+    from busbw.launch.slurm import JobStep, split
+
     step = JobStep(
         taken["ranks"],
         numbers["nodes"],

@@ -8,7 +8,7 @@ from busbw.measure.formats.ideal_text import share_of_ideal
 from busbw.ui.number_formats import busbw_text, no_headline, problems
 
 
-def footer(result: Result) -> str:
+def render(result: Result) -> str:
     """The best figure of the run, and what went wrong.
 
     `all_reduce on 8 ranks: busbw 476.20 GB/s +-0.3 % at 8 GiB, 105.8 % of the ideal; data checked`

@@ -14,7 +14,6 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, ResultRow
 from busbw.core.sizes import counted, format_size
 from busbw.core.sweep import SweepSpec
-from busbw.measure.formats import link_table, ran_text
 from busbw.measure.formats.ideal_text import share_of_ideal
 from busbw.ui.columns import Column, fitting, line, wrapped
 from busbw.ui.number_formats import (
@@ -288,9 +287,9 @@ def footer(result: Result, width: int | None = None, *, ran: bool = False) -> st
     """Bars, peak and mean, what went wrong, how ranks are connected, and the findings."""
     text = f"\n{_bars(result, width)}" if result.rows else "\nno size was measured\n"
     text += "".join(f"{problem}\n" for problem in problems(result))
-    links = link_table.text(result, width)
+    links = _links_text(result, width)
     text += f"\n{links}" if links else ""
-    connections = ran_text.text(result, width) if ran else ""
+    connections = _connections_text(result, width) if ran else ""
     text += f"\n{connections}" if connections else ""
     text += "\n" + "".join(map(finding_text, result.findings)) if result.findings else ""
     return wrapped(text, width)
@@ -323,3 +322,18 @@ def peak_text(result: Result) -> str:
     ideal = f", {share_of_ideal(peak, result.ideal)}" if result.ideal else ""
     placement = " in place" if peak.placement == IN_PLACE else ""
     return f"{busbw_text(peak)} at {format_size(peak.row.size_bytes)}{placement}{ideal}"
+
+
+def _links_text(result: Result, width: int | None) -> str:
+    """The links of a watched run."""
+    if not any(change.links for row in result.rows for change in row.machine or ()):
+        return ""
+    from busbw.measure.formats import link_table
+
+    return link_table.text(result, width)
+
+
+def _connections_text(result: Result, width: int | None) -> str:
+    from busbw.measure.formats import ran_text
+
+    return ran_text.text(result, width)

@@ -3,6 +3,8 @@
 The text is the same; verdicts, wrong data and bars stand out.
 """
 
+from typing import Any
+
 from rich.console import Console
 from rich.text import Text
 
@@ -45,7 +47,22 @@ def footer(result: Result, width: int | None = None, *, ran: bool = False) -> Te
     return text
 
 
-def escaped(text: Text) -> StyledText:
+def escaped_header(*arguments: Any, **options: Any) -> StyledText:
+    """The header for a terminal."""
+    return _escaped(header(*arguments, **options))
+
+
+def escaped_row(*arguments: Any, **options: Any) -> StyledText:
+    """The line of a row for a terminal."""
+    return _escaped(row(*arguments, **options))
+
+
+def escaped_footer(*arguments: Any, **options: Any) -> StyledText:
+    """The footer for a terminal."""
+    return _escaped(footer(*arguments, **options))
+
+
+def _escaped(text: Text) -> StyledText:
     """The text with the escape sequences of the terminal that TERM, COLORTERM and NO_COLOR name."""
     console = Console(force_terminal=True, soft_wrap=True)
     with console.capture() as capture:

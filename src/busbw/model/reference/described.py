@@ -9,7 +9,7 @@ from busbw.model.nccl.choice import Allowed, Choice
 from busbw.model.nccl.constants import MODELLED, fitted_release, release
 from busbw.model.networks import networks
 from busbw.model.reference.curves import Curve
-from busbw.model.reference.similar import Job, nics_rate
+from busbw.model.reference.similar import Job, nics_rate, rails
 from busbw.model.systems import parse_system, with_nics
 
 SHARP = "SHARP"  # of a source: reduction in the network's switches, by whichever algorithm
@@ -39,6 +39,7 @@ def job_of(curve: Curve) -> Job:
         curve.hosts,
         curve.per_host,
         nics_rate(curve.nics),
+        rails(curve.nics, curve.per_host),
         curve.fabric,
         curve.dtype or "float",
     )

@@ -23,6 +23,7 @@ from statistics import fmean, median
 
 from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
+from busbw.model.hardware import reaches_peers
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
 from busbw.model.nccl.p2p import ALL_PAIRS
@@ -94,8 +95,10 @@ class Coefficients:
 
 
 # What rings of so many GPUs reach of the rate that NCCL plans with over PCIe: GPUs share the links
-# of switches, CPUs and sockets. The medians of benchmarks/reference_202611/pcie_hosts.csv.
-PCIE_SHARES = {2: 0.82, 4: 0.63, 8: 0.51}
+# of switches, CPUs and sockets. The medians of benchmarks/reference_202611/pcie_hosts.csv. Data of
+# GeForce cards passes through the host's memory, with as few as 2 of them.
+PCIE_SHARES = {2: 0.82, 4: 0.63, 8: 0.49}
+GEFORCE_SHARE = 0.59
 # Those of several hosts are fitted by benchmarks/reference_errors.py, which has the errors that
 # they leave.
 HOST_FIT = Coefficients(1.0, 100e-6, 100e-6)
@@ -164,7 +167,7 @@ def expect(
         return board or Expected(time_s, scope, Basis.MODEL)
     if not links.nvlink and job.per_host > 1:
         # What a ring reaches over the slots limits several hosts as it does one.
-        rate = pcie_share(job.per_host) * links.planned
+        rate = pcie_share(job.gpu, job.per_host) * links.planned
         time_s = max(time_s, size_bytes * _factor(job, job.ranks) / rate)
     in_network = choice.algorithm == NVLS and job.hosts > 1
     named = (SHARP,) if in_network else ("", choice.algorithm)
@@ -173,10 +176,12 @@ def expect(
     return replace(expected, model_s=time_s)
 
 
-def pcie_share(gpus: int) -> float:
+def pcie_share(gpu: str, gpus: int) -> float:
     """What a ring of GPUs reaches over PCIe of the rate that NCCL plans with: between two numbers
     of GPUs that were measured, by interpolation in their logarithms.
     """
+    if not reaches_peers(gpu):
+        return GEFORCE_SHARE
     measured = sorted(PCIE_SHARES)
     above = next((count for count in measured if count >= gpus), measured[-1])
     below = next((count for count in reversed(measured) if count <= gpus), measured[0])

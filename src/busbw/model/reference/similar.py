@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
+from busbw.model.fabric import rails_of
 from busbw.model.hardware import Generation, bridged_gpus, by_name
 from busbw.model.nccl.constants import RING, TREE
 from busbw.model.nccl.nvls_types import reduces
@@ -38,6 +39,7 @@ class Job:
     hosts: int
     per_host: int
     nics: float = 0.0  # bytes per second of a host's NICs
+    rails: int = 0  # of a host
     fabric: str = ""
     dtype: str = "float"
     op: str = "sum"
@@ -122,6 +124,8 @@ def is_of_such_hosts(curve: Curve, job: Job) -> bool:
 def _has_such_nics(curve: Curve, job: Job) -> bool:
     if fabric_kind(curve.fabric) != fabric_kind(job.fabric):
         return False
+    if rails(curve.nics, curve.per_host) != job.rails:
+        return False  # NCCL chooses another algorithm where GPUs share NICs
     return abs(nics_rate(curve.nics) - job.nics) <= SAME_RATE * job.nics
 
 
@@ -133,10 +137,21 @@ def fabric_kind(fabric: str) -> str:
 @cache
 def nics_rate(text: str) -> float:
     """The bytes per second of NICs such as `8x400G`; 0 for none."""
+    count, gbit = _nics(text)
+    return count * gbit * GBIT
+
+
+@cache
+def rails(text: str, per_host: int) -> int:
+    """How many rails such NICs are for so many GPUs."""
+    return rails_of(_nics(text)[0], per_host)
+
+
+def _nics(text: str) -> tuple[int, float]:
     if not text:
-        return 0.0
+        return 0, 0.0
     count, _, gbit = text.rpartition("x")
-    return int(count or 1) * float(gbit.removesuffix("G")) * GBIT
+    return int(count or 1), float(gbit.removesuffix("G"))
 
 
 def over_nvlink(gpu: str) -> bool:
