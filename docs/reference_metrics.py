@@ -15,10 +15,10 @@ from busbw.watch.metric_names import Metric
 _ON_PORT = (*(row.name for row in port_counters()), "state", "phys_state", "num_of_qp")
 _PARTS: tuple[tuple[str, str, Iterable[str], Callable[[str], Metric]], ...] = (
     ("RDMA ports", "device, port", _ON_PORT, metric_names.port_metric),
-    ("Interfaces", "device", metric_names.NETWORK, metric_names.interface_metric),
+    ("Interfaces", "device", metric_names.metric_names("network"), metric_names.interface_metric),
     ("Drivers of interfaces", "device", sorted(ethtool_names()), metric_names.ethtool_metric),
-    ("GPUs", "gpu, bus", metric_names.GPU, metric_names.gpu_metric),
-    ("TCP", "", metric_names.TCP, metric_names.tcp_metric),
+    ("GPUs", "gpu, bus", metric_names.metric_names("gpu"), metric_names.gpu_metric),
+    ("TCP", "", metric_names.metric_names("tcp"), metric_names.tcp_metric),
 )
 _TITLES = ("metric", "type", "labels", "meaning", "near")
 _LABELS = {

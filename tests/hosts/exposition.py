@@ -55,7 +55,7 @@ def everything(value: int = 1, at_s: float = AT_S) -> Exposition:
         {
             ("mlx5_0:2", "counters"): dict.fromkeys(on_port, value) | {"state": 4, "phys_state": 5},
             ("mlx5_0:2", "resources"): {"num_of_qp": value},
-            ("eth0", "dev"): dict.fromkeys(metric_names.NETWORK, value),
+            ("eth0", "dev"): dict.fromkeys(metric_names.metric_names("network"), value),
             ("eth0", "ethtool"): dict.fromkeys(ethtool_names(), value),
             ("GPU3 NVLink", "traffic"): dict.fromkeys(nvlink, value),
             ("GPU3 PCIe", "traffic"): (

@@ -9,6 +9,7 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from busbw.check.nccl.variables import NcclVariable
 from busbw.check.nic.cards import Board
 from busbw.core.counters import Counter
 from busbw.core.kernel_rule import read_rules
@@ -18,22 +19,24 @@ from busbw.core.secret_names import SecretForm, SecretWords
 from busbw.core.sxids import SxidRow
 from busbw.core.table_file import cells, nested, rows
 from busbw.core.telemetry import ClockReason
-from busbw.core.watch_counters import Level
+from busbw.core.watch_counters import WatchLevel
 from busbw.core.xids import XidRow
 from busbw.model.clouds import Instance
 from busbw.model.gpu_hosts import Usual
 from busbw.model.hardware import Bridged, Generation, PcieGpu, Xgmi, generations, pcie_gpus
 from busbw.model.nccl.constants import Release, releases
 from busbw.model.networks import Network, networks
+from busbw.watch.metric_names import MetricName
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "busbw"
 # The type of a table's rows, the columns that tell them apart, and those that hold several words.
 TABLES = {
     "check/nic/boards.csv": (Board, ("psid",), ()),
+    "check/nccl/variables.csv": (NcclVariable, ("name",), ()),
     "core/clock_reasons.csv": (ClockReason, ("bit",), ()),
     "core/counters.csv": (Counter, ("name",), ()),
-    "core/levels.csv": (Level, ("name",), ()),
+    "core/levels.csv": (WatchLevel, ("name",), ()),
     "core/sxids.csv": (SxidRow, ("number",), ()),
     "core/watch_counters.csv": (Counter, ("name",), ()),
     "core/xids.csv": (XidRow, ("number",), ()),
@@ -44,6 +47,7 @@ TABLES = {
     "model/networks.csv": (Network, ("name",), ()),
     "model/pcie_gpus.csv": (PcieGpu, ("name",), ()),
     "model/xgmi_gpus.csv": (Xgmi, ("gcn",), ()),
+    "watch/metric_names.csv": (MetricName, ("group", "counter"), ()),
 }
 # The service or program of a row is its source.
 OF_SECRETS = {

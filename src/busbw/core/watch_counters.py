@@ -17,7 +17,7 @@ ETHTOOL = "ethtool -S"
 _PRIORITY = "{priority}"
 
 
-class Level(msgspec.Struct, frozen=True):
+class WatchLevel(msgspec.Struct, frozen=True):
     """A value of which only the last reading matters."""
 
     name: str
@@ -27,7 +27,7 @@ class Level(msgspec.Struct, frozen=True):
 @cache
 def levels() -> dict[str, str]:
     """What each level means, by name."""
-    return {row.name: row.meaning for row in rows("core/levels.csv", Level)}
+    return {row.name: row.meaning for row in rows("core/levels.csv", WatchLevel)}
 
 
 @cache
