@@ -3,11 +3,9 @@
 `busbw.run("all_reduce")` measures a collective and returns a Result.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from busbw.core.version import __version__
 
+TYPE_CHECKING = False  # without `typing`, whose import takes as long as the rest of a short start
 if TYPE_CHECKING:
     from busbw.core.errors import BusbwError, NoMeasurement, UsageError
     from busbw.core.result import Result
@@ -35,8 +33,10 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import on first use, so that `import busbw` stays cheap."""
     if name not in _HOMES:
         raise AttributeError(f"module 'busbw' has no attribute '{name}'")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name]), name)

@@ -1,12 +1,11 @@
 """The table of all commands. `--help`, the manual pages and the reference are made from it.
 
 A new command is a row here, a module of its name in this package, whose `command` is what click
-runs, and three examples in examples.toml. Extensions add rows and examples of their own.
+runs, and three examples in examples.json. Extensions add rows and examples of their own.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import click
 
@@ -19,7 +18,7 @@ TRAIN = "Applications, training and tuning"
 RESULTS = "Results"
 SET_UP = "Set up"
 PURPOSES = (MEASURE, MODEL, CHECK, TRAIN, RESULTS, SET_UP)  # in the order of --help
-EXAMPLES = "examples.toml"
+EXAMPLES = "examples.json"
 
 Examples = dict[str, str]  # what each does, and the command to type
 
@@ -149,7 +148,10 @@ def examples_text(examples: Examples) -> str:
 @cache
 def _examples(package: str) -> dict[str, Examples]:
     """The examples of a package's commands, and of subcommands as `check launch`."""
-    import tomllib  # takes as long as all other imports of `busbw --version`
+    import json
+    from pkgutil import get_data
 
-    text = resources.files(package).joinpath(EXAMPLES).read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    data = get_data(package, EXAMPLES)
+    assert data is not None
+    examples: dict[str, Examples] = json.loads(data)
+    return examples

@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, tal
 from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.extensions import ACCEL, COMMANDS_OF_ACCEL, INSTALL_ACCEL
 from busbw.core.garbage import collect_seldom
+from busbw.core.settings import LOG_VARIABLE
 from busbw.core.version import __version__
 
-_LOG = "BUSBW_LOG"  # core.log, which a start without it need not import
 _COMPAT_HINT = "nccl-tests' options are for commands of `busbw compat DIR`, not a link to busbw"
 _PERF = re.compile(r"^(\w+?)_perf(_mpi)?$")
 
@@ -71,6 +70,8 @@ class _Lazy(click.Group):
 def _no_such_command(name: str) -> UsageError:
     if name in COMMANDS_OF_ACCEL:
         return UsageError(f"{name} is a command of {ACCEL}, which is not installed", INSTALL_ACCEL)
+    from difflib import get_close_matches
+
     hint = "busbw --help lists all commands"
     for similar in get_close_matches(name, [row.name for row in commands()], n=1):
         hint = f"did you mean '{similar}'? {hint}"
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.suppress(RuntimeError):  # the user has no home directory
         # Services lack the variable, and Open MPI does not start without it.
         os.environ.setdefault("HOME", str(Path.home()))
-    if _LOG in os.environ:
+    if LOG_VARIABLE in os.environ:
         from busbw.core import log
 
         try:

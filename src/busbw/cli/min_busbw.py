@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from busbw.cli.config.reference import known_curves, reference_option
-from busbw.cli.options.parameters import Rate, Share
-from busbw.cli.options.shared import Decorator, options
+from busbw.cli.options.minimum import IDEAL, REFERENCE
 from busbw.core.cells import Figure, headline, peak, precise_figures
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.rates import BUSBW_EXAMPLE
@@ -24,33 +20,6 @@ if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
 
 GB = "GB/s"
-IDEAL, REFERENCE = "ideal", "reference"
-minimum_options: Decorator = options(
-    click.option(
-        "--min-busbw",
-        type=Rate(BUSBW_EXAMPLE),
-        help=(
-            "exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s"
-        ),
-    ),
-    click.option(
-        "--min-percent",
-        type=Share(0, 10),
-        help="exit code 1 if the largest precise busbw is below this part of the ideal: 80%",
-    ),
-    click.option(
-        "--of",
-        "share_of",
-        type=click.Choice((IDEAL, REFERENCE)),
-        default=IDEAL,
-        show_default=True,
-        help=(
-            "what --min-percent is a part of; reference: the median of runs of the same system"
-            " (busbw reference), exit code 3 if there is none"
-        ),
-    ),
-    reference_option,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +38,7 @@ class Minimum:
         if self.share_of == REFERENCE and self.share is None:
             raise UsageError("--of reference: --min-percent is not given", "add --min-percent 90%")
         if self.share_of == REFERENCE:
-            known_curves(self.reference_file)
+            self._known()  # it can be read
 
     def refuse(self, result: Result) -> None:
         """NoMeasurement, before anything is measured, if a share of what is unknown is required."""
@@ -156,4 +125,6 @@ class Minimum:
             )
 
     def _known(self) -> "Reference":
+        from busbw.cli.config.reference import known_curves
+
         return known_curves(self.reference_file)

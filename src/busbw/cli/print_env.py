@@ -4,8 +4,6 @@ import json
 import os
 import shlex
 
-import click
-
 from busbw.cli.streams import answer, talk
 from busbw.core.errors import UsageError
 from busbw.core.networks import (
@@ -17,15 +15,6 @@ from busbw.core.networks import (
     is_network_chosen,
 )
 from busbw.core.version import __version__
-
-print_env_option = click.option(
-    "--print-env",
-    "env_format",
-    type=click.Choice(("sh", "json", "dotenv")),
-    is_flag=False,
-    flag_value="sh",
-    help="print the variables with which any NCCL program uses --net and --ifname, and stop",
-)
 
 
 def print_env(net: str, ifname: str, format_name: str) -> int:

@@ -5,12 +5,12 @@ from pathlib import Path
 import click
 
 from busbw.cli import reference_table
-from busbw.cli.config.reference import known_curves, reference_option
+from busbw.cli.config.reference import known_curves
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import given, not_empty
 from busbw.cli.options.result_system import system_of
-from busbw.cli.options.shared import format_option
+from busbw.cli.options.shared import format_option, reference_option
 from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import NAME, TakesRuns
 from busbw.cli.streams import answer, talk

@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from busbw.cli.config.reference import reference_file as file_in_force
-from busbw.cli.config.reference import reference_option
 from busbw.cli.file_kinds import read_sweep, table_option
 from busbw.cli.options.history import HELP
 from busbw.cli.options.parameters import not_empty
 from busbw.cli.options.result_system import system_of
+from busbw.cli.options.shared import reference_option
 from busbw.cli.options.system import Links, recorded_nodes_option, system_options
 from busbw.cli.stored_runs import TakesRuns
 from busbw.cli.streams import answer, talk

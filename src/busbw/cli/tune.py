@@ -15,8 +15,8 @@ from busbw.cli.options import groups
 from busbw.cli.options.grouped import GroupedCommand
 from busbw.cli.options.parameters import File, Seconds, argv, given, not_empty
 from busbw.cli.options.shared import net_option, options, start_options, take_where
+from busbw.cli.options.sweep import sweep_option
 from busbw.cli.output import Output
-from busbw.cli.run import sweep_option
 from busbw.cli.streams import answer, talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective

@@ -12,17 +12,16 @@ import sys
 from typing import TextIO
 
 from busbw.core.errors import UsageError
-from busbw.core.masking import masked
+from busbw.core.settings import LOG_LEVELS, LOG_VARIABLE
 from busbw.core.unseen import escape_invisible
-
-VARIABLE = "BUSBW_LOG"
-LEVELS = ("debug", "info")  # info logs only decisions, debug also what was read and tried
 
 
 class _MaskedFormatter(logging.Formatter):
     """One line for each message, without secrets and invisible characters."""
 
     def format(self, record: logging.LogRecord) -> str:
+        from busbw.core.masking import masked  # expressions for secrets, for a log alone
+
         return escape_invisible(masked(super().format(record).replace("\n", "\\n")))
 
 
@@ -40,10 +39,12 @@ class _Handler(logging.StreamHandler[TextIO]):
 def switch_on(level: str, rank: int | None = None) -> None:
     """Write this process' log to stderr, from `level` on.
 
-    UsageError for a level that is not in LEVELS.
+    UsageError for a level that is not in LOG_LEVELS.
     """
-    if level not in LEVELS:
-        raise UsageError(f"{VARIABLE}={level}: no such level", f"use one of {', '.join(LEVELS)}")
+    if level not in LOG_LEVELS:
+        raise UsageError(
+            f"{LOG_VARIABLE}={level}: no such level", f"use one of {', '.join(LOG_LEVELS)}"
+        )
     process = platform.node() if rank is None else f"{platform.node()} rank {rank}"
     handler = _Handler()
     handler.setFormatter(_MaskedFormatter(f"[{process}] %(name)s: %(message)s"))
@@ -55,6 +56,6 @@ def switch_on(level: str, rank: int | None = None) -> None:
 
 def from_environment(rank: int | None = None) -> None:
     """Switch the log on if BUSBW_LOG asks for it; UsageError as `switch_on`."""
-    level = os.environ.get(VARIABLE)
+    level = os.environ.get(LOG_VARIABLE)
     if level:
         switch_on(level, rank)

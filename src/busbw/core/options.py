@@ -11,6 +11,7 @@ LARGEST_BY_KIND = {
     "int": (1 << 31) - 1,
     "size": (1 << 63) - 1,
 }  # the range of nccl-tests' variables
+MAX_TIME_S = 0.5  # of sampling a cell
 MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sample
 
 

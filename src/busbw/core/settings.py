@@ -9,6 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+LOG_VARIABLE = "BUSBW_LOG"
+LOG_LEVELS = ("debug", "info")  # info logs only decisions, debug also what was read and tried
 CONFIG_VARIABLE = "BUSBW_CONFIG"  # names a file in place of those that are looked for
 FILE_NAME = "busbw.toml"
 PREFIX = "BUSBW_"

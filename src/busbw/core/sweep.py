@@ -10,7 +10,7 @@ from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD, LARGEST_BY_KIND, MAX_OPERATIONS, Option
+from busbw.core.options import BY_FIELD, LARGEST_BY_KIND, MAX_OPERATIONS, MAX_TIME_S, Option
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.redops import redop as redop_row
 from busbw.core.sizes import parse_int
@@ -31,7 +31,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
     precision: float = 0.01
     confidence: float = 0.99
-    max_time_s: float = 0.5
+    max_time_s: float = MAX_TIME_S
     fixed: int = 0
     tail: bool = False
     repeats: int = 1

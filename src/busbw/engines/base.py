@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from busbw.core.collectives import Collective
 from busbw.core.dtypes import BY_NAME, DType, decode, encode, round_to_bits
@@ -25,8 +25,10 @@ from busbw.core.layouts import InPlace, Layout
 from busbw.core.ran import Kernel
 from busbw.core.redops import RedOp
 from busbw.core.result import Device, Library
-from busbw.core.tuning import Choice
-from busbw.engines.program import Loop
+
+if TYPE_CHECKING:
+    from busbw.core.tuning import Choice
+    from busbw.engines.program import Loop
 
 SENTINEL_BYTE = 0xA5
 LARGEST_TOTAL_BITS = 31  # so that any total can be drawn from 32 bits, and total * seats fits 64
@@ -209,13 +211,13 @@ class Tuner(Protocol):
     All ranks must set the same before each operation.
     """
 
-    def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
+    def steer(self, collective: str, size_bytes: int, choice: "Choice | None") -> None:
         """From now on these operations use `choice`, or NCCL's own choice for None.
 
         Other operations use NCCL's own choice.
         """
 
-    def costs(self) -> dict[Choice, float]:
+    def costs(self) -> "dict[Choice, float]":
         """The seconds that NCCL expects of each choice that it can run.
 
         Empty if NCCL has not asked since the last `steer`.
@@ -350,7 +352,7 @@ class Engine(Protocol):
         """
         return
 
-    def loop(self) -> Loop | None:
+    def loop(self) -> "Loop | None":
         """What runs launches without Python between them; None if this engine has no such loop.
 
         NoMeasurement if it has one and busbw-native is not on this host, or does not fit.

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from busbw.core.errors import NoMeasurement, UsageError, unknown
 from busbw.core.options import BY_FIELD
-from busbw.core.sweep import SweepSpec
-from busbw.engines.base import Engine
-from busbw.host import nvml
-from busbw.launch.control import Control
+
+if TYPE_CHECKING:
+    from busbw.core.sweep import SweepSpec
+    from busbw.engines.base import Engine
+    from busbw.launch.control import Control
 
 LOG = logging.getLogger(__name__)
 # Devices of NVIDIA's driver on Linux, WSL and Jetson.
@@ -42,8 +44,8 @@ class Opening:
     and on its host. `gpus` is the number of ranks that it drives.
     """
 
-    control: Control
-    spec: SweepSpec
+    control: "Control"
+    spec: "SweepSpec"
     process: int
     local: int
     group: int
@@ -64,7 +66,7 @@ class EngineRow:
     help: str
     install: str
     availability: Callable[[], str | None]
-    open: Callable[[Opening], Engine]
+    open: Callable[[Opening], "Engine"]
     in_process: bool = False  # all ranks live in one process: no launcher
     nccl: bool = False  # whether its data can move through NCCL
     ignores: tuple[str, ...] = ()
@@ -91,7 +93,7 @@ def _nccl_available() -> str | None:
     return None if gpu_count() else NOT_VISIBLE
 
 
-def _open_nccl(opening: Opening) -> Engine:
+def _open_nccl(opening: Opening) -> "Engine":
     from busbw.engines.nccl import NcclEngine
 
     # Slurm and others can show each process only its own GPUs, which then count from 0.
@@ -100,7 +102,7 @@ def _open_nccl(opening: Opening) -> Engine:
     return NcclEngine(opening.control, opening.spec, devices, opening.group, opening.process)
 
 
-def _open_torch(opening: Opening) -> Engine:
+def _open_torch(opening: Opening) -> "Engine":
     try:
         from busbw.engines.torch import TorchEngine
     except ImportError as error:
@@ -116,7 +118,7 @@ def _open_torch(opening: Opening) -> Engine:
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
 
 
-def _open_mpi(opening: Opening) -> Engine:
+def _open_mpi(opening: Opening) -> "Engine":
     from busbw.engines.mpi import MpiEngine
 
     comm = getattr(opening.control, "comm", None)
@@ -129,7 +131,7 @@ def _open_mpi(opening: Opening) -> Engine:
     return MpiEngine(comm, opening.process, opening.group)
 
 
-def _open_sim(opening: Opening) -> Engine:
+def _open_sim(opening: Opening) -> "Engine":
     from busbw.engines.sim import SimEngine
     from busbw.engines.sim_parameters import check_ranks
 
@@ -201,7 +203,7 @@ def refuse_network(net: str, name: str) -> None:
         )
 
 
-def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
+def ignored_options(spec: "SweepSpec", name: str, *, strict: bool = True) -> list[str]:
     """The options that differ from their defaults and that engine `name` does not use.
 
     They have the form `--memory 1`, or `-M 1` without `strict`.
@@ -214,7 +216,7 @@ def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[
     ]
 
 
-def refuse_ignored(spec: SweepSpec, name: str) -> None:
+def refuse_ignored(spec: "SweepSpec", name: str) -> None:
     """UsageError if the sweep has options that engine `name` does not use."""
     ignored = ignored_options(spec, name)
     if ignored:
@@ -291,6 +293,8 @@ def gpu_count() -> int:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return len([name for name in chosen.split(",") if name.strip() and name.strip() != "-1"])
+    from busbw.host import nvml
+
     known = nvml.count()
     if known is not None:
         return known

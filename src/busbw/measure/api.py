@@ -12,7 +12,6 @@ from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec, check_spec, dtypes, redops
 from busbw.engines.registry import AUTO
 from busbw.engines.sim_parameters import parse_parameters
-from busbw.measure import nccl_library
 from busbw.measure.job import SweepJob
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
@@ -92,10 +91,13 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
     where_names = ("ranks", "hosts", "hostfile", "ifname", "step")
     where = Placement(**{name: fields.pop(name) for name in where_names if name in fields})
     simulation = parse_parameters(fields.pop("simulation"))
-    fields["nccl"] = nccl_library.choose(
-        fields["nccl"],
-        fields.pop("wheels"),
-        fields.get("engine", AUTO),
-        elsewhere=bool(where.hosts or where.hostfile or where.step),
-    )
+    wheels = fields.pop("wheels")
+    if fields["nccl"] or wheels:
+        from busbw.measure import nccl_library
+
+        elsewhere = bool(where.hosts or where.hostfile or where.step)
+        engine = fields.get("engine", AUTO)
+        fields["nccl"] = nccl_library.choose(fields["nccl"], wheels, engine, elsewhere=elsewhere)
+    else:
+        fields["nccl"] = None
     return SweepJob(sweep=collective, simulation=simulation, **fields), where

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from busbw.core.ran import Ran
 from busbw.core.result import Result
 from busbw.engines.base import Engine
-from busbw.engines.program import Loop
 from busbw.engines.registry import engine, refuse_network
 from busbw.measure.job import SweepJob
 from busbw.measure.process_groups import Party
 
 if TYPE_CHECKING:
+    from busbw.engines.program import Loop
     from busbw.measure.what_ran import Recorder
 
 
@@ -26,7 +26,7 @@ class LibrarySession:
     """
 
     recorder: "Recorder | None" = None
-    loop: Loop | None = None
+    loop: "Loop | None" = None
     loop_name = ""
     notes: tuple[str, ...] = ()
 

@@ -18,7 +18,6 @@ from busbw.core.sizes import short_size
 from busbw.core.sweep import Series, SweepSpec, series, sizes, warmup_sizes
 from busbw.core.telemetry import HostChange
 from busbw.engines.base import Engine
-from busbw.engines.program import Loop
 from busbw.launch.control import Control
 from busbw.measure import links
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches
@@ -31,6 +30,7 @@ from busbw.measure.progress import Progress
 from busbw.stats.sampling import fewest_visits
 
 if TYPE_CHECKING:
+    from busbw.engines.program import Loop
     from busbw.measure.what_ran import Recorder
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
@@ -86,7 +86,7 @@ class Runner:
     late_s: float = 0.0
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
     repeat: int = 0
-    loop: Loop | None = None
+    loop: "Loop | None" = None
     recorder: "Recorder | None" = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from busbw.core.sweep import roots, series
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, plan
+from busbw.measure import plan
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
@@ -140,6 +140,10 @@ def settled(job: OfSweep, opened: Engine) -> OfSweep:
 
 
 def _injected_delay_s(job: SweepJob, party: Party, opened: Engine) -> float:
+    if not job.inject:
+        return 0.0
+    from busbw.measure import fault_injection
+
     fault = fault_injection.parse(job.inject)
     return fault_injection.delay_s(fault, opened, party.world.process, party.world.processes)
 

@@ -1,7 +1,7 @@
 """The findings of a run: all rules in order of importance, and those on bandwidth and latency."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -38,8 +38,7 @@ def findings(result: Outcome, topology: Topology, known: Known | None = None) ->
     Of a training, a plan or a replay only the network and the transports are judged.
     """
     if isinstance(result, Result):
-        simulated = result.library.engine == SIMULATED
-        return apply(rules(simulated=simulated), Run(result, topology, known))
+        return apply(rules(result), Run(result, topology, known))
     from busbw.model import network_findings, transport_findings
 
     conclusion = network_findings.paced(result, topology)
@@ -297,24 +296,33 @@ def _find_dip(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, fix=fix)
 
 
-# Modules with rules, in the order of importance, and whether they judge processors, hosts or
-# networks, which a simulated run does not have.
-_MODULES = (
-    ("data_findings", False),
-    ("binding_findings", True),
-    ("timing_findings", False),
-    ("traffic_findings", False),
-    ("machine_findings", True),
-    ("network_findings", True),
-    ("transport_findings", True),
+def _has_hosts(result: Result) -> bool:
+    return result.library.engine != SIMULATED
+
+
+def _has_traffic(result: Result) -> bool:
+    return result.traffic is not None
+
+
+# Modules with rules, in the order of importance, and which results they judge; None for all.
+_MODULES: tuple[tuple[str, Callable[[Result], bool] | None], ...] = (
+    ("data_findings", None),
+    ("binding_findings", _has_hosts),
+    ("timing_findings", None),
+    ("traffic_findings", _has_traffic),
+    ("machine_findings", _has_hosts),
+    ("network_findings", _has_hosts),
+    ("transport_findings", _has_hosts),
 )
 
 
-def rules(*, simulated: bool = False) -> list[Rule]:
-    """The rules for a run, in the order of importance; imports the modules that have them."""
+def rules(result: Result | None = None) -> list[Rule]:
+    """The rules for a result, or all, in the order of importance; imports modules that have
+    them.
+    """
     chosen: list[Rule] = []
-    for name, of_machine in _MODULES:
-        if not (simulated and of_machine):
+    for name, judges in _MODULES:
+        if result is None or judges is None or judges(result):
             chosen += import_module(f"busbw.model.{name}").RULES
     return chosen + list(_RULES)
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Outcome, Result, ResultRow
+
+if TYPE_CHECKING:
+    from busbw.core.result import Outcome, Result, ResultRow
 
 FORMATS = "busbw.measure.formats"
 
@@ -27,19 +29,19 @@ class View:
     prefix: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def header(self, result: Result) -> str:
+    def header(self, result: "Result") -> str:
         """The text before the rows."""
         return self._text("header", result)
 
-    def row(self, result: Result, row: ResultRow) -> str:
+    def row(self, result: "Result", row: "ResultRow") -> str:
         """The text of a row."""
         return self._text("row", result, row)
 
-    def footer(self, result: Result) -> str:
+    def footer(self, result: "Result") -> str:
         """The text after the rows."""
         return self._text("footer" if self.streams else "render", result)
 
-    def render(self, result: Result) -> str:
+    def render(self, result: "Result") -> str:
         """The whole text, of the header's type: a terminal's text is not escaped again."""
         header = self.header(result)
         rows = (self.row(result, row) for row in result.rows)
@@ -96,7 +98,7 @@ def view(name: str, width: int | None = None, *, colors: bool = False, ran: bool
 
 
 def render(
-    result: Outcome,
+    result: "Outcome",
     name: str,
     source: str = "this result",
     width: int | None = None,
@@ -108,11 +110,12 @@ def render(
 
     UsageError, which names `source`, if the view is for sweeps only and the result is no sweep.
     """
+    from busbw.core.result import Result
+    from busbw.report import results  # imports what prints the other kinds
+
     sweep_view = view(name, width, colors=colors, ran=ran)
     if isinstance(result, Result):
         return sweep_view.render(result)
-    from busbw.report import results  # imports what prints the other kinds
-
     if name == "json":
         return results.render(result)
     kind_of_run = results.kind_of(result)
@@ -126,8 +129,10 @@ def render(
     )
 
 
-def kind(result: Outcome) -> str:
+def kind(result: "Outcome") -> str:
     """`a plan for mlp`, `a training of mlp`, `a sweep of all_reduce`."""
+    from busbw.core.result import Result
+
     if isinstance(result, Result):
         return f"a sweep of {result.spec.collective}"
     from busbw.report import results

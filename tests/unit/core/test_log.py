@@ -17,7 +17,7 @@ LOG = logging.getLogger("busbw.measure.anything")
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The log of the tests' own process is off before and after."""
-    monkeypatch.setenv(log.VARIABLE, "")
+    monkeypatch.setenv(log.LOG_VARIABLE, "")
     yield
     logger = logging.getLogger("busbw")
     logger.handlers.clear()
@@ -52,7 +52,7 @@ def test_messages_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str
 def test_an_unknown_level_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(log.VARIABLE, "loud")
+    monkeypatch.setenv(log.LOG_VARIABLE, "loud")
     assert main(["busbw", "check", "engines"]) == 2
     assert "BUSBW_LOG=loud: no such level" in capsys.readouterr().err
 
@@ -67,7 +67,7 @@ def test_a_run_logs_the_files_it_wrote(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = f"{tmp_path}/run.json"
-    monkeypatch.delenv(log.VARIABLE)
+    monkeypatch.delenv(log.LOG_VARIABLE)
     assert (
         guarded(
             [

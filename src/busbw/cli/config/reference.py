@@ -2,11 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from busbw.cli.options.parameters import File
 from busbw.cli.streams import talk
 from busbw.core.errors import BusbwError
 from busbw.core.settings import OFF
@@ -14,17 +13,6 @@ from busbw.reference.place import VARIABLE, own_file
 
 if TYPE_CHECKING:
     from busbw.model.reference.curves import Reference
-
-HELP = (
-    "the file of your own runs  [default: the setting `reference`, or busbw/reference.json under"
-    " $XDG_DATA_HOME or ~/.local/share]"
-)
-
-
-def reference_option(function: Any) -> Any:
-    """Add --reference, as the parameter `reference_file`; None for no own runs."""
-    option = click.option("--reference", "reference_file", type=File(), help=HELP)
-    return option(function)
 
 
 def reference_file() -> Path | None:

@@ -24,3 +24,11 @@ nccl_options = options(
     ),
     wheels_option,
 )
+print_env_option = click.option(
+    "--print-env",
+    "env_format",
+    type=click.Choice(("sh", "json", "dotenv")),
+    is_flag=False,
+    flag_value="sh",
+    help="print the variables with which any NCCL program uses --net and --ifname, and stop",
+)

@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 from busbw.core.errors import UsageError
-from busbw.core.masking import masked_words
 from busbw.core.rates import parse_rate
 from busbw.core.sizes import duration
 
@@ -28,6 +27,8 @@ def argv() -> list[str]:
     from_settings = context.meta.get(SETTINGS_ARGV, []) if context else []
     words = [Path(sys.argv[0]).name, *sys.argv[1:]]
     end = words.index("--") if "--" in words else len(words)
+    from busbw.core.masking import masked_words  # compiles its expressions
+
     return masked_words([*words[:end], *from_settings, *words[end:]])
 
 

@@ -1,15 +1,16 @@
 """How `busbw run` samples: precise timing with its limits, or classic timing."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from busbw.cli.options.parameters import Seconds, Share, given
 from busbw.cli.options.shared import options
 from busbw.core.errors import UsageError
-from busbw.core.options import BY_FIELD
-from busbw.core.sweep import Sampling
-from busbw.stats.sampling import MAX_TAIL_SAMPLES
+from busbw.core.options import BY_FIELD, MAX_TIME_S
+
+if TYPE_CHECKING:
+    from busbw.core.sweep import Sampling
 
 MAX_GROUPED = 64  # operations that are all enqueued while the queue is held
 PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
@@ -48,7 +49,7 @@ sampling_options = options(
     click.option(
         "--max-time",
         type=Seconds(),
-        default=Sampling().max_time_s,
+        default=MAX_TIME_S,
         show_default=True,
         help=(
             "target sampling time per size and placement, in seconds; a slow operation may take up"
@@ -73,10 +74,13 @@ sampling_options = options(
 )
 
 
-def take_sampling(fields: dict[str, Any]) -> Sampling | None:
+def take_sampling(fields: dict[str, Any]) -> "Sampling | None":
     """Remove the timing options from `fields`, and return them; None for classic timing. UsageError
     for options of the other timing.
     """
+    from busbw.core import sweep
+    from busbw.stats.sampling import MAX_TAIL_SAMPLES
+
     chosen = {name: fields.pop(name) for name in PRECISE_ONLY}
     if fields.pop("timing") == "classic":
         for name in filter(given, PRECISE_ONLY):
@@ -102,4 +106,4 @@ def take_sampling(fields: dict[str, Any]) -> Sampling | None:
             "add --timing classic, or give fewer",
         )
     precision, max_time_s = chosen.pop("precision") or 0.0, chosen.pop("max_time")
-    return Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)
+    return sweep.Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)

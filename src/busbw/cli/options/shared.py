@@ -120,6 +120,18 @@ dry_run_option = click.option(
 )
 
 
+_REFERENCE_HELP = (
+    "the file of your own runs  [default: the setting `reference`, or busbw/reference.json under"
+    " $XDG_DATA_HOME or ~/.local/share]"
+)
+
+
+def reference_option(function: Any) -> Any:
+    """Add --reference, as the parameter `reference_file`; None for no own runs."""
+    option = click.option("--reference", "reference_file", type=File(), help=_REFERENCE_HELP)
+    return option(function)
+
+
 def result_file(json_name: str) -> Path | None:
     """The file that --json names; None for stdout and without --json."""
     return Path(json_name) if json_name not in ("", "-") else None

@@ -1,0 +1,154 @@
+"""What `busbw run` does with its options."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from busbw.cli.keep import finishing
+from busbw.cli.min_busbw import Minimum
+from busbw.cli.options.parameters import argv, given
+from busbw.cli.options.sampling import take_sampling
+from busbw.cli.options.shared import refuse_ran, result_file, take_where
+from busbw.cli.options.sweep import SOAK_ROUNDS, SWEEP_OPTIONS, TIMED
+from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
+from busbw.cli.run_page import keep_and_write_page, page_target
+from busbw.cli.streams import talk
+from busbw.cli.terminal import is_terminal, width
+from busbw.core.collectives import collective
+from busbw.core.errors import UsageError
+from busbw.core.sweep import SweepSpec
+from busbw.engines.sim_parameters import parse_parameters
+from busbw.measure.api import prepare, run
+from busbw.measure.record import Record
+from busbw.model import bounds
+from busbw.report.registry import view
+
+if TYPE_CHECKING:
+    from busbw.model.reference.curves import Reference
+
+
+def run_sweep(
+    name: str,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    html_name: str,
+    history: bool,
+    dry_run: bool,
+    env_format: str | None,
+    ran: bool,
+    brief: bool,
+    min_busbw: float | None,
+    min_percent: float | None,
+    share_of: str,
+    reference_file: Path | None,
+    **fields: Any,
+) -> int:
+    """Measure, print, and return the exit code; the arguments are the options of `busbw run`."""
+    if env_format:
+        from busbw.cli.print_env import print_env
+
+        return print_env(fields["net"], fields["ifname"], env_format)
+    if not name:
+        raise UsageError("no collective is named", "busbw run all_reduce")
+    minimum = Minimum(min_busbw, min_percent, share_of, reference_file)
+    minimum.check()
+    format_name = BRIEF if brief else format_name
+    fields |= take_where(fields)
+    sampling = take_sampling(fields)
+    sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
+    if given("step_bytes") and not given("step_factor"):
+        sweep["step_factor"] = 1
+    sweep["counts"] = fields.pop("counts")
+    timed = sweep["check"] == TIMED
+    if timed:
+        sweep["check"] = 1
+    soak_s = _take_soak(fields, sweep)
+    spec = SweepSpec(
+        collective=collective(name).name,
+        check_timed=timed,
+        soak_s=soak_s,
+        sampling=sampling,
+        **sweep,
+    )
+    _refuse_contradictions(spec, fields)
+    to_stdout = json_name == "-"
+    if to_stdout and given("format_name") and format_name != "json":
+        raise UsageError(
+            f"--json - and --format {format_name} both want stdout",
+            "leave out one, or give --json a file, like --json result.json",
+        )
+    if ran:
+        refuse_ran("json" if to_stdout else format_name)
+    if fields["engine"] == "torch" and format_name == "csv":
+        format_name = "torch-csv"  # the CSV of the PyTorch benchmark
+    output_view = view("json" if to_stdout else format_name, width(), colors=is_terminal(), ran=ran)
+    fields |= {
+        "net": fields["net"] or "",
+        "program": "busbw run",
+        "argv": argv(),
+        "full_rows": not given("min_bytes"),
+    }
+    if dry_run:
+        return print_command(*prepare(spec, **fields))
+    known = partial(_known_curves, reference_file)
+    record = Record(result_file(json_name), overwrite=force, known=known)
+    page_file = page_target(html_name, overwrite=force)
+    sink = SweepOutput(record, output_view, refuse=minimum.refuse)
+    title = Path(json_name).name if record.file else "this run"
+    asked = history and not fields["inject"]
+    with finishing(record, lambda result: keep_and_write_page(result, asked, page_file, title)):
+        result = run(spec, sink=sink, **fields)
+    code, reason = minimum.judge(result)
+    if reason:
+        talk(f"error: {reason}")
+    return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
+
+
+def _known_curves(file: Path | None) -> "Reference":
+    from busbw.cli.config.reference import known_or_published
+
+    return known_or_published(file)
+
+
+def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
+    """Remove --soak from `fields`, and return its seconds; sets the number of data checks that goes
+    with it. UsageError if other options contradict it.
+    """
+    soak_s = fields.pop("soak_s")
+    if soak_s is None:
+        return 0.0
+    for name in filter(given, ("run_cycles", "repeats")):
+        raise UsageError(
+            f"--soak with --{name.replace('_', '-')}: both say how often to run the sweep",
+            "leave out one of them",
+        )
+    if not sweep["check"]:
+        raise UsageError("--soak with --check 0: nothing would be verified", "leave out --check")
+    if not given("check"):
+        sweep["check"] = SOAK_ROUNDS
+    return float(soak_s)
+
+
+def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
+    """UsageError for invalid values, and for options that contradict each other."""
+    inject, engine, simulation = fields["inject"], fields["engine"], fields["simulation"]
+    if inject:
+        from busbw.measure import fault_injection
+
+        fault_injection.parse(inject)
+    if inject and spec.sampling is None:
+        raise UsageError(
+            f"--inject {inject} with --timing classic: only precise timing starts operations by a"
+            " clock",
+            "leave out one of them",
+        )
+    if fields["ideal"]:
+        bounds.given(fields["ideal"])
+    if simulation and engine != "sim":
+        raise UsageError(
+            f"--sim {simulation}: --engine is {engine}, and only sim has parameters",
+            "add --engine sim, or leave out --sim",
+        )
+    if engine == "sim":
+        parse_parameters(simulation)
