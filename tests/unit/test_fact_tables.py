@@ -64,7 +64,7 @@ def test_no_table_is_left_out() -> None:
     files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.csv")}
     assert files == TABLES.keys() | OF_SECRETS.keys()
     nested_tables = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.toml")}
-    assert nested_tables == {RELEASES, *KERNEL_RULES, "cli/examples.toml"}
+    assert nested_tables == {RELEASES, *KERNEL_RULES}
 
 
 @pytest.mark.parametrize("path", [*TABLES, *OF_SECRETS])
