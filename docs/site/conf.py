@@ -17,7 +17,7 @@ release = __version__
 html_title = f"busbw {release}"
 root_doc = "README"
 source_suffix = {".md": "markdown"}
-include_patterns = ["*.md", "docs/**.md", "benchmarks/**.md", "native/README.md"]
+include_patterns = ["*.md", "docs/**.md", "benchmarks/**.md", "native/README.md", "accel/README.md"]
 exclude_patterns = [
     ".*",
     "build",

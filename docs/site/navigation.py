@@ -24,6 +24,7 @@ CONTENTS = {
             "docs/style",
             "SECURITY",
             "docs/decisions/README",
+            "accel/README",
             "native/README",
         ],
     },

@@ -394,19 +394,28 @@ RANK = (
 )
 
 
+SIMULATED = ("--engine", "sim", "-b", "1M", "-e", "1M", "--no-history")
+NOT_SIMULATED = ("check", "pattern", "launch.mpirun", "measure.supervise", "measure.network")
+
+
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [
+        (["-m", "busbw", "--version"], {"click", "typing", "msgspec", "busbw.cli.main"}),
         (
-            ["-m", "busbw", "--version"],
-            {"rich", "numpy", "mpi4py", "torch", "msgspec", "asyncio", "busbw.cli.run"},
+            ["-m", "busbw", "run", "--help"],
+            {"rich", "numpy", "mpi4py", "torch", "msgspec", "busbw.measure", "busbw.model"},
+        ),
+        (
+            ["-m", "busbw", "run", "all_reduce", *SIMULATED],
+            {"rich", "mpi4py", *(f"busbw.{name}" for name in NOT_SIMULATED)},
         ),
         (["-c", f"import {', '.join(RANK)}"], {"click", "rich", "jinja2", "torch"}),
     ],
-    ids=["version", "rank"],
+    ids=["version", "help", "simulated run", "rank"],
 )
 def test_start_imports_nothing_heavy(words, heavy):
-    """Imports take most of a start: `busbw --version` imports little, and a rank imports no
+    """Imports take most of a start: each way of a run imports only what it needs, and a rank no
     library of the command line.
     """
     environment = {**os.environ, "PYTHONPATH": SOURCE}
