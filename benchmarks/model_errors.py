@@ -18,7 +18,7 @@ from busbw.model.estimate import Setting, estimate
 from busbw.model.forecast import Evidence, forecast
 from busbw.model.measured_system import of_result
 from busbw.model.nccl.choice import Model, allowed, choices, parts
-from busbw.model.nccl.constants import LATEST, of_number, release
+from busbw.model.nccl.constants import fitted_release, of_number, release
 from busbw.model.reference.curves import Curve, Reference
 from busbw.model.systems import System, parse_system
 from busbw.report import read
@@ -139,7 +139,7 @@ def published() -> Iterator[str]:
     """Figures that others published."""
     for what, word, hosts, algorithm, size, value in PUBLISHED:
         system = parse_system(word)
-        found = rate(system.model(LATEST, hosts, system.gpus), size, algorithm)
+        found = rate(system.model(fitted_release(), hosts, system.gpus), size, algorithm)
         yield (
             f"{what:38} published {value:6.1f}, model {found:6.1f} GB/s: measured"
             f" {100 * (value / found - 1):+6.1f} % of the model"
@@ -155,7 +155,7 @@ def rings() -> Iterator[str]:
         for row in csv.DictReader(lines):
             size = int(row.pop("bytes"))
             for hosts, share in ((int(key), float(value)) for key, value in row.items()):
-                model = parse_system("h100x8").model(LATEST, hosts, 8)
+                model = parse_system("h100x8").model(fitted_release(), hosts, 8)
                 timed = [
                     found
                     for protocol in ("LL128", "Simple")

@@ -20,7 +20,7 @@ import msgspec
 
 from busbw.core.sizes import format_size
 from busbw.model.forecast import links_of
-from busbw.model.hardware import GEFORCE, NCCL_PCI
+from busbw.model.hardware import NCCL_PCI, reaches_peers
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import RING
 from busbw.model.reference.bands import TABLE, Band, Bands
@@ -255,7 +255,7 @@ def pcie_shares() -> tuple[dict[int, float], float]:
     """
     reached: dict[int, list[float]] = defaultdict(list)
     for row in pcie_hosts():
-        gpus = 0 if row["gpu"] in GEFORCE else int(row["gpus"])
+        gpus = int(row["gpus"]) if reaches_peers(row["gpu"]) else 0
         reached[gpus].append(pcie_share_of(row))
     geforce = median(reached.pop(0))
     return {gpus: median(shares) for gpus, shares in sorted(reached.items())}, geforce

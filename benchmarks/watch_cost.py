@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
-from busbw.core.watch_counters import ON_PORT
+from busbw.core.watch_counters import port_counters
 from busbw.host.link_counters import LinkCounters
 from busbw.host.source import Live
 from busbw.watch import text as view
@@ -46,14 +46,14 @@ def tree(root: Path) -> list[Path]:
             "phys_state": "5: LinkUp",
             "rate": "400 Gb/sec (4X NDR)",
         }
-        texts |= {row.source: "0" for row in ON_PORT} | {
+        texts |= {row.read_from: "0" for row in port_counters()} | {
             "hw_counters/lifespan": "10",
             "../../device/numa_node": "0",
         }
         for name, text in texts.items():
             (port / name).parent.mkdir(parents=True, exist_ok=True)
             (port / name).write_text(f"{text}\n")
-        files += [port / row.source for row in ON_PORT]
+        files += [port / row.read_from for row in port_counters()]
     for name, text in {
         "dev": NET_DEV,
         "snmp": "Tcp: RetransSegs OutSegs\nTcp: 1 100\n",

@@ -5,17 +5,17 @@ import re
 from markdown_table import code, table
 
 from busbw.core.counters import (
-    COUNTERS,
     NOTABLE_CREDIT_SHARE,
     Counter,
     CounterKind,
     Owner,
+    counters_by_name,
     counters_of,
 )
-from busbw.core.sxids import SXIDS
-from busbw.core.telemetry import CLOCK_REASONS
-from busbw.core.watch_counters import BY_NAME, LEVELS
-from busbw.core.xids import OLDER, XIDS
+from busbw.core.sxids import sxids
+from busbw.core.telemetry import all_clock_reasons
+from busbw.core.watch_counters import levels, watched_by_name
+from busbw.core.xids import xids
 from busbw.watch.verdicts import PATTERNS
 
 _KINDS = {
@@ -32,7 +32,7 @@ def counters() -> str:
     parts = [f"## {owner.value}\n\n{_counters(counters_of(owner))}" for owner in Owner]
     reasons = [
         (code(f"{row.bit:#x}"), code(row.name), row.severity.value, row.meaning)
-        for row in CLOCK_REASONS
+        for row in all_clock_reasons()
     ]
     return (
         "Read before and after each size; a row of the result has the counters that changed. A"
@@ -50,7 +50,7 @@ def counters() -> str:
 def _xids() -> str:
     rows = [
         (row.number, row.meaning, row.effect.value, row.action, row.investigate)
-        for row in sorted((*XIDS, *OLDER), key=lambda one: one.number)
+        for row in xids().values()
     ]
     return (
         "## Xids\n\n"
@@ -65,7 +65,7 @@ def _xids() -> str:
 
 
 def _sxids() -> str:
-    rows = [(row.number, row.meaning, row.effect.value) for row in SXIDS]
+    rows = [(row.number, row.meaning, row.effect.value) for row in sxids().values()]
     return (
         "## SXids\n\n"
         "The driver's errors of NVSwitches. Most lines say how serious the error is, and that"
@@ -84,7 +84,8 @@ def watched() -> str:
     patterns = [
         (code(row.name), row.verdict.value, row.message, _named(row.reads)) for row in PATTERNS
     ]
-    more = [row for row in BY_NAME.values() if row not in COUNTERS]
+    measured = counters_by_name().values()
+    more = [row for row in watched_by_name().values() if row not in measured]
     parts = [
         f"## {owner.value}\n\n{_watched(rows)}"
         for owner in Owner
@@ -100,7 +101,7 @@ def watched() -> str:
         + table(("pattern", "verdict", "reading", "read from"), patterns)
         + "".join(parts)
         + "## Levels\n\nCurrent values instead of counts.\n\n"
-        + table(("level", "meaning"), [(code(name), meaning) for name, meaning in LEVELS.items()])
+        + table(("level", "meaning"), [(code(name), meaning) for name, meaning in levels().items()])
     )
 
 
@@ -116,7 +117,7 @@ def _watched(rows: list[Counter]) -> str:
     shown = [
         (
             code(row.name.replace("_prio0_", "_prio*_")),
-            code(row.source),
+            code(row.read_from),
             row.unit,
             _KINDS[row.kind],
             row.meaning.replace("priority 0", "a priority"),
@@ -131,7 +132,7 @@ def _counters(rows: tuple[Counter, ...]) -> str:
     shown = [
         (
             code(row.name),
-            code(row.source),
+            code(row.read_from),
             row.unit,
             _KINDS[row.kind],
             f"{100 * NOTABLE_CREDIT_SHARE:.0f} % of the time" if row.ticks else row.notable,

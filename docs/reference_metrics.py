@@ -7,18 +7,18 @@ from markdown_table import code, table
 
 from busbw.check import metrics as check_metrics
 from busbw.core.link_samples import METRICS_PORT
-from busbw.core.watch_counters import BY_ETHTOOL, ON_PORT
+from busbw.core.watch_counters import ethtool_names, port_counters
 from busbw.ui.metric_text import GAUGE
 from busbw.watch import metric_names, prometheus
 from busbw.watch.metric_names import Metric
 
-_ON_PORT = (*(row.name for row in ON_PORT), "state", "phys_state", "num_of_qp")
+_ON_PORT = (*(row.name for row in port_counters()), "state", "phys_state", "num_of_qp")
 _PARTS: tuple[tuple[str, str, Iterable[str], Callable[[str], Metric]], ...] = (
     ("RDMA ports", "device, port", _ON_PORT, metric_names.port_metric),
-    ("Interfaces", "device", metric_names.NETWORK, metric_names.interface_metric),
-    ("Drivers of interfaces", "device", sorted(BY_ETHTOOL), metric_names.ethtool_metric),
-    ("GPUs", "gpu, bus", metric_names.GPU, metric_names.gpu_metric),
-    ("TCP", "", metric_names.TCP, metric_names.tcp_metric),
+    ("Interfaces", "device", metric_names.metric_names("network"), metric_names.interface_metric),
+    ("Drivers of interfaces", "device", sorted(ethtool_names()), metric_names.ethtool_metric),
+    ("GPUs", "gpu, bus", metric_names.metric_names("gpu"), metric_names.gpu_metric),
+    ("TCP", "", metric_names.metric_names("tcp"), metric_names.tcp_metric),
 )
 _TITLES = ("metric", "type", "labels", "meaning", "near")
 _LABELS = {

@@ -6,21 +6,21 @@ from markdown_table import code, table
 
 from busbw.core.pattern import PROTOCOLS
 from busbw.core.sizes import format_size
-from busbw.model.clouds import INSTANCES, Instance
+from busbw.model.clouds import Instance, instances
 from busbw.model.forecast import CALIBRATED
-from busbw.model.gpu_hosts import USUAL, Usual
-from busbw.model.hardware import PCIE_GPUS, by_name
+from busbw.model.gpu_hosts import Usual, gpu_hosts
+from busbw.model.hardware import by_name, pcie_gpus
 from busbw.model.nccl import constants, graphs
 from busbw.model.nccl.constants import (
     NET,
     NET_OVERHEAD_US,
     NVLINK,
     PCI,
-    RELEASES,
-    TREE_SHARES,
     Release,
+    releases,
+    tree_shares,
 )
-from busbw.model.networks import NETWORKS
+from busbw.model.networks import networks
 from busbw.model.reference.bands import CHECKED_DOMAIN, CHECKED_RANKS, Band, bands
 from busbw.model.systems import PCIE_PAYLOAD, ROCE_PAYLOAD
 
@@ -36,13 +36,13 @@ RATES = (
 def model() -> str:
     """The whole page."""
     overhead = ", ".join(f"{us:g} us ({cpu})" for cpu, us in NET_OVERHEAD_US.items())
-    shares = [(name, " ".join(f"{share:g}" for share in TREE_SHARES[name])) for name in PROTOCOLS]
+    shares = [(name, " ".join(f"{share:g}" for share in tree_shares()[name])) for name in PROTOCOLS]
     return (
         "How times are computed from these, and how far they are off: [the"
         " model](../explanation/the-model.md).\n\n"
         "## Releases\n\n"
         "A row holds until the next one.\n\n"
-        + table(("NCCL", "source"), [(f"{row.name} on", row.source) for row in RELEASES])
+        + table(("NCCL", "source"), [(f"{row.name} on", row.source) for row in releases()])
         + "## Latencies\n\nMicroseconds for LL / LL128 / Simple: once for each operation, and for"
         " each hop.\n\n"
         + _latencies()
@@ -62,7 +62,9 @@ def model() -> str:
 
 
 def _systems() -> str:
-    rows = [(*_gpu(row.word), row.most, _nics(row), row.cpu, row.source) for row in USUAL]
+    rows = [
+        (*_gpu(row.word), row.most, _nics(row), row.cpu, row.source) for row in gpu_hosts().values()
+    ]
     titles = ("GPU", "compute capability", "at most", "usual NICs", "CPU", "as")
     return (
         "## Described systems\n\n"
@@ -75,13 +77,14 @@ def _systems() -> str:
         " `Standard_`. Without `--fabric`, NICs marked with * tell the network, because no other"
         " vendor's host has them beside these GPUs.\n\n"
         + table(
-            ("host", "GPUs", "NICs", "fabric", "CPU", "source"), [_rented(row) for row in INSTANCES]
+            ("host", "GPUs", "NICs", "fabric", "CPU", "source"),
+            [_rented(row) for row in instances().values()],
         )
         + "### Fabrics\n\nWhat the network's plugin reports as its latency. NCCL adds it to each"
         " hop between hosts, and twice with Simple. `--fabric 75us` gives another.\n\n"
         + table(
             ("fabric", "us", "source"),
-            [(code(row.name), f"{row.latency_us:g}", row.source) for row in NETWORKS],
+            [(code(row.name), f"{row.latency_us:g}", row.source) for row in networks().values()],
         )
     )
 
@@ -150,14 +153,14 @@ def _calibrated() -> str:
 
 
 def _gpu(word: str) -> tuple[str, str]:
-    row = by_name(word) or PCIE_GPUS[word]
+    row = by_name(word) or pcie_gpus()[word]
     return code(word), f"{row.sm / 10:g}"
 
 
 def _latencies() -> str:
     rows: dict[tuple[str, ...], str] = {}
     for name in constants.MODELLED:
-        for release in RELEASES:
+        for release in releases():
             if name != constants.PAT or release.pat:
                 parts = (
                     release.base[name],
@@ -177,12 +180,12 @@ def _rates() -> str:
     rows: dict[tuple[str, ...], str] = {}
     for title, field in RATES:
         for family in (constants.VOLTA, constants.AMPERE, constants.HOPPER, constants.BLACKWELL):
-            for release in RELEASES:
+            for release in releases():
                 limits = getattr(release, field)
                 if limits:
                     rows.setdefault((title, family, _triple(limits[family])), release.name)
     nvls: dict[tuple[str, ...], str] = {}
-    for release in RELEASES:
+    for release in releases():
         nvls.setdefault((_nvls(release),), release.name)
     return table(("limit", "GPUs", "NCCL", "GB/s"), _dated(rows, 2)) + table(
         ("NCCL", "NVLS"), _dated(nvls, 0)

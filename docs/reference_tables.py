@@ -21,7 +21,7 @@ from busbw.launch.environment import LAUNCHERS
 from busbw.launch.failures import FAILURES
 from busbw.model.bounds import ALGORITHMS, Features, bounds
 from busbw.model.fabric import Fabric, fabric
-from busbw.model.hardware import GENERATIONS
+from busbw.model.hardware import generations
 from busbw.report.registry import VIEWS
 
 _WORDS = {
@@ -264,7 +264,7 @@ def ideal() -> str:
             _gb(row.links * row.planned),
             row.source,
         )
-        for row in GENERATIONS
+        for row in generations()
     ]
     return (
         "`ideal` is the largest bound of the algorithms that can run. `--ideal 450GB/s` replaces"

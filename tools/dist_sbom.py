@@ -51,6 +51,11 @@ def python(path: Path, folder: Path, version: str, interpreter: Path) -> None:
         project.flush()
         options = ("--output-reproducible", "--mc-type", "library", "--pyproject", project.name)
         bom = json.loads(tool("cyclonedx_py", "environment", *options, interpreter))
+    for component in bom["components"]:  # busbw itself, where busbw-accel needs it, is a local file
+        references = component.get("externalReferences", [])
+        component["externalReferences"] = [
+            each for each in references if not each["url"].startswith("file:")
+        ]
     bom["serialNumber"] = serial(path).urn
     bom["metadata"]["component"]["purl"] = PackageURL(
         "pypi", name=name, version=version

@@ -14,7 +14,7 @@ from busbw.core.link_samples import (
     SeenPattern,
 )
 from busbw.core.telemetry import TCP
-from busbw.core.watch_counters import BY_ETHTOOL, BY_NAME, ON_PORT
+from busbw.core.watch_counters import ethtool_names, port_counters, watched_by_name
 from busbw.watch import metric_names
 
 LINKS = (
@@ -46,17 +46,17 @@ def exposition(
 
 def everything(value: int = 1, at_s: float = AT_S) -> Exposition:
     """Every counter and level that a watch knows, all with one value, and a pattern."""
-    of_gpu = [name for name, row in BY_NAME.items() if row.owner is Owner.GPU]
+    of_gpu = [name for name, row in watched_by_name().items() if row.owner is Owner.GPU]
     nvlink = [name for name in of_gpu if name.startswith("nvlink")]
     pcie = [name for name in of_gpu if name.startswith("pcie")]
-    tcp = [name for name, row in BY_NAME.items() if row.owner is Owner.TCP]
-    on_port = [row.name for row in ON_PORT]
+    tcp = [name for name, row in watched_by_name().items() if row.owner is Owner.TCP]
+    on_port = [row.name for row in port_counters()]
     return exposition(
         {
             ("mlx5_0:2", "counters"): dict.fromkeys(on_port, value) | {"state": 4, "phys_state": 5},
             ("mlx5_0:2", "resources"): {"num_of_qp": value},
-            ("eth0", "dev"): dict.fromkeys(metric_names.NETWORK, value),
-            ("eth0", "ethtool"): dict.fromkeys(BY_ETHTOOL, value),
+            ("eth0", "dev"): dict.fromkeys(metric_names.metric_names("network"), value),
+            ("eth0", "ethtool"): dict.fromkeys(ethtool_names(), value),
             ("GPU3 NVLink", "traffic"): dict.fromkeys(nvlink, value),
             ("GPU3 PCIe", "traffic"): (
                 dict.fromkeys(pcie, value)

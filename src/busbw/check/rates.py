@@ -9,7 +9,7 @@ from busbw.check.machine import Machine
 from busbw.core.counters import Counter, CounterKind, Owner
 from busbw.core.sizes import span
 from busbw.core.telemetry import increase
-from busbw.core.watch_counters import BY_NAME
+from busbw.core.watch_counters import watched_by_name
 from busbw.host.settings import uptime
 from busbw.host.source import once
 
@@ -37,7 +37,7 @@ class Count:
     @property
     def saturated(self) -> bool:
         """Whether it stays at the largest value that its bits hold: it misses later events."""
-        row = BY_NAME.get(self.name)
+        row = watched_by_name().get(self.name)
         return row is not None and row.saturates and self.value == (1 << row.bits) - 1
 
     @property
@@ -66,7 +66,7 @@ def risen(name: str, before: int, now: int) -> int | None:
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", CounterKind.LOSS, "")
+    row = watched_by_name().get(name) or Counter(name, Owner.RDMA, "", CounterKind.LOSS, "")
     if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
         return now - before if now >= before else now
     by = increase(row, before, now)

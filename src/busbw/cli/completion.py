@@ -104,17 +104,17 @@ def with_words(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
 
 
 def _systems() -> Pairs:
-    from busbw.model.clouds import INSTANCES
-    from busbw.model.gpu_hosts import USUAL
+    from busbw.model.clouds import instances
+    from busbw.model.gpu_hosts import gpu_hosts
 
-    hosts = [(row.example, row.source) for row in USUAL]
-    return hosts + [(row.name, row.source) for row in INSTANCES]
+    hosts = [(row.example, row.source) for row in gpu_hosts().values()]
+    return hosts + [(row.name, row.source) for row in instances().values()]
 
 
 def _fabrics() -> Pairs:
-    from busbw.model.networks import NETWORKS
+    from busbw.model.networks import networks
 
-    return [(row.name, row.source) for row in NETWORKS]
+    return [(row.name, row.source) for row in networks().values()]
 
 
 def _links() -> Pairs:

@@ -18,7 +18,7 @@ from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import Exit, UsageError
 from busbw.model import explanation_text
-from busbw.model.gpu_hosts import BY_WORD
+from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.hardware import gpu_word
 from busbw.model.reference.compared import ran_of
 from busbw.model.reference.curves import Curve, Reference
@@ -105,7 +105,7 @@ def _chosen(known: Reference, system: str, nodes: int | None, collective: str) -
 def _system(text: str) -> tuple[str, int]:
     """The GPU's word and the GPUs of a host; 0 for any number, '' for any GPU."""
     word = text.strip().lower()
-    if word == "" or word in BY_WORD:
+    if word == "" or word in gpu_hosts():
         return word, 0
     system = parse_system(text)
     return gpu_word(system.gpu), system.gpus

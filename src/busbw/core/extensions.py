@@ -13,13 +13,17 @@ from busbw.core.errors import UsageError
 
 ACCEL = "busbw-accel"
 COMMANDS_OF_ACCEL = ("train", "plan", "horovodrun")
-# Titles of its files, by their schema without the version
+# Its files, by their schema without the version
 FILES_OF_ACCEL = {
-    "busbw.training": "Training",
-    "busbw.plan": "Plan of a gradient exchange",
-    "busbw.states-plan": "Memory plan",
+    "busbw.training": "a training",
+    "busbw.plan": "a plan of a gradient exchange",
+    "busbw.states-plan": "a memory plan",
 }
 INSTALL_ACCEL = f"pip install '{ACCEL}[torch]'"
+
+
+class NotInstalled(UsageError):
+    """A file of a distribution that is not installed."""
 
 
 @cache

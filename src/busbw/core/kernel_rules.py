@@ -4,15 +4,17 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from busbw.core.kernel_rule import KernelRule
-from busbw.core.kernel_rules_gpus import GPU_RULES
-from busbw.core.kernel_rules_host import HOST_RULES
-from busbw.core.kernel_rules_nics import NIC_RULES
-from busbw.core.kernel_rules_pcie import PCIE_RULES
-from busbw.core.kernel_rules_storage import STORAGE_RULES
+from busbw.core.kernel_rule import KernelRule, read_rules
 
 Search = Callable[[str], re.Match[str] | None]
-RULES: tuple[KernelRule, ...] = (*GPU_RULES, *NIC_RULES, *PCIE_RULES, *HOST_RULES, *STORAGE_RULES)
+SUBJECTS = ("gpus", "nics", "pcie", "host", "storage")
+
+
+@cache
+def kernel_rules() -> tuple[KernelRule, ...]:
+    """All rules, file by file."""
+    files = [read_rules(f"core/kernel_rules_{subject}.toml") for subject in SUBJECTS]
+    return tuple(rule for rules in files for rule in rules)
 
 
 def concerned(text: str) -> int:
@@ -28,8 +30,8 @@ def concerned(text: str) -> int:
 @cache
 def _patterns() -> tuple[tuple[str, Search], ...]:
     """All patterns, each with a text that its lines have: a search for that is much faster."""
-    signs = [sign for rule in RULES for sign in rule.signs]
-    patterns = [sign.pattern for sign in signs] + [sign.ends for sign in signs if sign.ends]
+    signs = [sign for rule in kernel_rules() for sign in rule.signs]
+    patterns = [sign.pattern for sign in signs] + [sign.end for sign in signs if sign.end]
     return tuple((_literal(each.pattern), each.search) for each in dict.fromkeys(patterns))
 
 

@@ -8,11 +8,11 @@ too much costs a fact, masking too little a secret: a doubtful value is masked.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
-from busbw.core.secret_arguments import ARGUMENTS, OPTIONS, PRINTING, STDIN_READERS
-from busbw.core.secret_names import harmless_value, masked_forms, secret_name
+from busbw.core.secret_arguments import PRINTING, STDIN_READERS, secret_arguments, secret_options
+from busbw.core.secret_names import harmless_value, masked_forms, secret_forms, secret_name
 
 MASK = "***"
 _SHORT, _KNOWN_TEXTS = 200, 2048
@@ -51,22 +51,12 @@ _CLOSING, _OPENING = "\"'])},;", "\"'([{$`"
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|\S+')
 _WORD = re.compile(r"\S+")  # also of a command within quotes
 _BEFORE_PROGRAM = re.compile(r"[=\"'`(\\;|&]")  # ProxyCommand="sshpass
-# Text without any of these holds no secret that the rules could find. One search for each is faster
-# than a pattern of all.
+# Text without any of these, and of those of the tables, holds no secret that the rules could find.
+# One search for each is faster than a pattern of all.
 _TRIGGER_WORDS = """
 token secret pass cred private jwt cookie psk auth key pwd bearer basic sig= code= :// -----begin
-eyj login $1 $2 $5 $6 $7 $y $gy akia asia hf_ nvapi- ghp_ gho_ ghu_ ghs_ ghr_ github_ dckr_ glpat-
-sk- xox aiza npm_ pypi- hvs. glsa_ age- glptt- gldt- glrt- glft- glsoat- glcbt- glagent- glimt-
-gloas- _live_ _test_ whsec_ sg. _v1_ dapi gsk_ r8_ lin_api_ :aa q~ xapp- ya29. gocspx- ltai $apr1
-user= username= kinit sudo identified
-$argon2 $pbkdf2 hooks. webhook /hook ifttt pagerduty iscsi: _pw -pw .pw
+login user= username= kinit sudo identified iscsi: _pw -pw .pw
 """
-_TRIGGERS = (
-    *_TRIGGER_WORDS.split(),
-    *(f"sk{digit}" for digit in "0123456789abcdef"),
-    *(name for name, options in OPTIONS.items() if options and "pass" not in name),
-    *(" ".join([name, *words[:1]]) for name in ARGUMENTS for words, _ in ARGUMENTS[name]),
-)
 
 
 def masked_value(name: str, value: str) -> str:
@@ -101,7 +91,20 @@ def _may_hold_secret(text: str) -> bool:
 
 def _has_trigger(text: str) -> bool:
     folded = text.casefold().replace("\0", " ")
-    return any(map(folded.__contains__, _TRIGGERS))  # nearly twice as fast as a generator
+    return any(map(folded.__contains__, _triggers()))  # nearly twice as fast as a generator
+
+
+@cache
+def _triggers() -> tuple[str, ...]:
+    programs = [name for name, options in secret_options().items() if options]
+    commands = [row.command for table in secret_arguments().values() for row in table]
+    triggers = [
+        *_TRIGGER_WORDS.split(),
+        *(trigger for form in secret_forms() for trigger in form.triggers),
+        *(program for program in programs if "pass" not in program),
+        *(" ".join(command[:2]) for command in commands),
+    ]
+    return tuple(dict.fromkeys(triggers))
 
 
 _known_trigger = lru_cache(_KNOWN_TEXTS)(_has_trigger)
@@ -179,9 +182,9 @@ def _kept_lengths(words: Sequence[str]) -> dict[int, int]:
         if index in kept:
             continue
         program = _program(word)
-        options = OPTIONS.get(program, options)
-        for literals, harmless in ARGUMENTS.get(program, ()):
-            kept |= _arguments(words, index + 1, literals, harmless)
+        options = secret_options().get(program, options)
+        for row in secret_arguments().get(program, ()):
+            kept |= _arguments(words, index + 1, row.command[1:], row.harmless)
         if program in PRINTING or word == "<<<":
             kept |= _standard_input(words, index)
         masked_before = words[index + 1 : index + 2] == [MASK]
@@ -216,8 +219,8 @@ def _arguments(
         start = places[0] + 1
     found: dict[int, int] = {}
     for index, word in enumerate(words[start:end], start):
-        is_prose = literals == ["login"] and _PROSE.fullmatch(word)
-        if is_prose or _program(word) in OPTIONS:
+        is_prose = literals == ("login",) and _PROSE.fullmatch(word)
+        if is_prose or _program(word) in secret_options():
             break
         if not word.startswith("-") and "://" not in word:
             found[index] = 0

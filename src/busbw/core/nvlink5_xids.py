@@ -7,7 +7,7 @@ brackets intrInfo and errorStatus: `145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 12 (
 
 import re
 
-from busbw.core.xid_effects import Effect
+from busbw.core.xids import Effect
 
 # After `pid=1, name=python` comes the unit that failed, then its severity.
 _LINE = re.compile(

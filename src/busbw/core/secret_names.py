@@ -1,102 +1,22 @@
 """Which values are secrets: by the names of their variables, options and fields, or by their own
-form.
+form (core/secret_words.csv, core/secret_forms.csv).
 """
 
 import base64
 import binascii
 import re
+from functools import cache
+from typing import Literal
 
-# A name with one of these is of a secret, wherever it stands in the name.
-_STRONG = re.compile(
-    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|PRIVATE|JWT|COOKIE|PSK"
-    r"|AUTH(?!OR(?!I)|ENTICAT)"
-    r"|(?:API|ACCESS|ACCOUNT|MASTER|STORAGE|SIGNING|ENCRYPTION|LICENSE|SERVICE|DEPLOY|SHARED|SECURITY"
-    r"|SESSION|CLIENT)[_.-]?KEY",
-    re.IGNORECASE,
-)
-# A name whose last word is one of these is of a secret too; `_KEY` only outside of settings of
-# communication, which have harmless ones.
-_LAST_WORD = re.compile(
-    r"[_.-](?i:KEY|PASS|PASSIN|PASSOUT|PWD|PW|CREDS?)$|^KEY$|[a-z](?:Key|Pass|Pwd)$"
-)
-_HARMLESS_KEY = re.compile(
-    r"^-*(?:R?NCCL|UC[XC]|FI|OMPI|PMIX|PRTE|GLOO|I_MPI|MPICH|CUDA|SLURM|BUSBW)_|(?:^"
-    r"|[_.-])(?:[A-Z]|SORT|PRIMARY|FOREIGN|PARTITION|CACHE"
-    r"|PUBLIC|PUB|INDEX|HASH|RSS)[_.-]?KEY$",
-    re.IGNORECASE,
-)
-_DIRECTORIES = ("PWD", "OLDPWD")
-# Options of ssh that switch a way of logging in, and options that ask for no secret.
-_SETTINGS = re.compile(
-    r"^-*(?:no|without|disable|skip)[_-]|^(?:Pubkey|Password|KbdInteractive|ChallengeResponse"
-    r"|Hostbased|GSSAPI)Authentication$"
-    r"|^PreferredAuthentications$|^NumberOfPasswordPrompts$"
-    r"|(?:TYPE|METHODS?|MODE|MECHANISM|PLUGIN|PROVIDER|SCHEME|TIMEOUT|LIFETIME|LENGTH|ENABLED"
-    r"|REQUIRED)$",
-    re.IGNORECASE,
-)
+import msgspec
+
+from busbw.core.table_file import rows
+
 # such a value is secret even if it is a number
 _ALWAYS = re.compile(r"PASS|PWD|PW$|SECRET", re.IGNORECASE)
-_OF_A_FILE = re.compile(r"(?:FILES?|PATH|DIR|FOLDER|LOCATION|SOCK|SOCKET)$", re.IGNORECASE)
-
-_WORDS = frozenset(
-    (
-        "",
-        "***",
-        "yes",
-        "no",
-        "true",
-        "false",
-        "on",
-        "off",
-        "enabled",
-        "disabled",
-        "none",
-        "null",
-        "(null)",
-        "auto",
-        "default",
-        "ask",
-        "munge",
-        "files",
-    )
-)
+_DIRECTORIES = ("PWD", "OLDPWD")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-# Base64 may begin with a slash: a path is known by a directory that systems have.
-_PATH = re.compile(
-    r"(?:~|\.{1,2}|\$HOME|/(?:etc|home|root|run|var|opt|usr|mnt|tmp|srv|dev|proc|sys|data|work"
-    r"|users|secrets|scratch|shared|nfs|lustre|gpfs))/"
-    r"[\w./@+~:-]*"
-)
 _ANY_PATH = re.compile(r"[~.$\w]*/[\w./@+~:-]*")
-# Values that show by their form that they are secrets.
-_FORMS = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"(?:AKIA|ASIA)[0-9A-Z]{12,}|LTAI[0-9A-Za-z]{12,}"  # access keys of AWS, Alibaba Cloud
-    r"|hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{16,}"  # Hugging Face, NVIDIA
-    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}"
-    r"|gl(?:pat|ptt|dt|rt|ft|soat|cbt|agent|imt|oas)-[\w-]{10,}"  # GitLab
-    r"|sk-(?=[\w-]{0,200}[0-9A-Z])[\w-]{16,}|xox[a-z]-[\w-]{8,}|xapp-[\w-]{16,}|AIza[\w-]{20,}"
-    r"|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}"  # Google
-    r"|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,}"
-    r"|hvs\.[\w-]{16,}|glsa_\w{16,}|dckr_[po]at_[\w-]{10,}"
-    r"|[srp]k_(?:live|test)_\w{10,}|whsec_[\w+/=]{16,}"  # Stripe
-    r"|SG\.[\w-]{16,}\.[\w-]{16,}|key-[0-9A-Za-z]{32}|SK[0-9a-f]{32}"  # SendGrid, Mailgun, Twilio
-    r"|do[opr]_v1_\w{20,}|dapi[0-9a-f]{32}|tskey-[\w-]{16,}"  # DigitalOcean, Databricks, Tailscale
-    r"|AGE-SECRET-KEY-1\w{16,}|gsk_\w{20,}|r8_\w{30,}|lin_api_\w{16,}"  # Groq, Replicate, Linear
-    r"|(?:bot)?\d{8,10}:AA[\w-]{30,}"  # bots of Telegram
-    r"|[\w.~-]{3}\dQ~[\w.~-]{31,34}"  # Azure
-    r"|eyJ[\w-]{4,}\.[\w-]+(?:\.[\w-]*)*"  # JSON web tokens
-    r")|\$(?:1|2[abxy]|5|6|y|7|gy|apr1|argon2\w{1,2}|pbkdf2[\w-]*)\$[./A-Za-z0-9$=,+]{12,}"
-)
-# Addresses that are a secret themselves, by what stands before it.
-_WEBHOOK = re.compile(
-    r"((?:hooks\.slack(?:-gov)?\.com/\w+|discord(?:app)?\.com/api(?:/v\d+)?/webhooks"
-    r"|webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook"
-    r"|open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook|hooks\.zapier\.com/hooks"
-    r"|maker\.ifttt\.com/trigger|events\.pagerduty\.com/integration)/)[^\s\"'<>]+",
-    re.IGNORECASE,
-)
 # netroot=iscsi:user:password@server, as the kernel's command line has it
 _ISCSI = re.compile(r"(\biscsi:)(?!//)[^\s\"'<>@]{1,500}@")
 # user=name%password among the options of mount.cifs
@@ -118,14 +38,88 @@ _LOGIN = re.compile(
 )
 
 
+class SecretForm(msgspec.Struct, frozen=True):
+    """The form of a service's secrets."""
+
+    kind: Literal["key", "hash", "address"]
+    service: str
+    pattern: str
+    triggers: tuple[str, ...]
+
+
+class SecretWords(msgspec.Struct, frozen=True):
+    """Patterns of parts of names or values, and their use."""
+
+    use: str
+    words: tuple[str, ...]
+
+
+class _Patterns(msgspec.Struct, frozen=True):
+    """Patterns of names of secrets, of names that are none, and of values that are none."""
+
+    strong: re.Pattern[str]
+    last_word: re.Pattern[str]
+    harmless_key: re.Pattern[str]
+    setting: re.Pattern[str]
+    of_a_file: re.Pattern[str]
+    path: re.Pattern[str]
+    values: frozenset[str]
+
+
+@cache
+def secret_forms() -> tuple[SecretForm, ...]:
+    """All forms of secrets."""
+    return rows("core/secret_forms.csv", SecretForm, lists=("triggers",))
+
+
+@cache
+def _patterns() -> _Patterns:
+    table = {row.use: row.words for row in rows("core/secret_words.csv", SecretWords, ("words",))}
+    any_of = {use: "|".join(words) for use, words in table.items()}
+    return _Patterns(
+        strong=re.compile(rf"{any_of['in_name']}|(?:{any_of['key_of']})[_.-]?KEY", re.IGNORECASE),
+        last_word=re.compile(rf"[_.-](?i:{any_of['last_word']})$|^KEY$|[a-z](?:Key|Pass|Pwd)$"),
+        harmless_key=re.compile(
+            rf"^-*(?:{any_of['harmless_key_prefix']})_"
+            rf"|(?:^|[_.-])(?:{any_of['harmless_key']})[_.-]?KEY$",
+            re.IGNORECASE,
+        ),
+        setting=re.compile(
+            rf"^-*(?:no|without|disable|skip)[_-]|^(?:{any_of['switch']})Authentication$"
+            rf"|^PreferredAuthentications$|^NumberOfPasswordPrompts$|(?:{any_of['setting']})$",
+            re.IGNORECASE,
+        ),
+        of_a_file=re.compile(rf"(?:{any_of['of_a_file']})$", re.IGNORECASE),
+        path=re.compile(rf"(?:~|\.{{1,2}}|\$HOME|/(?:{any_of['directory']}))/[\w./@+~:-]*"),
+        values=frozenset(("", *table["value"])),
+    )
+
+
+@cache
+def _keys_and_hashes() -> re.Pattern[str]:
+    keys, hashes = _alternatives("key"), _alternatives("hash")
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{keys})|{hashes}")
+
+
+@cache
+def _webhook() -> re.Pattern[str]:
+    """Addresses that are a secret themselves, by what stands before it."""
+    return re.compile(rf"((?:{_alternatives('address')})/)[^\s\"'<>]+", re.IGNORECASE)
+
+
+def _alternatives(kind: str) -> str:
+    return "|".join(form.pattern for form in secret_forms() if form.kind == kind)
+
+
 def secret_name(name: str) -> bool:
     """Whether the value of a variable, option or field of this name is a secret."""
-    if _SETTINGS.search(name) or name.strip("-").upper() in _DIRECTORIES:
+    known = _patterns()
+    if known.setting.search(name) or name.strip("-").upper() in _DIRECTORIES:
         return False
-    if _STRONG.search(name):
+    if known.strong.search(name):
         return True
-    return _LAST_WORD.search(name) is not None and not (
-        name.lower().endswith("key") and _HARMLESS_KEY.search(name)
+    return known.last_word.search(name) is not None and not (
+        name.lower().endswith("key") and known.harmless_key.search(name)
     )
 
 
@@ -133,9 +127,10 @@ def harmless_value(name: str, value: str) -> bool:
     """Whether a value under the name of a secret is no secret: a switch, a number of something, or
     the path of a file with the secret.
     """
-    if value.lower() in _WORDS or _PATH.fullmatch(value):
+    known = _patterns()
+    if value.lower() in known.values or known.path.fullmatch(value):
         return True
-    if _OF_A_FILE.search(name) and (_ANY_PATH.fullmatch(value) or value == "FILE"):
+    if known.of_a_file.search(name) and (_ANY_PATH.fullmatch(value) or value == "FILE"):
         return True
     return _NUMBER.fullmatch(value) is not None and not _ALWAYS.search(name)
 
@@ -146,7 +141,7 @@ def masked_forms(text: str, mask: str) -> str:
     """
     text = _PEM.sub(mask, text)
     text = _LOGIN.sub(f"://{mask}@", text)
-    text = _ISCSI.sub(rf"\g<1>{mask}@", _WEBHOOK.sub(rf"\g<1>{mask}", text))
+    text = _ISCSI.sub(rf"\g<1>{mask}@", _webhook().sub(rf"\g<1>{mask}", text))
     text = _SQL.sub(rf"\g<1>{mask}", _SHARE_USER.sub(rf"\g<1>{mask}", text))
     text = _BEARER.sub(rf"\g<1>{mask}", text)
 
@@ -154,7 +149,7 @@ def masked_forms(text: str, mask: str) -> str:
         scheme, credentials = match.groups()
         return f"{scheme}{mask}" if _is_login_in_base64(credentials) else match.group()
 
-    return _FORMS.sub(mask, _BASIC.sub(masked_login, text))
+    return _keys_and_hashes().sub(mask, _BASIC.sub(masked_login, text))
 
 
 def _is_login_in_base64(text: str) -> bool:

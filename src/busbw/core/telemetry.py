@@ -1,16 +1,18 @@
 """A reading of one host's GPUs, ports and counters, and the change between two readings.
 
 Values that could not be read are absent or None, never 0. Clocks are MHz, temperatures degrees
-Celsius, power watts. CLOCK_REASONS is the table of NVML's clocks event reasons, which say why a
-GPU's clocks are reduced (nvml.h, nvmlClocksEventReason*).
+Celsius, power watts. core/clock_reasons.csv has NVML's clocks event reasons, which say why a GPU's
+clocks are reduced.
 """
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import msgspec
 
-from busbw.core.counters import BY_NAME, Counter, CounterKind
+from busbw.core.counters import Counter, CounterKind, counters_by_name
+from busbw.core.table_file import rows
 
 # At most so many of each are kept in a HostChange.
 PORTS_KEPT = 16  # those with the most traffic
@@ -40,34 +42,12 @@ class ClockReason:
     meaning: str
 
 
-CLOCK_REASONS: tuple[ClockReason, ...] = (
-    ClockReason(0x1, "gpu_idle", Severity.HARMLESS, "the GPU is idle"),
-    ClockReason(
-        0x2, "applications_clocks_setting", Severity.HARMLESS, "application clocks are set"
-    ),
-    ClockReason(0x4, "sw_power_cap", Severity.LOAD, "the power limit"),
-    ClockReason(
-        0x8,
-        "hw_slowdown",
-        Severity.BAD,
-        "hardware reduced the clocks by half or more: temperature, power brake or power draw",
-    ),
-    ClockReason(0x10, "sync_boost", Severity.LOAD, "limited by another GPU of its boost group"),
-    ClockReason(0x20, "sw_thermal_slowdown", Severity.BAD, "GPU or memory temperature is too high"),
-    ClockReason(
-        0x40,
-        "hw_thermal_slowdown",
-        Severity.BAD,
-        "overheating: hardware reduced the clocks by half or more",
-    ),
-    ClockReason(
-        0x80,
-        "hw_power_brake_slowdown",
-        Severity.BAD,
-        "power brake: hardware reduced the clocks by half or more",
-    ),
-    ClockReason(0x100, "display_clock_setting", Severity.HARMLESS, "display clocks are set"),
-)
+@cache
+def all_clock_reasons() -> tuple[ClockReason, ...]:
+    """The table of reasons, by bit."""
+    return rows("core/clock_reasons.csv", ClockReason)
+
+
 # The severity of the counters in core/counters.py whose kind is THROTTLE.
 POLICY_SEVERITY = {
     "power_policy": Severity.LOAD,
@@ -75,15 +55,18 @@ POLICY_SEVERITY = {
     "board_limit_policy": Severity.BAD,
     "reliability_policy": Severity.LOAD,
 }
-REASON_SEVERITY: dict[str, Severity] = {
-    reason.name: reason.severity for reason in CLOCK_REASONS
-} | POLICY_SEVERITY
+
+
+@cache
+def reason_severity() -> dict[str, Severity]:
+    """The severity of each clock reason and policy, by name."""
+    return {reason.name: reason.severity for reason in all_clock_reasons()} | POLICY_SEVERITY
 
 
 def clock_reasons(bits: int) -> list[str]:
     """Names of the reasons in NVML's bit mask; a bit without a name is its hexadecimal number."""
-    names = [reason.name for reason in CLOCK_REASONS if bits & reason.bit]
-    unnamed = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
+    names = [reason.name for reason in all_clock_reasons() if bits & reason.bit]
+    unnamed = bits & ~sum(reason.bit for reason in all_clock_reasons())
     return names + [f"{1 << bit:#x}" for bit in range(unnamed.bit_length()) if unnamed >> bit & 1]
 
 
@@ -241,9 +224,9 @@ def _increases(
     """
     increases = {}
     for name, value in after.items():
-        if name not in before or name not in BY_NAME:
+        if name not in before or name not in counters_by_name():
             continue
-        by = increase(BY_NAME[name], before[name], value)
+        by = increase(counters_by_name()[name], before[name], value)
         if by is not None:
             increases[name] = by
         elif value < before[name]:
@@ -283,7 +266,7 @@ def _moved(increases: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
 
 
 def _is_event(name: str) -> bool:
-    return BY_NAME[name].kind not in (CounterKind.TRAFFIC, CounterKind.THROTTLE)
+    return counters_by_name()[name].kind not in (CounterKind.TRAFFIC, CounterKind.THROTTLE)
 
 
 def _throttled(
@@ -295,11 +278,11 @@ def _throttled(
     policies: dict[str, float | None] = {
         name: by / 1e9
         for name, by in increases.items()
-        if by and BY_NAME[name].kind is CounterKind.THROTTLE
+        if by and counters_by_name()[name].kind is CounterKind.THROTTLE
     }
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
     return policies | {
-        name: None for name in flags if REASON_SEVERITY.get(name) is not Severity.HARMLESS
+        name: None for name in flags if reason_severity().get(name) is not Severity.HARMLESS
     }
 
 

@@ -17,7 +17,7 @@ from busbw.core.given_file import read_text
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.tuning import TUNED, Choice
 from busbw.model.nccl.choice import Model, allowed, choices, parts
-from busbw.model.nccl.constants import LATEST, LL
+from busbw.model.nccl.constants import LL, fitted_release
 from busbw.model.nccl.graphs import CHANNELS, Graph
 
 US = 1e-6
@@ -46,7 +46,9 @@ class SimTuner:
     @cached_property
     def _model(self) -> Model:
         graph = Graph(CHANNELS, self._p["gbps"] / CHANNELS, self._p["gbps"] / CHANNELS)
-        return Model(LATEST, NODES, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph)
+        return Model(
+            fitted_release(), NODES, self._ranks, SM, over_nvlink=True, ring=graph, tree=graph
+        )
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
         self._steered, self._asked = (collective, size_bytes, choice), False

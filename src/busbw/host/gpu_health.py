@@ -71,7 +71,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # rows after corrected and after uncorrected errors; whether one is pending, one failed
     remapped: tuple[int, int, int, int] | None = None
     retired_pending: bool | None = None
-    reasons: int | None = None  # bits of core.telemetry.CLOCK_REASONS
+    reasons: int | None = None  # bits of core/clock_reasons.csv
     sm_mhz: int | None = None
     sm_max_mhz: int | None = None
     memory_mhz: int | None = None

@@ -23,7 +23,7 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     gen: int | None = None
     width: int | None = None
     sm_mhz: int | None = None
-    reasons: int | None = None  # bits of core.telemetry.CLOCK_REASONS
+    reasons: int | None = None  # bits of core/clock_reasons.csv
     temperature_c: int | None = None
     power_w: int | None = None
 

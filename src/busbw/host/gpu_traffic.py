@@ -10,8 +10,8 @@ timestamps.
 import time
 from typing import Any
 
-from busbw.core.counters import Counter, Owner, counters_of
-from busbw.core.watch_counters import BY_NVML
+from busbw.core.counters import Counter
+from busbw.core.watch_counters import link_errors, nvlink_counters
 from busbw.host.gpu import short_bus
 from busbw.host.nvml import ask, field_value, start
 
@@ -20,9 +20,6 @@ PCIE_FIELDS = {"pcie_tx": "PCIE_COUNT_TX_BYTES", "pcie_rx": "PCIE_COUNT_RX_BYTES
 PCIE_RANGE = 1 << 32
 WINDOW_S = 0.01  # at least, between the two readings of PCIe's counters
 LONGEST_US = 30_000  # 16 lanes of generation 6, at 126 GB/s, do not wrap the counter in it
-ERRORS: tuple[Counter, ...] = tuple(
-    row for row in counters_of(Owner.GPU) if row.name.startswith(("nvlink", "pcie"))
-)
 
 # Seconds of the monotonic clock when it was read, and values by name.
 Reading = tuple[float, dict[str, int]]
@@ -56,7 +53,7 @@ class GpuTraffic:
         What a GPU or driver lacks is absent. The reading takes 10 ms and more.
         """
         readings = {
-            bus: (time.monotonic(), self._values(handle, BY_NVML) | self._slot(handle))
+            bus: (time.monotonic(), self._values(handle, nvlink_counters()) | self._slot(handle))
             for bus, handle in self._handles.items()
         }
         before = {bus: self._pcie(handle) for bus, handle in self._handles.items()}
@@ -68,7 +65,7 @@ class GpuTraffic:
     def errors(self) -> dict[str, Reading]:
         """By bus id, the error counters of NVLink and PCIe, as core/counters.py names them."""
         return {
-            bus: (time.monotonic(), self._values(handle, ERRORS))
+            bus: (time.monotonic(), self._values(handle, link_errors()))
             for bus, handle in self._handles.items()
         }
 
@@ -88,7 +85,7 @@ class GpuTraffic:
     def _values(self, handle: Any, rows: tuple[Counter, ...]) -> dict[str, int]:
         fields: dict[str, Any] = {}
         for row in rows:
-            field = getattr(self._nvml, row.source, None)
+            field = getattr(self._nvml, row.read_from, None)
             if field:
                 over_links = row.name in ("nvlink_tx", "nvlink_rx")
                 fields[row.name] = (field, ALL_LINKS) if over_links else field

@@ -55,7 +55,7 @@ class Session:
             for bus in buses
         ]
         fields = (
-            (counter.name, getattr(self._nvml, counter.source, None))
+            (counter.name, getattr(self._nvml, counter.read_from, None))
             for counter in counters_of(Owner.GPU)
         )
         self._fields = [(name, field) for name, field in fields if field is not None]

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 
-from busbw.core.counters import Owner, counters_of
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.link_samples import HOST, NVLINK, PCIE, Group, Link, Sample
 from busbw.core.telemetry import TCP
-from busbw.core.watch_counters import BY_ETHTOOL
+from busbw.core.watch_counters import ethtool_names, tcp_names
 from busbw.host import ethtool
 from busbw.host.cpu_usage import System
 from busbw.host.gpu_traffic import GpuTraffic
@@ -35,7 +34,6 @@ NVML, HOST_FILES = "NVML", "/proc and /sys"  # what is read besides links
 CARRIER = "carrier_down_count"
 # Other states, such as `unknown` of a tunnel, say nothing.
 OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}
-SEGMENTS = frozenset({"OutSegs", *(row.name for row in counters_of(Owner.TCP))})
 
 
 class LinkCounters:
@@ -118,7 +116,7 @@ class LinkCounters:
         values: dict[str, int] = {}
         for file in self._tcp:
             values |= snmp(file() or b"")
-        return {name: value for name, value in values.items() if name in SEGMENTS}
+        return {name: value for name, value in values.items() if name in tcp_names()}
 
     def _take_inventory(self, devices: Collection[str]) -> object:
         """Names of the interfaces and RDMA devices: if they change, links are searched again."""
@@ -201,7 +199,7 @@ class _Interface:
             with suppress(Unavailable):
                 self._live = ethtool.Statistics(name)
                 opened.callback(self._live.close)
-                if BY_ETHTOOL.isdisjoint(self._live.names):
+                if ethtool_names().isdisjoint(self._live.names):
                     self._live = None
 
     def read(self, device: dict[str, int], at_s: float, index: int) -> dict[str, Group]:
@@ -232,7 +230,7 @@ class _Interface:
         else:
             recorded = ethtool.statistics(self._source, self._name)
             counters = {} if isinstance(recorded, str) else recorded
-        return {name: counters[name] for name in BY_ETHTOOL & counters.keys()}
+        return {name: counters[name] for name in ethtool_names() & counters.keys()}
 
 
 class _Gpus:

@@ -110,7 +110,7 @@ def _rdma_ports(source: Source) -> list[tuple[str, str]]:
 def _rdma(source: Source, base: str, opened: ExitStack) -> list[tuple[str, Follow]]:
     """The counters of the RDMA port at `base` that its driver has."""
     files = (
-        (counter.name, follow(source, f"{base}/{counter.source}", opened))
+        (counter.name, follow(source, f"{base}/{counter.read_from}", opened))
         for counter in counters_of(Owner.RDMA)
     )
     return [(key, file) for key, file in files if file is not None]
@@ -140,7 +140,7 @@ class Tcp:
     """TCP's counters of this process's network namespace; `reason` says why some cannot be read."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
-        files = dict.fromkeys(counter.source for counter in counters_of(Owner.TCP))
+        files = dict.fromkeys(counter.read_from for counter in counters_of(Owner.TCP))
         followed = [follow(source, path, opened) for path in files]
         self._files = [file for file in followed if file is not None]
         self.reason = ""

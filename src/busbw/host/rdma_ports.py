@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 
 from busbw.core.link_samples import Group
-from busbw.core.watch_counters import ON_PORT
+from busbw.core.watch_counters import port_counters
 from busbw.host.dcb import DONE, DUMP, ERROR, HEADER, REQUEST, attributes, messages
 from busbw.host.interfaces import number
 from busbw.host.port_counters import Follow, follow
@@ -40,10 +40,10 @@ class PortFiles:
         self._base, self._source = base, source
         self._port: _Files = []
         self._hardware: _Files = []
-        for row in ON_PORT:
-            file = follow(source, f"{base}/{row.source}", self._opened)
+        for row in port_counters():
+            file = follow(source, f"{base}/{row.read_from}", self._opened)
             if file is not None and _integer(file()) is not None:
-                in_hardware = row.source.partition("/")[0] == HARDWARE
+                in_hardware = row.read_from.partition("/")[0] == HARDWARE
                 (self._hardware if in_hardware else self._port).append((row.name, file))
         self._states: _Files = []
         for name in STATES:

@@ -6,7 +6,7 @@ The increases of counters during the transfers are evidence for the cause of a l
 
 from collections.abc import Collection, Iterable, Sequence
 
-from busbw.core.counters import BY_NAME, CounterKind
+from busbw.core.counters import CounterKind, counters_by_name
 from busbw.core.finding import Finding, Verdict
 from busbw.core.host_ranges import by_reason, listed
 from busbw.link import schedule
@@ -31,7 +31,8 @@ def sums(flows: Iterable[Flow], kinds: Collection[CounterKind]) -> dict[Key, int
         for host, ports in flow.moved.items():
             for port, counters in ports.items():
                 for name, increase in counters.items():
-                    if name in BY_NAME and BY_NAME[name].kind in kinds:
+                    row = counters_by_name().get(name)
+                    if row is not None and row.kind in kinds:
                         increases[host, port, name] = (
                             increases.get((host, port, name), 0) + increase
                         )
@@ -46,9 +47,9 @@ def evidence(flows: Iterable[Flow]) -> str:
     """
     increases = sums(flows, {CounterKind.LOSS, CounterKind.CONGESTION, CounterKind.FAULT})
     times = {
-        key: increase / BY_NAME[key[2]].notable
+        key: increase / counters_by_name()[key[2]].notable
         for key, increase in increases.items()
-        if not BY_NAME[key[2]].ticks
+        if not counters_by_name()[key[2]].ticks
     }
     notable = [key for key in times if times[key] >= 1]
     if not notable:
@@ -221,7 +222,7 @@ class _Rail:
                 "link.fault",
                 Verdict.WARN,
                 f"{host} {port} during the test on {self.name}: {name} +{increase}"
-                f" ({BY_NAME[name].meaning})",
+                f" ({counters_by_name()[name].meaning})",
             )
             for (host, port, name), increase in sums(self.flows, {CounterKind.FAULT}).items()
         ]

@@ -12,7 +12,6 @@ import msgspec
 from busbw.core.result import Device
 from busbw.core.telemetry import (
     EVENTS_KEPT,
-    REASON_SEVERITY,
     UNREAD_KEPT,
     Carried,
     HostChange,
@@ -20,6 +19,7 @@ from busbw.core.telemetry import (
     Severity,
     XidEvent,
     change,
+    reason_severity,
 )
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class HostSampler:
         if self._latest.gpus is not before.gpus:  # NVML has been asked
             throttled = change(before, self._latest).throttled
             reasons = {reason for of_gpu in throttled.values() for reason in of_gpu}
-            self._slowed |= any(REASON_SEVERITY.get(reason) is Severity.BAD for reason in reasons)
+            self._slowed |= any(reason_severity().get(reason) is Severity.BAD for reason in reasons)
         return self._latest
 
     def close(self) -> None:

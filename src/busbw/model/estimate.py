@@ -15,7 +15,7 @@ from busbw.model.bounds import P2P, bounds, tree_share
 from busbw.model.fabric import Fabric
 from busbw.model.nccl import p2p
 from busbw.model.nccl.choice import COLLECTIVES, ROOTED, US, Allowed, Choice, Parts, choices, parts
-from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, RING, SIMPLE, TREE, Release
+from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE, TREE, Release, fitted_release
 from busbw.model.nccl.nvls_types import allowed_for, by_precision
 from busbw.model.spine import Spine
 from busbw.model.systems import System
@@ -35,7 +35,7 @@ class Setting:
     """What an estimate depends on besides the operation."""
 
     system: System
-    release: Release = LATEST
+    release: Release = field(default_factory=fitted_release)
     may: Allowed = field(default_factory=Allowed)
     # may divide the rate of the NICs, of which NCCL does not know
     spine: Spine = field(default_factory=Spine)
@@ -108,7 +108,7 @@ def estimate(
     if not possible:
         return _exchange(setting, row, hosts, per_host, size_bytes)
     chosen = possible[0]
-    model = setting.system.as_timed().model(LATEST, hosts, per_host)
+    model = setting.system.as_timed().model(fitted_release(), hosts, per_host)
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
     if setting.nic_divisor(collective, chosen.algorithm, hosts, per_host) > 1:
@@ -145,7 +145,7 @@ def _through_all_ranks(
     """A ring from or to a root with the latency of all its hops, as that of an all_gather. NCCL
     counts one hop where a host has one NIC, and with several every hop as one between hosts.
     """
-    model = setting.system.model(LATEST, hosts, per_host)
+    model = setting.system.model(fitted_release(), hosts, per_host)
     through = parts(model, "all_gather", size_bytes, RING, chosen.protocol)
     if through is None:
         return chosen
@@ -183,7 +183,9 @@ def _by_slower_links(
     """
     hosts, per_host = shape
     row = BY_NAME[collective]
-    alone = parts(setting.system.model(LATEST, 1, per_host), collective, size_bytes, NVLS, SIMPLE)
+    alone = parts(
+        setting.system.model(fitted_release(), 1, per_host), collective, size_bytes, NVLS, SIMPLE
+    )
     if alone is None:
         return chosen
     # With reduction in the network's switches (NVLS on several hosts), there is no tree.
@@ -256,7 +258,7 @@ def flows_of_nic(
     or one for each host that a rank sends to.
     """
     if algorithm != P2P:
-        channels = setting.system.model(LATEST, hosts, per_host).ring.channels
+        channels = setting.system.model(fitted_release(), hosts, per_host).ring.channels
         neighbors = 1 if algorithm == RING else 1 / tree_share(hosts)
         return max(1, round(channels * neighbors / setting.system.nics_of(per_host)))
     if collective == p2p.PAIRS:
@@ -270,7 +272,7 @@ def channels_left(setting: Setting, algorithm: str, hosts: int, per_host: int) -
         return 1.0
     own = NVLS_CTAS
     if algorithm not in (NVLS, NVLS_TREE):
-        own = setting.system.model(LATEST, hosts, per_host).ring.channels
+        own = setting.system.model(fitted_release(), hosts, per_host).ring.channels
     return min(1.0, setting.ctas / own)
 
 

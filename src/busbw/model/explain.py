@@ -18,7 +18,7 @@ from busbw.model.estimate import Setting, by_links
 from busbw.model.fabric import gb
 from busbw.model.forecast import Evidence, forecast, job_of
 from busbw.model.nccl.choice import choices
-from busbw.model.nccl.constants import LATEST, MODELLED, NVLS, NVLS_TREE, RING, SIMPLE, TREE
+from busbw.model.nccl.constants import MODELLED, NVLS, NVLS_TREE, RING, SIMPLE, TREE, fitted_release
 from busbw.model.predict import describe
 from busbw.model.reference.expected import modelled_s
 from busbw.model.types import Explanation, Forecast, Judged, Load
@@ -157,7 +157,9 @@ def _planned(
     NICs carry 400.
     """
     algorithm = bound.algorithm
-    only = replace(setting, may=replace(setting.may, algorithms=(algorithm,)), release=LATEST)
+    only = replace(
+        setting, may=replace(setting.may, algorithms=(algorithm,)), release=fitted_release()
+    )
     size, shape = measured.figure.row.size_bytes, (measured.hosts, measured.per_host)
     choice = by_links(only, measured.row.name, *shape, size) if algorithm in MODELLED else None
     if choice is None or choice.algorithm != algorithm:
@@ -234,7 +236,7 @@ def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
 
 def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     """The channels of the algorithm that fits, and their speed in NCCL's model without latency."""
-    model = setting.system.model(LATEST, measured.hosts, measured.per_host)
+    model = setting.system.model(fitted_release(), measured.hosts, measured.per_host)
     timed = choices(model, measured.row.name, LARGE_BYTES, setting.allowed(measured.row.name))
     fitting = [choice for choice in timed if choice.algorithm == fits]
     graph = {TREE: model.tree, NVLS: model.nvls, NVLS_TREE: model.nvls}.get(fits, model.ring)

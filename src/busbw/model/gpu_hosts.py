@@ -1,11 +1,13 @@
-"""The table of hosts in words: which GPUs may be named, how many of them share NVLink or PCIe, and
-what such a host usually has besides.
+"""Hosts in words (model/gpu_hosts.csv): which GPUs may be named, how many of them share NVLink or
+PCIe, and what such a host usually has besides.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from busbw.core.errors import UsageError
-from busbw.model.hardware import BRIDGED, GEFORCE
+from busbw.core.table_file import rows
+from busbw.model.hardware import bridged_gpus, reaches_peers
 
 MESH_GPUS = range(2, 9)  # of V100: hosts with a mesh of NVLinks have up to 8
 
@@ -33,75 +35,12 @@ class Usual:
         return f"{self.word}{'nvl' if self.racks else 'x'}{self.most}"
 
 
-USUAL: tuple[Usual, ...] = (
-    Usual("v100", 100, "intel", "NVIDIA DGX-2: 16 V100, NVSwitch, 8 x 100 Gbit/s", most=16, nics=8),
-    Usual(
-        "a100",
-        200,
-        "amd",
-        "NVIDIA DGX A100: 8 x HDR 200 Gbit/s, AMD EPYC 7742; HGX A100 has 16 at most",
-        most=16,
-    ),
-    Usual("a800", 200, "amd", "as DGX A100, with 8 NVLinks"),
-    Usual("h100", 400, "intel", "NVIDIA DGX H100: 8 x NDR 400 Gbit/s, Intel Xeon 8480C"),
-    Usual("h200", 400, "intel", "NVIDIA DGX H200: 8 x NDR 400 Gbit/s, Intel Xeon 8480C"),
-    Usual("h800", 400, "intel", "as DGX H100, with 8 NVLinks"),
-    Usual("h20", 400, "intel", "HGX H20: 18 NVLinks as H100"),
-    Usual(
-        "gh200",
-        200,
-        "arm",
-        "HPE Cray EX254n: four GH200, each with 200 Gbit/s; single ones and pairs have other NICs",
-        most=4,
-    ),
-    Usual("a100pcie", 0, "amd", "servers of up to 8 A100 PCIe; their NICs vary"),
-    Usual("h100pcie", 0, "intel", "servers of up to 8 H100 PCIe; their NICs vary"),
-    Usual("h100nvl", 0, "intel", "servers of up to 8 H100 NVL; their NICs vary"),
-    Usual("h200nvl", 0, "intel", "servers of up to 8 H200 NVL; their NICs vary"),
-    Usual(
-        "b200",
-        400,
-        "intel",
-        "NVIDIA DGX B200 User Guide: 8 x ConnectX-7 400 Gbit/s, Intel Xeon 8570",
-    ),
-    Usual(
-        "b300", 800, "intel", "NVIDIA DGX B300: 8 x ConnectX-8 800 Gbit/s, PCIe 6, Intel Xeon 6776P"
-    ),
-    Usual(
-        "gb200",
-        400,
-        "arm",
-        "NVIDIA GB200 NVL72: 72 GPUs in one NVLink domain, 4 ConnectX-7 a tray of 4 GPUs",
-        most=72,
-        racks=True,
-    ),
-    Usual(
-        "gb300",
-        800,
-        "arm",
-        "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, 4 ConnectX-8 a tray of 4 GPUs",
-        most=72,
-        racks=True,
-    ),
-    Usual("l40s", 0, "intel", "servers of up to 10 L40S on PCIe; their NICs vary", most=10),
-    Usual("l40", 0, "intel", "servers of up to 10 L40 on PCIe; their NICs vary", most=10),
-    Usual("l4", 0, "intel", "servers of up to 8 L4 on PCIe; their NICs vary"),
-    Usual("a10", 0, "intel", "servers of up to 8 A10 on PCIe; their NICs vary"),
-    Usual("t4", 0, "intel", "servers of up to 8 T4 on PCIe; their NICs vary"),
-    Usual(
-        "rtxpro6000", 0, "intel", "NVIDIA RTX PRO Server: up to 8 RTX PRO 6000 Blackwell; NICs vary"
-    ),
-    Usual("rtx4090", 0, "amd", "workstations and servers of up to 8 RTX 4090; NICs vary"),
-    Usual("rtx5090", 0, "amd", "workstations and servers of up to 8 RTX 5090; NICs vary"),
-    Usual(
-        "gb10",
-        200,
-        "arm",
-        "NVIDIA DGX Spark: one GB10, ConnectX-7 with two ports and 200 Gbit/s in all",
-        most=1,
-    ),
-)
-BY_WORD = {row.word: row for row in USUAL}
+@cache
+def gpu_hosts() -> dict[str, Usual]:
+    """All hosts of the table, by the word of their GPU."""
+    return {row.word: row for row in rows("model/gpu_hosts.csv", Usual)}
+
+
 THROUGH_CPUS = (
     "PCIe: bounds take every GPU to reach every other at its slot's rate; GPUs share switches, CPUs"
     " and sockets, and on public hosts 4 reach 63 % and 8 half of what NCCL plans with"
@@ -121,11 +60,11 @@ NOT_IN_NCCL = {"vr200": "Rubin's NVLink 6 of 3.6 TB/s"}
 
 def notes_over_pcie(word: str, gpus: int) -> tuple[str, ...]:
     """What an answer about cards that exchange data over PCIe should say."""
-    if word in GEFORCE:
+    if not reaches_peers(word):
         return (NO_P2P,) if gpus > 1 else ()
     notes = [THROUGH_CPUS] if gpus > 2 else []
-    if word in BRIDGED:
-        notes.append(BETWEEN_BRIDGES.format(BRIDGED[word].most))
+    if word in bridged_gpus():
+        notes.append(BETWEEN_BRIDGES.format(bridged_gpus()[word].most))
     if word.endswith("pcie"):
         notes.append(OPTIONAL_BRIDGES)
     return tuple(notes)
@@ -146,7 +85,7 @@ def refuse_unsold(text: str, row: Usual, gpus: int, *, rack: bool) -> None:
     """
     name = row.word.upper()
     if rack and not row.racks:
-        card = BY_WORD.get(f"{row.word}nvl")
+        card = gpu_hosts().get(f"{row.word}nvl")
         raise UsageError(
             f"--system {text}: NVLink joins {name} within a host, not in a rack",
             f"--system {f'{card.word}x{gpus}' if card else row.example}",

@@ -1,4 +1,5 @@
-"""The table of GPUs' NVLink constants and their sources.
+"""GPUs: their NVLink constants (model/gpus.csv, model/bridged_gpus.csv), those without NVLink
+(model/pcie_gpus.csv), and AMD's (model/xgmi_gpus.csv).
 
 A GPU is matched by name, number of links and the link rate that was read, not by NVML's link
 version: some drivers report 5.0 for Hopper, and export variants differ from their family only in
@@ -13,14 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from busbw.core.sizes import counted
+from busbw.core.table_file import rows
 from busbw.core.topology import Gpu
 from busbw.model.fabric import gb
 
-NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
-
 # The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
-RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
 _GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 
@@ -36,124 +35,43 @@ class Generation:
     links: int
     link_rate: float
     planned: float
-    source: str
     sm: int
     pcie_gen: int
+    source: str
 
 
-GENERATIONS: tuple[Generation, ...] = (
-    Generation(
-        ("P100",),
-        4,
-        20e9,
-        18e9,
-        f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60",
-        60,
-        3,
-    ),
-    Generation(
-        ("V100",),
-        6,
-        25e9,
-        20e9,
-        f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70",
-        70,
-        3,
-    ),
-    Generation(
-        ("A100",),
-        12,
-        25e9,
-        20e9,
-        f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80",
-        80,
-        4,
-    ),
-    Generation(
-        ("A800",),
-        8,
-        25e9,
-        20e9,
-        f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80",
-        80,
-        4,
-    ),
-    Generation(
-        ("H800",),
-        8,
-        25e9,
-        20.6e9,
-        f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90",
-        90,
-        5,
-    ),
-    Generation(
-        ("H100", "H200", "H20", "GH200"),
-        18,
-        25e9,
-        20.6e9,
-        f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90",
-        90,
-        5,
-    ),
-    Generation(
-        ("B200", "GB200"),
-        18,
-        50e9,
-        40.1e9,
-        f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100",
-        100,
-        5,
-    ),
-    Generation(
-        ("B300", "GB300"),
-        18,
-        50e9,
-        40.1e9,
-        f"NVIDIA DGX B300 data sheet: 1.8 TB/s both ways, PCIe 6; {NCCL_TOPO} SM100",
-        103,
-        6,
-    ),
-    Generation(
-        ("A6000",),
-        4,
-        14.0625e9,
-        12e9,
-        f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86",
-        86,
-        4,
-    ),
-)
+@cache
+def generations() -> tuple[Generation, ...]:
+    """All GPUs with NVLink."""
+    return rows("model/gpus.csv", Generation, lists=("names",))
 
 
 @dataclass(frozen=True, slots=True)
 class PcieGpu:
-    """GPUs without NVLink. `lanes` are those of the GPU's slot, or of its NICs if it has none."""
+    """GPUs without NVLink. `lanes` are those of the GPU's slot, or of its NICs if it has none;
+    `peers` says whether they reach each other's memory.
+    """
 
+    name: str
     sm: int
     pcie_gen: int
-    source: str
     lanes: int = 16
+    peers: bool = True
 
 
 CARDS = frozenset({"pcie", "nvl"})  # words in the name of a card whose family has NVLink
-_OF_NVLINK = tuple(name.lower() for row in GENERATIONS for name in row.names)
-RTX_PRO = "rtxpro6000"  # three words of the device's name
-PCIE_GPUS = {
-    "l40s": PcieGpu(89, 4, "NVIDIA L40S data sheet: PCIe 4 x16"),
-    "l40": PcieGpu(89, 4, "NVIDIA L40 data sheet: PCIe 4 x16"),
-    "l4": PcieGpu(89, 4, "NVIDIA L4 data sheet: PCIe 4 x16"),
-    "a10": PcieGpu(86, 4, "NVIDIA A10 data sheet: PCIe 4 x16"),
-    "t4": PcieGpu(75, 3, "NVIDIA T4 data sheet: PCIe 3 x16"),
-    RTX_PRO: PcieGpu(120, 5, "NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet: PCIe 5 x16"),
-    "rtx4090": PcieGpu(89, 4, "NVIDIA GeForce RTX 4090: PCIe 4 x16"),
-    "rtx5090": PcieGpu(120, 5, "NVIDIA GeForce RTX 5090: PCIe 5 x16"),
-    "a100pcie": PcieGpu(80, 4, "NVIDIA A100 80GB PCIe product brief: PCIe 4 x16"),
-    "h100pcie": PcieGpu(90, 5, "NVIDIA H100 PCIe product brief: PCIe 5 x16"),
-    "h100nvl": PcieGpu(90, 5, "NVIDIA H100 NVL product brief: PCIe 5 x16"),
-    "h200nvl": PcieGpu(90, 5, "NVIDIA H200 NVL product brief: PCIe 5 x16"),
-    "gb10": PcieGpu(121, 5, "NVIDIA DGX Spark: ConnectX-7 over two PCIe 5 x4", lanes=8),
-}
+
+
+@cache
+def pcie_gpus() -> dict[str, PcieGpu]:
+    """All GPUs without NVLink, by name."""
+    return {row.name: row for row in rows("model/pcie_gpus.csv", PcieGpu)}
+
+
+def reaches_peers(word: str) -> bool:
+    """Whether GPUs of this name reach each other's memory."""
+    row = pcie_gpus().get(word)
+    return row is None or row.peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +80,16 @@ class Bridged:
     `links` of those of its `family`.
     """
 
+    name: str
     family: str
     links: int
     most: int
-    source: str
+
+
+@cache
+def bridged_gpus() -> dict[str, Bridged]:
+    """All GPUs that NVLink joins without a switch, by name."""
+    return {row.name: row for row in rows("model/bridged_gpus.csv", Bridged)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +106,6 @@ class Pair:
         return f"{self.kind}, {counted(self.links * (gpus - 1), 'link')} x {gb(self.rate)} GB/s"
 
 
-BRIDGED = {
-    "gh200": Bridged("gh200", 18, 4, "NVIDIA GH200 NVL2, and hosts of four as HPE Cray EX254n"),
-    "h100nvl": Bridged("h100", 12, 2, "NVIDIA H100 NVL product brief: 600 GB/s both ways"),
-    "h200nvl": Bridged("h200", 18, 4, "NVIDIA H200 NVL product brief: 900 GB/s both ways"),
-}
-GEFORCE = ("rtx4090", "rtx5090")
-
-
 @dataclass(frozen=True, slots=True)
 class Xgmi:
     """AMD's GPUs with the same links, by the beginning of the architecture's name.
@@ -204,39 +120,17 @@ class Xgmi:
     source: str
 
 
-XGMI: tuple[Xgmi, ...] = (
-    Xgmi(
-        "gfx908",
-        "MI100",
-        46e9,
-        24e9,
-        f"ROCm's documentation of MI100: 23 GT/s, 16 lanes; {RCCL_TOPO}",
-    ),
-    Xgmi(
-        "gfx90a",
-        "MI200",
-        50e9,
-        36e9,
-        f"ROCm's documentation of MI250: 25 GT/s, 16 lanes; {RCCL_TOPO}",
-    ),
-    Xgmi(
-        "gfx94",
-        "MI300",
-        64e9,
-        48e9,
-        f"Linux drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c: 32 GT/s, 16 lanes; {RCCL_TOPO}",
-    ),
-    Xgmi(
-        "gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"
-    ),
-)
+@cache
+def xgmi_gpus() -> tuple[Xgmi, ...]:
+    """All of AMD's GPUs of the table."""
+    return rows("model/xgmi_gpus.csv", Xgmi)
 
 
 def xgmi(gcn: str) -> Xgmi | None:
     """The row for AMD's architecture as RCCL's topology names it, such as `gfx942:sramecc+`;
     None if there is none.
     """
-    return next((row for row in XGMI if gcn_name(gcn).startswith(row.gcn)), None)
+    return next((row for row in xgmi_gpus() if gcn_name(gcn).startswith(row.gcn)), None)
 
 
 def gcn_name(gcn: str) -> str:
@@ -252,7 +146,7 @@ def generation(gpu: Gpu) -> Generation | None:
     down; None if there is none.
     """
     words = gpu.name.upper().replace("-", " ").split()
-    for row in GENERATIONS:
+    for row in generations():
         same_links = gpu.nvlink is not None and 0 < gpu.nvlink <= row.links
         if not same_links or gpu.nvlink_rate != row.link_rate:
             continue
@@ -264,7 +158,7 @@ def generation(gpu: Gpu) -> Generation | None:
 @cache
 def by_name(word: str) -> Generation | None:
     """The row that names this GPU, such as `h100`; None if there is none."""
-    return next((row for row in GENERATIONS if word.upper() in row.names), None)
+    return next((row for row in generations() if word.upper() in row.names), None)
 
 
 def gpu_word(name: str) -> str:
@@ -273,10 +167,11 @@ def gpu_word(name: str) -> str:
     """
     words = _words(name)
     joined = "".join(words)
-    for known in [*_OF_NVLINK, *PCIE_GPUS]:
+    for known in [*_with_nvlink(), *pcie_gpus()]:
         if known in words:
             return "" if is_card(name) else known
-    return next((known for known in (RTX_PRO, *GEFORCE) if known in joined), "")
+    of_several_words = [known for known in pcie_gpus() if known.startswith("rtx")]
+    return next((known for known in of_several_words if known in joined), "")
 
 
 def is_card(name: str) -> bool:
@@ -285,7 +180,13 @@ def is_card(name: str) -> bool:
     briefs of A100 PCIe, H100 NVL and H200 NVL).
     """
     words = _words(name)
-    return not CARDS.isdisjoint(words) and any(known in words for known in _OF_NVLINK)
+    return not CARDS.isdisjoint(words) and any(known in words for known in _with_nvlink())
+
+
+@cache
+def _with_nvlink() -> tuple[str, ...]:
+    """The names of GPUs with NVLink in lower case."""
+    return tuple(name.lower() for row in generations() for name in row.names)
 
 
 def _words(name: str) -> list[str]:
@@ -296,5 +197,5 @@ def of_links(sm: int, links: int) -> Generation | None:
     """The row for a compute capability and a number of links, of which some may be down; None if
     there is none.
     """
-    rows = [row for row in GENERATIONS if row.sm // 10 == sm // 10 and links <= row.links]
+    rows = [row for row in generations() if row.sm // 10 == sm // 10 and links <= row.links]
     return min(rows, key=lambda row: (row.sm != sm, row.links - links), default=None)

@@ -8,7 +8,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result
 from busbw.core.topology import Host
 from busbw.model.fabric import NoFabric, ports_in_use
-from busbw.model.gpu_hosts import BY_WORD
+from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.hardware import gpu_word, is_card
 from busbw.model.systems import System, of_device, of_gpus
 from busbw.model.usable_hardware import used
@@ -46,7 +46,7 @@ def shape(result: Result) -> tuple[int, int]:
     two of 64. UsageError where the file does not say, or hosts differ.
     """
     hosts, per_host = on_hosts(result)
-    row = BY_WORD.get(gpu_word(result.world.devices[0].name))
+    row = gpu_hosts().get(gpu_word(result.world.devices[0].name))
     if row is None or not row.racks or result.environment.get("NCCL_MNNVL_ENABLE") == "0":
         return hosts, per_host
     ranks = hosts * per_host

@@ -1,4 +1,4 @@
-"""Networks between hosts, by the latency that their plugin reports to NCCL.
+"""Networks between hosts (model/networks.csv), by the latency that their plugin reports to NCCL.
 
 NCCL adds it to each hop between hosts, and twice with Simple, which also flushes
 (src/graph/tuning.cc, `latencyInter`). It is a constant by which NCCL chooses, not a measurement.
@@ -6,14 +6,13 @@ NCCL adds it to each hop between hosts, and twice with Simple, which also flushe
 
 import re
 from dataclasses import dataclass, replace
+from functools import cache
 
 from busbw.core.errors import UsageError, unknown
+from busbw.core.table_file import rows
 
 MAX_LATENCY_US = 10_000.0
 _LATENCY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*us", re.ASCII)
-_OFI = "aws/aws-ofi-nccl 2daf7d3"
-_EFA = f"{_OFI}, src/platform-aws.cpp"
-EFA_HOP_US = 15.0  # 2 x 8 H100 on p5: 107 to 135 us for 64 KiB, 590 us for 64 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +31,10 @@ class Network:
         return self if self.hop_us is None else replace(self, latency_us=self.hop_us)
 
 
-NETWORKS: tuple[Network, ...] = (
-    Network("ib", 0.0, "NCCL 2.30.7, src/transport/net_ib/init.cc"),
-    Network("roce", 0.0, "NCCL 2.30.7, src/transport/net_ib/init.cc"),
-    Network("socket", 0.0, "NCCL 2.30.7, src/transport/net_socket.cc"),
-    Network("efav1", 75.0, f"{_EFA}: p4d, p4de", EFA_HOP_US),
-    Network("efav2", 75.0, f"{_EFA}: p5, p5e", EFA_HOP_US),
-    Network("efav3", 35.0, f"{_EFA}: p5en", EFA_HOP_US),
-    Network("efav4", 35.0, f"{_EFA}: p6-b200, p6-b300, and later P instances", EFA_HOP_US),
-    Network("slingshot", 0.0, f"{_OFI}, include/nccl_ofi_param.h: outside AWS"),
-    Network("tcpx", 0.0, "google/nccl-plugin-gpudirecttcpx 4b8ea7f, src/net_tcpx.cc"),
-    Network("tcpxo", 0.0, "assumed as tcpx: its plugin is not public"),
-)
-BY_NETWORK = {row.name: row for row in NETWORKS}
+@cache
+def networks() -> dict[str, Network]:
+    """All networks of the table, by name."""
+    return {row.name: row for row in rows("model/networks.csv", Network)}
 
 
 def parse_network(text: str) -> Network:
@@ -52,9 +42,9 @@ def parse_network(text: str) -> Network:
     word = text.strip().lower()
     match = _LATENCY.fullmatch(word)
     if match is None:
-        if word in BY_NETWORK:
-            return BY_NETWORK[word]
-        names = {name: name for name in BY_NETWORK}
+        if word in networks():
+            return networks()[word]
+        names = {name: name for name in networks()}
         raise unknown("network", text, names, "--fabric: ", "; or give a latency, like 75us")
     latency_us = float(match.group(1))
     if latency_us > MAX_LATENCY_US:

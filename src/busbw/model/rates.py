@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.link_samples import ETHERNET, PCIE, Flow, Group, Link, Sample, Slave
 from busbw.core.telemetry import increase
-from busbw.core.watch_counters import BY_NAME, DIRECTIONS, LEVELS, PRIORITIES
+from busbw.core.watch_counters import DIRECTIONS, PRIORITIES, levels, watched_by_name
 from busbw.host.gpu import pcie_rate
 
 Key = tuple[str, str]
@@ -94,7 +94,7 @@ def increases(before: Sample, after: Sample) -> Rates:
 
 
 def _levels(group: Group) -> dict[str, float]:
-    return {name: value for name, value in group.values.items() if name in LEVELS}
+    return {name: value for name, value in group.values.items() if name in levels()}
 
 
 def _compare(
@@ -105,8 +105,8 @@ def _compare(
     unknown: dict[str, str] = {}
     previous = before.values if before else {}
     for name, value in after.values.items():
-        if name in previous and name not in LEVELS:
-            earlier, row = previous[name], BY_NAME[name]
+        if name in previous and name not in levels():
+            earlier, row = previous[name], watched_by_name()[name]
             if value == earlier and not row.saturates:
                 per_s[name] = 0.0
                 continue
@@ -194,7 +194,7 @@ def _sum(parts: Iterable[dict[str, float]]) -> dict[str, float]:
         for name, value in values.items():
             if name not in totals:
                 totals[name] = value
-            elif name in LEVELS:
+            elif name in levels():
                 totals[name] = max(totals[name], value)
             else:
                 totals[name] += value

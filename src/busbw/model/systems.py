@@ -13,30 +13,30 @@ from busbw.core.rates import LINK_EXAMPLE, parse_rate
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.model.bounds import Features
-from busbw.model.clouds import BY_INSTANCE, Instance, instance, with_these_nics
+from busbw.model.clouds import Instance, instance, instances, with_these_nics
 from busbw.model.fabric import Fabric, gb, rails_of
 from busbw.model.gpu_hosts import (
-    BY_WORD,
     Usual,
+    gpu_hosts,
     notes_over_pcie,
     refuse_unknown_links,
     refuse_unsold,
 )
 from busbw.model.hardware import (
-    BRIDGED,
     NCCL_PCI,
-    PCIE_GPUS,
     Bridged,
     Generation,
     Pair,
+    bridged_gpus,
     by_name,
     generation,
     gpu_word,
+    pcie_gpus,
 )
 from busbw.model.nccl.choice import Model
 from busbw.model.nccl.constants import Release
 from busbw.model.nccl.graphs import Host, nvls, ring, tree
-from busbw.model.networks import BY_NETWORK, Network, note
+from busbw.model.networks import Network, networks, note
 from busbw.model.payload import planned_rate
 
 GBIT = 1e9 / 8
@@ -215,14 +215,14 @@ def parse_system(text: str) -> System:
         return _of_instance(rented)
     match = _NAME.fullmatch(text.strip().lower())
     if match is None:
-        close = get_close_matches(text.strip().lower(), BY_INSTANCE, 1)
+        close = get_close_matches(text.strip().lower(), instances(), 1)
         suggestion = f"did you mean {close[0]}? " if close else ""
         raise UsageError(f"--system: '{text}' is not a system", suggestion + SYSTEM_HINT)
     word, kind, gpus = match.group(1), match.group(2), int(match.group(3))
     refuse_unknown_links(text, word)
-    usual = BY_WORD.get(word)
+    usual = gpu_hosts().get(word)
     if usual is None:
-        raise unknown("GPU", word, {known: known for known in BY_WORD}, "--system: ")
+        raise unknown("GPU", word, {known: known for known in gpu_hosts()}, "--system: ")
     refuse_unsold(text, usual, gpus, rack=kind == "nvl")
     nics = usual.nics or gpus
     return replace(
@@ -237,7 +237,7 @@ def parse_system(text: str) -> System:
 def _of_word(usual: Usual, gpus: int) -> System:
     """A host of the table, without NICs."""
     row, name = by_name(usual.word), usual.word.upper()
-    bridged = BRIDGED.get(usual.word)
+    bridged = bridged_gpus().get(usual.word)
     if bridged is not None and gpus <= bridged.most:
         return _of_bridges(bridged, name, gpus)
     if row is not None:
@@ -265,9 +265,9 @@ def _of_bridges(bridged: Bridged, gpu: str, gpus: int) -> System:
 
 def _of_instance(rented: Instance) -> System:
     """A cloud's host, with its NICs and network."""
-    network = BY_NETWORK[rented.network]
+    network = networks()[rented.network]
     return replace(
-        _of_word(BY_WORD[rented.word], rented.gpus),
+        _of_word(gpu_hosts()[rented.word], rented.gpus),
         name=rented.name,
         nics=rented.nics,
         nic=rented.gbit * GBIT,
@@ -279,7 +279,7 @@ def _of_instance(rented: Instance) -> System:
 
 def _of_pcie(word: str, gpu: str, gpus: int) -> System:
     """A host of `gpus` GPUs that PCIe joins, without NICs."""
-    row = PCIE_GPUS[word]
+    row = pcie_gpus()[word]
     share = row.lanes / 16
     rate, planned = PCIE_WIRE[row.pcie_gen] * share, NCCL_PCI[row.pcie_gen] * share
     text = f"PCIe {row.pcie_gen} x{row.lanes}, {gb(rate)} GB/s"
@@ -378,7 +378,7 @@ def with_assumed_network(system: System) -> System:
     host = with_these_nics(system.gpu, system.gpus, system.nics, round(system.nic / GBIT))
     if host is None:
         return system
-    return replace(system, network=BY_NETWORK[host.network], assumed_from=host.name)
+    return replace(system, network=networks()[host.network], assumed_from=host.name)
 
 
 def of_device(name: str, gpus: int) -> System | None:
@@ -389,4 +389,4 @@ def of_device(name: str, gpus: int) -> System | None:
     row = by_name(word)
     if row is not None:
         return of_generation(row, name, gpus)
-    return _of_pcie(word, name, gpus) if word in PCIE_GPUS else None
+    return _of_pcie(word, name, gpus) if word in pcie_gpus() else None

@@ -13,10 +13,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from busbw.core.cells import Figure
-from busbw.core.counters import BY_NAME, NOTABLE_CREDIT_SHARE, CounterKind, Owner, credit_share
+from busbw.core.counters import (
+    NOTABLE_CREDIT_SHARE,
+    CounterKind,
+    Owner,
+    counters_by_name,
+    credit_share,
+)
 from busbw.core.link_samples import IB
 from busbw.core.result import Result, ResultRow
-from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange, Severity
+from busbw.core.telemetry import TCP, HostChange, Severity, all_clock_reasons, reason_severity
 from busbw.model.series import Series, series, where_text
 from busbw.model.used_ports import UsedPorts
 
@@ -25,7 +31,6 @@ SLOWER = 1.10
 WIDE = 0.05  # half of the confidence interval, as a share of the time
 UNUSUAL_FACTOR = 3.0  # times the median rate over all rows of the run
 MIN_TRAFFIC_BYTES = 1 << 20  # below this traffic, one event per byte would look like many
-_MEANING = {reason.name: reason.meaning for reason in CLOCK_REASONS}
 _ORDER = (CounterKind.FAULT, CounterKind.THROTTLE, CounterKind.LOSS, CounterKind.CONGESTION)
 
 
@@ -194,7 +199,7 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
     seconds_of = {
         name: seconds
         for name, seconds in change.throttled[bus].items()
-        if REASON_SEVERITY.get(name, Severity.BAD) is severity
+        if reason_severity().get(name, Severity.BAD) is severity
     }
     clock, fell = _clock(result, change, bus)
     if not seconds_of or (severity is Severity.LOAD and not fell):
@@ -203,7 +208,7 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
     share = 1.0
     if known and change.seconds > 0:
         share = min(max(known) / change.seconds, 1.0)
-    names = ", ".join(sorted(seconds_of, key=lambda name: name in BY_NAME))
+    names = ", ".join(sorted(seconds_of, key=lambda name: name in counters_by_name()))
     return Sign(
         change.host,
         f"{bus} {severity.value}",
@@ -219,9 +224,10 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
 
 
 def _reason_meaning(name: str) -> str:
-    if _MEANING.get(name):
-        return _MEANING[name]
-    return BY_NAME[name].meaning if name in BY_NAME else "unknown reason"
+    for reason in all_clock_reasons():
+        if reason.name == name:
+            return reason.meaning
+    return counters_by_name()[name].meaning if name in counters_by_name() else "unknown reason"
 
 
 def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
@@ -244,7 +250,7 @@ def _counter_sign(
     result: Result, change: HostChange, subject: str, name: str, increase: int, ports: UsedPorts
 ) -> Sign | None:
     """The sign of a counter that rose notably, of a GPU or of a port that carried data."""
-    counter = BY_NAME.get(name)
+    counter = counters_by_name().get(name)
     if counter is None:
         return None
     of_gpu = counter.owner is Owner.GPU

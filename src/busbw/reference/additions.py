@@ -9,7 +9,7 @@ from busbw.core.cells import Figure, precise_figures
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Result, ResultRow
 from busbw.core.sizes import format_size
-from busbw.model.gpu_hosts import BY_WORD
+from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.reference.compared import Ran
 from busbw.model.reference.curves import Curve, Source, Table
 from busbw.model.reference.results import curve_of
@@ -56,7 +56,7 @@ def curves_of(result: Result, ran: Ran, run: str, name: str) -> list[Curve]:
     refuse_unhealthy(result, name)
     system = ran.setting.system
     job = ran.job("float", "sum")
-    if job.gpu not in BY_WORD:
+    if job.gpu not in gpu_hosts():
         raise UsageError(
             f"{name}: {system.gpu} is not in the table of GPUs",
             "describe the system, like --system h100x8",

@@ -9,7 +9,7 @@ from busbw.core.errors import UsageError, unknown
 from busbw.core.sizes import format_size
 from busbw.model.estimate import Setting
 from busbw.model.forecast import forecast
-from busbw.model.gpu_hosts import BY_WORD
+from busbw.model.gpu_hosts import gpu_hosts
 from busbw.model.reference.curves import Curve, Source
 from busbw.model.systems import System, parse_system, with_nics
 from busbw.ui.number_formats import bandwidth_text, time_text
@@ -51,8 +51,8 @@ def _check_names(name: str, curve: Curve, sources: Mapping[str, Source]) -> None
     if curve.collective not in BY_NAME:
         known = {known: known for known in BY_NAME}
         raise unknown("collective", curve.collective, known, f"{name}: ")
-    if curve.gpu not in BY_WORD:
-        raise unknown("GPU", curve.gpu, {word: word for word in BY_WORD}, f"{name}: ")
+    if curve.gpu not in gpu_hosts():
+        raise unknown("GPU", curve.gpu, {word: word for word in gpu_hosts()}, f"{name}: ")
     if curve.dtype and curve.dtype not in BY_DTYPE:
         raise unknown("type", curve.dtype, {known: known for known in BY_DTYPE}, f"{name}: ")
     if curve.hosts < 1 or curve.per_host < 1 or curve.ranks < 2:
@@ -121,7 +121,7 @@ def _check_slowest(name: str, curve: Curve, system: System) -> None:
 
 def _system(name: str, curve: Curve) -> System:
     """The host that a curve was measured on; UsageError if there is no such host."""
-    most = BY_WORD[curve.gpu].most
+    most = gpu_hosts()[curve.gpu].most
     if curve.per_host > most:
         raise UsageError(
             f"{name}: {curve.per_host} ranks on a host, which has at most {most}"

@@ -11,6 +11,7 @@ import re
 
 from busbw.core.collectives import Collective
 from busbw.core.errors import UsageError
+from busbw.core.extensions import NotInstalled
 from busbw.core.result import Cell, Outcome, Result, ResultRow
 from busbw.measure.formats import (
     log_lines,
@@ -101,6 +102,8 @@ def read(
             raise UsageError("a binary file, which no program of a benchmark writes", "")
         result = _read_any(data, collective, table)
         check(result)
+    except NotInstalled as error:
+        raise UsageError(f"{source}: {error.message}", error.hint) from error
     except UsageError as error:
         log_kind = log_lines.kind(data)
         if log_kind is not None:

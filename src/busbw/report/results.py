@@ -10,7 +10,7 @@ import msgspec
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
-from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, added
+from busbw.core.extensions import ACCEL, FILES_OF_ACCEL, INSTALL_ACCEL, NotInstalled, added
 from busbw.core.result import Outcome, Result
 from busbw.pattern import html as pattern_html
 from busbw.pattern.replay import text as replay_text
@@ -118,10 +118,8 @@ def _schema_of(structure: type[Outcome]) -> str:
 def _unknown(schema: object) -> UsageError:
     name, _, _ = str(schema).partition("/")
     if name in FILES_OF_ACCEL and not added("results"):
-        return UsageError(
-            f"busbw result: {FILES_OF_ACCEL[name].lower()}, which {ACCEL} reads; it is not"
-            " installed",
-            INSTALL_ACCEL,
+        return NotInstalled(
+            f"{FILES_OF_ACCEL[name]}, which {ACCEL} reads; it is not installed", INSTALL_ACCEL
         )
     return UsageError(
         f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(structures())}",

@@ -8,7 +8,7 @@ from functools import cached_property
 from busbw.core.counters import Counter, CounterKind
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import Flow, LinkFinding, WatchInterval, per_second
-from busbw.core.watch_counters import BY_NAME
+from busbw.core.watch_counters import watched_by_name
 
 GB, GIB, PERCENT = 1e9, 2.0**30, 0.01
 MAX_BUCKETS = 240  # of a line; each keeps its least and its largest value
@@ -98,7 +98,7 @@ class HostWatch:
         for watched, at_s in zip(self.intervals, self.times, strict=True):
             for subject, counters in _counters(watched):
                 for name, per_s in counters.items():
-                    counter = BY_NAME.get(name)
+                    counter = watched_by_name().get(name)
                     if counter is None or counter.kind not in ERRORS or not 0 < per_s < LARGEST:
                         continue
                     error = by_key.setdefault((subject, name), Error(subject, counter, at_s, at_s))
@@ -202,6 +202,6 @@ def events(host: HostWatch, links: Sequence[str]) -> list[Event]:
 
 def _risen(flow: Flow | None) -> Iterator[str]:
     for name, per_s in flow.counters.items() if flow else ():
-        counter = BY_NAME.get(name)
+        counter = watched_by_name().get(name)
         if counter is not None and counter.kind in MARKED and 0 < per_s < LARGEST:
             yield f"{name} {per_second(per_s)}/s"

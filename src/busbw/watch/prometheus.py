@@ -3,7 +3,7 @@
 from busbw.core import telemetry
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import Exposition, Link
-from busbw.core.watch_counters import BY_NAME, LEVELS
+from busbw.core.watch_counters import levels, watched_by_name
 from busbw.ui.metric_text import COUNTER, GAUGE, Labels, MetricText
 from busbw.watch.metric_names import (
     Metric,
@@ -66,12 +66,12 @@ def _add_counters(page: MetricText, shown: Exposition) -> None:
 
 def kind_of(counter: str) -> str:
     """The type of a counter's or level's metric."""
-    return GAUGE if counter in LEVELS else COUNTER
+    return GAUGE if counter in levels() else COUNTER
 
 
 def meaning_of(counter: str) -> str:
     """What a counter or level says."""
-    return LEVELS[counter] if counter in LEVELS else BY_NAME[counter].meaning
+    return levels()[counter] if counter in levels() else watched_by_name()[counter].meaning
 
 
 def _add_rates(page: MetricText, shown: Exposition) -> None:

@@ -11,7 +11,7 @@ import time
 from busbw.core.counters import Counter
 from busbw.core.link_samples import Exposition, Group, Sample, SeenPattern, WatchInterval
 from busbw.core.telemetry import increase
-from busbw.core.watch_counters import BY_NAME, LEVELS
+from busbw.core.watch_counters import levels, watched_by_name
 
 SEEN_S = 3600.0  # a pattern is shown for so long after it was last seen
 
@@ -36,8 +36,8 @@ class Totals:
             before = last.values if last and last.identity == group.identity else {}
             sums = self._sums.setdefault(key, {})
             for name, value in group.values.items():
-                if name not in LEVELS and before.get(name) != value:
-                    rise = _increase(BY_NAME[name], before.get(name, 0), value)
+                if name not in levels() and before.get(name) != value:
+                    rise = _increase(watched_by_name()[name], before.get(name, 0), value)
                     sums[name] = sums.get(name, 0) + rise
             self._last[key] = group
 
@@ -45,8 +45,8 @@ class Totals:
         """The sums of the groups in a sample, and the levels of the sample, by group and name."""
         result = {}
         for key, group in sample.groups.items():
-            levels = {name: value for name, value in group.values.items() if name in LEVELS}
-            result[key] = self._sums.get(key, {}) | levels
+            current = {name: value for name, value in group.values.items() if name in levels()}
+            result[key] = self._sums.get(key, {}) | current
         return result
 
 

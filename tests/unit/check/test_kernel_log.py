@@ -12,11 +12,11 @@ from looking import found, of
 from busbw.check.registry import CHECKS
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import DAY_S
-from busbw.core.kernel_rules import RULES, concerned
+from busbw.core.kernel_rules import concerned, kernel_rules
 
 PASS, WARN, FAIL = Verdict.PASS, Verdict.WARN, Verdict.FAIL
 BAD = (WARN, FAIL)
-NAMES = [rule.row.name for rule in RULES]
+NAMES = [rule.row.name for rule in kernel_rules()]
 
 
 def first(name: str) -> str:
@@ -36,7 +36,9 @@ def fires(name, line, verdict, subject):
     assert finding.evidence[0].seen == line and "1 min ago" in finding.message
     assert finding.fix and "{" not in finding.fix + finding.message
     matching = [
-        rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)
+        rule.row.name
+        for rule in kernel_rules()
+        if any(sign.pattern.search(line) for sign in rule.signs)
     ]
     assert matching == [name], "one line is one rule's"
     assert concerned(line), "snapshots keep it"
@@ -54,7 +56,7 @@ def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
     lines = [line for cases in FIRES.values() for line, _, _ in cases]
     idle = [
         sign.pattern.pattern
-        for rule in RULES
+        for rule in kernel_rules()
         for sign in rule.signs
         if sign.least == 1 and not any(sign.pattern.search(line) for line in lines)
     ]
@@ -80,8 +82,8 @@ def test_many_corrected_errors_of_a_day_count(line, subject):
 
 
 def test_rules_are_separate_rows_and_give_the_reason_a_line_holds():
-    assert {rule.row for rule in RULES} <= {check.row for check in CHECKS}
-    for rule in RULES:
+    assert {rule.row for rule in kernel_rules()} <= {check.row for check in CHECKS}
+    for rule in kernel_rules():
         assert all(sign.because in rule.row.why for sign in rule.signs), rule.row.name
         assert all(sign.holds_s is not None or sign.because for sign in rule.signs)
 
@@ -95,7 +97,9 @@ def test_an_error_covered_by_an_xid_of_the_gpu_is_not_repeated(bus, verdicts):
     ] == verdicts
 
 
-LASTS = [name for name, rule in zip(NAMES, RULES, strict=True) if rule.signs[0].holds_s is None]
+LASTS = [
+    name for name, rule in zip(NAMES, kernel_rules(), strict=True) if rule.signs[0].holds_s is None
+]
 PASSES = ["netdev-tx-timeout", "cpu-lockup", "hung-task"]
 
 
@@ -299,7 +303,7 @@ def test_three_past_events_are_named(tasks, ending):
     ],
 )
 def test_the_page_of_a_rule_states_how_long_a_line_holds(name, words):
-    assert words in next(rule.row.why for rule in RULES if rule.row.name == name)
+    assert words in next(rule.row.why for rule in kernel_rules() if rule.row.name == name)
 
 
 def test_adapter_with_two_ports_is_named_by_its_ports():
@@ -328,7 +332,9 @@ def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line
     cut = line[: len(line) // 2]
     for text in (f"{before}{line}", f"{before}{cut}{after}", f"{line}{after}"):
         fires = {
-            rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)
+            rule.row.name
+            for rule in kernel_rules()
+            if any(sign.pattern.search(text) for sign in rule.signs)
         }
         assert not fires or concerned(text)
         for name in fires:

@@ -31,8 +31,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     [
         (("train", "mlp"), "train is a command of busbw-accel, which is not installed"),
         (("horovodrun", "-np", "2", "true"), "horovodrun is a command of busbw-accel, which is"),
-        (("show", str(TRAINING)), "training, which busbw-accel reads; it is not installed"),
-        (("show", str(MEMORY_PLAN)), "memory plan, which busbw-accel reads; it is not installed"),
+        (
+            ("show", str(TRAINING)),
+            ".json: a training, which busbw-accel reads; it is not installed\n",
+        ),
+        (
+            ("show", str(MEMORY_PLAN)),
+            ".json: a memory plan, which busbw-accel reads; it is not installed\n",
+        ),
         (("trian",), "no such command 'trian'"),
     ],
 )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from busbw.core.sxids import ENDED_BY, SXIDS, SwitchEffect, sxid
-from busbw.core.xid_effects import EFFECTS, FIX_OF, FIXES, Effect
-from busbw.core.xids import OLDER, XIDS, xid
+from busbw.core.sxids import SwitchEffect, sxid, sxids
+from busbw.core.table_file import cells
+from busbw.core.xids import EFFECTS, FIXES, Effect, xid, xids
 
 DESCRIBED = {  # all numbers that NVIDIA's catalog describes
     Effect.REBOOT: {79, 151, 167},
@@ -74,19 +74,27 @@ DESCRIBED = {  # all numbers that NVIDIA's catalog describes
 
 
 def test_every_described_xid_has_its_effect() -> None:
+    catalog = [
+        xid(int(row["number"]))
+        for row in cells("core/xids.csv")
+        if row["source"] == "NVIDIA Xid catalog"
+    ]
     assert {
-        effect: {row.number for row in XIDS if row.effect is effect} for effect in Effect
+        effect: {row.number for row in catalog if row.effect is effect} for effect in Effect
     } == DESCRIBED
-    assert len(XIDS) == 109 and len({row.number for row in (*XIDS, *OLDER)}) == 116
+    assert (len(catalog), len(xids())) == (109, 116)
 
 
 def test_every_action_of_the_catalog_has_an_effect() -> None:
-    assert {row.action for row in XIDS} - {""} == EFFECTS.keys()
+    assert {row.action for row in xids().values()} - {""} == EFFECTS.keys()
 
 
 def test_fixes_that_end_a_job_begin_with_draining() -> None:
     for effect in (Effect.REBOOT, Effect.RESET, Effect.REPAIR, Effect.RECOVERY):
-        texts = [FIXES[effect], *(FIX_OF[number] for number in DESCRIBED[effect] & FIX_OF.keys())]
+        texts = [
+            FIXES[effect],
+            *filter(None, (xid(number).own_fix for number in DESCRIBED[effect])),
+        ]
         assert all(text.startswith("drain the host first") for text in texts), effect
     assert all(
         "drain" not in FIXES[effect] for effect in (Effect.RESTART, Effect.APPLICATION, Effect.NOTE)
@@ -117,9 +125,7 @@ def test_sxid_by_its_word(number: int, word: str, effect: SwitchEffect) -> None:
     assert sxid(number).judged(word) is effect
 
 
-def test_sxids_are_unique_and_conditions_end() -> None:
-    assert len({row.number for row in SXIDS}) == len(SXIDS)
-    assert all(
-        sxid(begin).meaning and sxid(end).effect is SwitchEffect.NOTE
-        for begin, end in ENDED_BY.items()
-    )
+def test_conditions_of_nvswitches_end() -> None:
+    ends = {row.ended_by for row in sxids().values() if row.ended_by}
+    assert len(ends) == 3
+    assert all(sxids()[end].effect is SwitchEffect.NOTE for end in ends)

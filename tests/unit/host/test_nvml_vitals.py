@@ -31,7 +31,7 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
 
     pending: list[tuple[str, int]] = []
     fields = {
-        counter.source: number
+        counter.read_from: number
         for number, counter in enumerate(counters_of(Owner.GPU), 100)
         if counter.name != "nvlink_crc_data"
     }

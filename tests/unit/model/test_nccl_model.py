@@ -16,7 +16,7 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.model import topo_xml
 from busbw.model.bounds import bounds
 from busbw.model.nccl.choice import COLLECTIVES, Allowed, Parts, allowed, choices, parts
-from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
+from busbw.model.nccl.constants import MODELLED, fitted_release, of_number, release, releases
 from busbw.model.nccl.graphs import Graph
 from busbw.model.predict import describe
 from busbw.model.systems import System, parse_system, with_nics
@@ -61,14 +61,18 @@ def test_those_times_are_not_of_2_20(recorded: Path) -> None:
 
 
 def test_the_channels_that_nccl_logs_on_h100() -> None:
-    one_host, two_hosts = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    one_host, two_hosts = (
+        parse_system("h100x8").model(fitted_release(), hosts, 8) for hosts in (1, 2)
+    )
     assert one_host.ring == Graph(12, 30, 30)  # NVIDIA/nccl issue 1197
     assert one_host.nvls == Graph(8, 40, 40)
     assert two_hosts.ring == Graph(8, 45, 45)
     assert two_hosts.nvls == Graph(8, 40, 48)
     a100 = parse_system("a100x8")
-    assert a100.model(LATEST, 1, 8).ring == Graph(12, 20, 20)
-    assert a100.model(LATEST, 2, 8).ring == Graph(8, 24, 24)  # 192 GB/s: NVIDIA/nccl issue 812
+    assert a100.model(fitted_release(), 1, 8).ring == Graph(12, 20, 20)
+    assert a100.model(fitted_release(), 2, 8).ring == Graph(
+        8, 24, 24
+    )  # 192 GB/s: NVIDIA/nccl issue 812
 
 
 # busbw of all_reduce in GB/s on hosts of 8 H100 with 8 x 400 Gbit/s at 16 GiB, 1 GiB and 64 MiB,
@@ -99,7 +103,7 @@ def test_scaling_of_all_reduce(hosts: int, algorithm: str, expected: tuple[int, 
     [(2, (359, 349, 236)), (16, (354, 281, 65)), (128, (315, 110, 9.7)), (12500, (24, 2, 0.1))],
 )
 def test_scaling_of_a_ring_with_simple(hosts: int, expected: tuple[float, ...]) -> None:
-    model = parse_system("h100x8").model(LATEST, hosts, 8)
+    model = parse_system("h100x8").model(fitted_release(), hosts, 8)
     for size, value in zip((16 * GIB, GIB, 64 * MIB), expected, strict=True):
         timed = parts(model, "all_reduce", size, "Ring", "Simple")
         assert timed is not None
@@ -148,7 +152,7 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
     for row in rows:
         size = int(row.pop("bytes"))
         for hosts, share in ((int(key), float(value)) for key, value in row.items()):
-            model = parse_system("h100x8").model(LATEST, hosts, 8)
+            model = parse_system("h100x8").model(fitted_release(), hosts, 8)
             timed = [
                 ring_parts
                 for protocol in ("LL128", "Simple")
@@ -172,7 +176,7 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
 def timed(
     system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str
 ) -> Parts | None:
-    return parts(system.model(RELEASES[row], hosts, system.gpus), name, size, algorithm, protocol)
+    return parts(system.model(releases()[row], hosts, system.gpus), name, size, algorithm, protocol)
 
 
 systems = st.sampled_from(WORDS).map(parse_system)
@@ -182,7 +186,7 @@ hosts_of = st.integers(1, 12500)
 @settings(max_examples=300, deadline=None)
 @given(
     systems,
-    st.integers(0, len(RELEASES) - 1),
+    st.integers(0, len(releases()) - 1),
     hosts_of,
     st.sampled_from(COLLECTIVES),
     st.integers(1, 1 << 36),
@@ -224,7 +228,7 @@ def test_a_ring_is_never_above_the_rate_of_the_links(
         if bound.algorithm == "Ring"
     ]
     factor = float(BY_NAME[name].bus_factor(hosts * system.gpus))
-    for table in RELEASES:
+    for table in releases():
         for protocol in PROTOCOLS:
             ring_parts = parts(
                 system.model(table, hosts, system.gpus), name, size, "Ring", protocol
@@ -234,16 +238,15 @@ def test_a_ring_is_never_above_the_rate_of_the_links(
 
 
 def test_every_release_is_found() -> None:
-    last_of = {row.first[:2]: row for row in RELEASES}
-    for row in RELEASES:
+    last_of = {row.first[:2]: row for row in releases()}
+    for row in releases():
         assert release(row.name) is (row if len(row.first) == 3 else last_of[row.first])
     assert release("2.28.3").first == (2, 28)
     assert release("2.27.7").first == (2, 23)
     assert of_number(22809).first == (2, 28, 9)
     assert of_number(22903).first == (2, 29)
-    assert of_number(23007) is of_number(0) is LATEST
-    assert of_number(2804).first == RELEASES[0].first
-    assert all(row.source for row in RELEASES)
+    assert of_number(23007) is of_number(0) is fitted_release()
+    assert of_number(2804).first == releases()[0].first
     for text in ("2", "2.x", "2.17", "two", "2.28.9.1", ""):
         with pytest.raises(UsageError):
             release(text)
@@ -257,7 +260,7 @@ def test_a_release_with_an_unknown_model_is_refused_but_its_runs_are_explained(
         release(version)
     assert error.value.hint == "--nccl 2.32"
     ran = of_number(23301)
-    assert (ran.first, ran.hops) == (RELEASES[-1].first, RELEASES[-1].hops)
+    assert (ran.first, ran.hops) == (releases()[-1].first, releases()[-1].hops)
     assert "2.33.1, which ran" in ran.note
     described = describe(parse_system("h100x8"), 1, 8, ran, "run.json")
     assert described.notes == [ran.note]
@@ -295,7 +298,7 @@ def rate_of(system: str, version: str, hosts: int, name: str, algorithm: str) ->
 def test_a_tree_on_two_hosts_has_the_slower_speed_of_both_from_2_31_on() -> None:
     speeds = [rate_of("gb200x4", version, 2, "all_reduce", "Tree") for version in ("2.30", "2.31")]
     assert speeds[1] < speeds[0]
-    assert release("2.31.2").first == (2, 31) and release("latest") is RELEASES[-1]
+    assert release("2.31.2").first == (2, 31) and release("latest") is releases()[-1]
 
 
 def test_rings_inside_a_host_of_blackwell_have_a_plateau_from_2_32_on() -> None:
@@ -330,7 +333,7 @@ def test_settings_leave_what_nccl_would_leave() -> None:
 
 
 def test_without_a_model_no_choice_is_made() -> None:
-    model = parse_system("h100x8").model(LATEST, 2, 8)
+    model = parse_system("h100x8").model(fitted_release(), 2, 8)
     assert choices(model, "alltoall", MIB) == []
 
 
@@ -389,13 +392,15 @@ def test_the_table_that_nccl_prints(
 def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:
     system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
     assert (system.gpus, system.nics, system.near, system.cpu) == (2, 1, False, "intel")
-    one_host, two_hosts = system.model(LATEST, 1, 2), system.model(LATEST, 2, 1)
+    one_host, two_hosts = system.model(fitted_release(), 1, 2), system.model(fitted_release(), 2, 1)
     assert (one_host.ring, one_host.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
     assert (two_hosts.ring, two_hosts.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))
 
 
 def test_a_tree_over_nvls_needs_several_hosts() -> None:
-    one_host, two_hosts = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    one_host, two_hosts = (
+        parse_system("h100x8").model(fitted_release(), hosts, 8) for hosts in (1, 2)
+    )
     assert parts(one_host, "all_reduce", GIB, "NVLSTree", "Simple") is None
     assert parts(two_hosts, "all_reduce", GIB, "NVLSTree", "Simple") is not None
 
@@ -420,7 +425,7 @@ def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:
 def test_each_hop_between_hosts_adds_the_networks_latency(
     algorithm: str, protocol: str, times: int
 ) -> None:
-    near = parse_system("h100x8").model(LATEST, 2, 8)
+    near = parse_system("h100x8").model(fitted_release(), 2, 8)
     far = replace(near, net_latency_us=75.0)
     added = []
     for model in (near, far):

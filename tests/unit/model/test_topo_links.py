@@ -10,8 +10,8 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
 from busbw.model.estimate import Setting
-from busbw.model.hardware import XGMI, gcn_name, xgmi
-from busbw.model.nccl.constants import LATEST
+from busbw.model.hardware import gcn_name, xgmi, xgmi_gpus
+from busbw.model.nccl.constants import fitted_release
 from busbw.model.predict import check, predict
 from busbw.model.systems import System
 
@@ -72,13 +72,13 @@ def test_rccl_has_no_model() -> None:
     assert any("no model of RCCL" in note for note in answer.described.notes)
     assert answer.described.link == 3 * 46e9
     with pytest.raises(UsageError, match="no model of RCCL"):
-        system.model(LATEST, 1, 4)
+        system.model(fitted_release(), 1, 4)
 
 
 def test_a_pair_over_an_nvlink_bridge() -> None:
     system = read(document(2, each_other(2, 12)))
     assert (system.fabric(1, 2).gpu, system.nvls, system.part_unknown) == (300e9, False, False)
-    assert system.model(LATEST, 1, 2).ring.channels > 0
+    assert system.model(fitted_release(), 1, 2).ring.channels > 0
 
 
 def test_gpus_that_are_joined_unevenly_count_all_their_links() -> None:
@@ -160,5 +160,5 @@ def test_names_of_amds_architectures() -> None:
         "gfx950",
         "",
     ]
-    assert all(row.source and xgmi(row.gcn) is row for row in XGMI)
+    assert all(xgmi(row.gcn) is row for row in xgmi_gpus())
     assert xgmi("gfx1100") is None

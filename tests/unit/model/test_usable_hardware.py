@@ -9,7 +9,7 @@ from busbw.core.result import Device, World
 from busbw.core.topology import Nic, Topology
 from busbw.model.bounds import Features
 from busbw.model.fabric import NoFabric
-from busbw.model.hardware import GENERATIONS, generation
+from busbw.model.hardware import generation, generations
 from busbw.model.payload import planned_rate
 from busbw.model.usable_hardware import Used, ideals, list_matches, nics_left, used
 
@@ -157,7 +157,7 @@ def test_hardware_that_fits_no_row_has_no_plan(system: System, kind: dict[str, o
 
 def test_every_table_row_has_a_source_and_finds_itself(system: System) -> None:
     gpu = system(1).hosts[0].gpus[0]
-    for row in GENERATIONS:
+    for row in generations():
         assert row.source and row.planned < row.link_rate
         for name in row.names:
             fitting = msgspec.structs.replace(

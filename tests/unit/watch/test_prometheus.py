@@ -12,7 +12,7 @@ from promtool import promtool
 from busbw.check import metrics as check_metrics
 from busbw.core.link_samples import ETHERNET, Link
 from busbw.core.telemetry import TCP
-from busbw.core.watch_counters import LEVELS, ON_PORT
+from busbw.core.watch_counters import levels, port_counters
 from busbw.launch.manifest import alerts, filler
 from busbw.watch import metric_names, prometheus
 
@@ -141,7 +141,10 @@ def test_every_counter_has_its_own_valid_metric():
 
 
 def test_names_of_the_table_exist():
-    assert set(metric_names.INFINIBAND) <= {row.name for row in ON_PORT} | LEVELS.keys()
+    assert (
+        metric_names.metric_names("infiniband").keys()
+        <= {row.name for row in port_counters()} | levels().keys()
+    )
 
 
 def exported_names() -> set[str]:

@@ -10,7 +10,7 @@ from busbw.check.load.judge import under_load
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
+from busbw.core.telemetry import Severity, all_clock_reasons, clock_reasons
 from busbw.host.gpu_health import GpuHealth
 
 IDLE_REASON = 0x1
@@ -39,7 +39,6 @@ THROTTLE = CheckRow(
     ),
     sources=("nvml.h, nvmlClocksEventReason constants", "gpud, hw-slowdown"),
 )
-BAD_REASONS = {row.name: row.meaning for row in CLOCK_REASONS if row.severity is Severity.BAD}
 
 
 @per_gpu(THROTTLE)
@@ -47,7 +46,7 @@ def check_throttle(gpu: GpuHealth) -> Finding:
     if gpu.reasons is None:
         return unreported(gpu, "reasons", "reasons for reduced clocks")
     names = clock_reasons(gpu.reasons)
-    bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
+    bad = [row for row in all_clock_reasons() if row.name in names and row.severity is Severity.BAD]
     reasons = f"{gpu.reasons:#x} {', '.join(names)}".strip()
     clocks = f"SM {gpu.sm_mhz}, memory {gpu.memory_mhz} MHz"
     limits = f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz"
@@ -151,7 +150,10 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
         yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")
         return
     counts = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
-    bad = {name: count for name, count in counts.items() if name in BAD_REASONS}
+    meanings = {
+        row.name: row.meaning for row in all_clock_reasons() if row.severity is Severity.BAD
+    }
+    bad = {name: count for name, count in counts.items() if name in meanings}
     clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
     temperatures = [sample.temperature_c for sample in known if sample.temperature_c is not None]
     powers = [sample.power_w for sample in known if sample.power_w is not None]
@@ -167,7 +169,7 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
     )
     if bad:
         text = "; ".join(
-            f"{BAD_REASONS[name]} for {count / len(known):.0%} of the time"
+            f"{meanings[name]} for {count / len(known):.0%} of the time"
             for name, count in bad.items()
         )
         report = failed if set(bad) & set(HARDWARE_REASONS) else warned

@@ -10,7 +10,7 @@ from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
-from busbw.core.kernel_rules_gpus import RELOAD_DRIVER
+from busbw.core.kernel_rule import RELOAD_DRIVER
 from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nccl_packages import CALL, built_for, read_packages

@@ -28,7 +28,7 @@ from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
-from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
+from busbw.core.sxids import SwitchEffect, sxid
 from busbw.core.xids import Effect, xid
 from busbw.host.gpu import gpus_on_pci, short_bus, switches_on_pci
 from busbw.host.gpu_health import GpuHealth
@@ -237,7 +237,7 @@ def _by_switch(logged: list[Event], log: PastLog) -> list[Finding]:
     ended = {(event.bus, event.number): event.line.at_s for event in logged}
     by_switch: dict[str, list[Judged]] = {}
     for event in logged:
-        end = ended.get((event.bus, ENDED_BY.get(event.number, 0)), NEVER_S)
+        end = ended.get((event.bus, sxid(event.number).ended_by), NEVER_S)
         by_switch.setdefault(event.bus, []).append(
             _judge_sxid(event, log_resets, over=end > event.line.at_s)
         )

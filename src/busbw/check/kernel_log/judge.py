@@ -10,7 +10,7 @@ from busbw.check.shell_words import word
 from busbw.check.types import SEVERITY, Evidence, Finding
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, TIMES, KernelRule, Sign
-from busbw.core.kernel_rules import RULES
+from busbw.core.kernel_rules import kernel_rules
 from busbw.core.sizes import span
 from busbw.host.gpu import short_bus
 from busbw.host.kernel_log import logged_xids
@@ -96,9 +96,9 @@ def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
 
 def _mark_ended(sightings: dict[tuple[int, str], Sighting], line: Line) -> None:
     for key, sighting in sightings.items():
-        if sighting.sign.ends is None or sighting.ended:
+        if sighting.sign.end is None or sighting.ended:
             continue
-        match = sighting.sign.ends.search(line.text)
+        match = sighting.sign.end.search(line.text)
         if match and match.groupdict().get(SUBJECT, sighting.subject) == sighting.subject:
             sightings[key] = replace(sighting, ended=True)
 
@@ -211,4 +211,4 @@ def unread_log(log: PastLog) -> Finding:
     return unanswered("", message, log.reason, fix="" if denied else ON_HOST)
 
 
-CHECKS = tuple(map(check_rule, RULES))
+CHECKS = tuple(map(check_rule, kernel_rules()))

@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
+
+import msgspec
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, unanswered, unread, warned
 from busbw.check.machine import Machine, Port
@@ -9,6 +12,7 @@ from busbw.check.nic.links import by_model, cabled, hardware, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
+from busbw.core.table_file import rows
 from busbw.host.ethtool import driver
 from busbw.host.nic import RDMA
 
@@ -35,15 +39,21 @@ LINK_LAYER = CheckRow(
 )
 _RATE = re.compile(r"([\d.]+) Gb/sec \((\d+)X")
 LANES = 4
-# By PSID, the lanes of a port: four of cards for NDR (MCX75310AAS-NEA, -NEAT, MCX750500B) and HDR,
-# two of those for NDR200 (MCX75310AAS-HEA, -HEAT). From what mlxfwmanager and VPD say of them in
-# public reports of hosts, and scitix/sichek, components/hca.
-_NDR = "MT_0000000838 MT_0000000891 MT_0000000970 MT_0000001120 DEL0000000036 DEL0000000051"
-_HDR = "MT_0000000223 MT_0000000226 MT_0000000903 DEL0000000010 LNV0000000019"
-_NDR200 = "MT_0000000844 MT_0000000971 MT_0000001119"
-BOARD_LANES = dict.fromkeys(f"{_NDR} {_HDR}".split(), 4) | dict.fromkeys(_NDR200.split(), 2)
 MODULES = "/sys/module"
 DRIVER_MODULES = ("mlx5_core", "mlx5_ib")
+
+
+class Board(msgspec.Struct, frozen=True):
+    """The lanes of a port of a card, by PSID."""
+
+    psid: str
+    lanes: int
+
+
+@cache
+def boards() -> dict[str, Board]:
+    """All cards of the table (check/nic/boards.csv), by PSID."""
+    return {row.psid: row for row in rows("check/nic/boards.csv", Board)}
 
 
 @check(LINK_LAYER)
@@ -151,7 +161,8 @@ def _judge_lanes(
     gbits, lanes = rate
     text = f"{gbits:g} Gbit/s over {lanes} lanes"
     board = machine.text(f"{RDMA}/{port.device}/board_id") or ""
-    of_card = BOARD_LANES.get(board, 0)
+    known = boards().get(board)
+    of_card = known.lanes if known else 0
     if lanes < of_card and port.layer == "InfiniBand":
         message = (
             f"{text}, while a port of this card ({board}) has {of_card}, unless the cable is split"

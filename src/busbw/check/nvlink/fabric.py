@@ -36,7 +36,7 @@ from busbw.host.nvidia_services import (
     version,
 )
 from busbw.host.nvml_health import read_health
-from busbw.model.hardware import GENERATIONS, Generation
+from busbw.model.hardware import Generation, generations
 
 # Words in the names of cards whose links are joined by bridges that a server may lack.
 BRIDGED_MODELS = frozenset({"PCIE", "FHHL", "NVL", "ACTIVE", "A6000"})
@@ -81,7 +81,7 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
     """
     if bridged(gpu):
         return None
-    return next((row for row in GENERATIONS if gpu_words(gpu).intersection(row.names)), None)
+    return next((row for row in generations() if gpu_words(gpu).intersection(row.names)), None)
 
 
 def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:

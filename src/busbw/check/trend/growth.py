@@ -19,7 +19,7 @@ from busbw.core.counters import Counter as Row
 from busbw.core.counters import CounterKind, Owner
 from busbw.core.errors import UsageError
 from busbw.core.telemetry import increase
-from busbw.core.watch_counters import BY_NAME
+from busbw.core.watch_counters import watched_by_name
 from busbw.host.nvml_health import read_health
 from busbw.host.snapshot import recorded
 
@@ -168,7 +168,7 @@ def _growth_between(
 
     After a reset all of its value is new.
     """
-    row = BY_NAME.get(name) or Row(name, Owner.GPU, "", CounterKind.LOSS, "")
+    row = watched_by_name().get(name) or Row(name, Owner.GPU, "", CounterKind.LOSS, "")
     was, now = before.counts[key], after.counts[key]
     if before.boot != after.boot:
         return now, True

@@ -12,7 +12,7 @@ from busbw.core.sizes import parse_size
 from busbw.model import topo_xml
 from busbw.model.measured_system import of_host
 from busbw.model.nccl.choice import Allowed, allowed
-from busbw.model.nccl.constants import LATEST
+from busbw.model.nccl.constants import FITTED
 from busbw.model.networks import parse_network
 from busbw.model.systems import (
     CPUS,
@@ -65,7 +65,7 @@ recorded_nodes_option = click.option(
 )
 nccl_option = click.option(
     "--nccl",
-    default=LATEST.name,
+    default=FITTED,
     callback=not_empty,
     show_default=True,
     help="release whose choice is predicted: 2.27, or latest",

@@ -34,11 +34,11 @@ from busbw.model.nccl.constants import (
     RING_PLATEAU,
     SIMPLE,
     TREE,
-    TREE_SHARES,
     TREE_SIZES,
     VOLTA,
     Release,
     family,
+    tree_shares,
 )
 from busbw.model.nccl.graphs import Graph
 
@@ -138,7 +138,7 @@ def _share(model: Model, collective: str, size_bytes: int, algorithm: str, proto
         corrected = model.release.nvls_tree_corrected and model.sm >= 100 and model.cpu != "arm"
         sizes = TREE_SIZES + 1 if corrected else 0
     step = (size_bytes >> 6).bit_length() - 1
-    return TREE_SHARES[protocol][step] if 0 <= step < sizes else 1.0
+    return tree_shares()[protocol][step] if 0 <= step < sizes else 1.0
 
 
 def _rate(model: Model, collective: str, algorithm: str, protocol: str) -> float:

@@ -10,7 +10,15 @@ from math import ceil, log2
 
 from busbw.model.fabric import Fabric
 from busbw.model.nccl.choice import Model
-from busbw.model.nccl.constants import LATEST, NET, NET_OVERHEAD_US, NVLINK, PCI, RING, Release
+from busbw.model.nccl.constants import (
+    NET,
+    NET_OVERHEAD_US,
+    NVLINK,
+    PCI,
+    RING,
+    Release,
+    fitted_release,
+)
 
 # NCCL_P2P_PER_CHANNEL_NET_BW of 2.29 on. 8 to 32 hosts of 8 B200, NCCL 2.29.7: 13.1 with two
 # channels and 14.5 with one (sendrecv_perf, 64 MiB). Hosts of 4 GH200, one channel: 18.3 (issue
@@ -97,4 +105,4 @@ def _of_first(model: Model, hosts: int) -> float:
     """The kernel and the first message."""
     inside = NVLINK if model.over_nvlink else PCI
     link = NET if hosts > 1 else inside
-    return LATEST.base[RING][SIMPLE_AT] + LATEST.hops[link][RING][SIMPLE_AT]
+    return fitted_release().base[RING][SIMPLE_AT] + fitted_release().hops[link][RING][SIMPLE_AT]

@@ -22,16 +22,15 @@ from busbw.model.forecast import Evidence, forecast, job_of, unlimited
 from busbw.model.measured_system import of_result, shape
 from busbw.model.nccl.choice import ALL_ALLOWED, allowed
 from busbw.model.nccl.constants import of_number
-from busbw.model.networks import BY_NETWORK, Network
+from busbw.model.networks import Network, networks
 from busbw.model.reference.curves import Curve, Reference
 from busbw.model.reference.results import nics_text
 from busbw.model.reference.similar import Job, is_reduced_alike, of_shape
 from busbw.model.systems import System, with_assumed_network
 from busbw.model.types import Forecast
 
-# NCCL's names of its networks that no published run has.
-RECORDED_NETWORKS = {"Socket": BY_NETWORK["socket"], "busbw": Network("busbw", 0.0, "as recorded")}
-RDMA = "IB"
+# NCCL's names of networks.
+RDMA, SOCKET, PLUGIN = "IB", "Socket", "busbw"
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +75,10 @@ class Ran:
 
 def ran_of(result: Result, system: System, placement: tuple[int, int]) -> Ran:
     """What a result of this system and of so many hosts and ranks on each ran."""
-    recorded = RECORDED_NETWORKS.get(result.library.network)
-    if recorded is not None:
-        system = replace(system, network=recorded)
+    if result.library.network == SOCKET:
+        system = replace(system, network=networks()["socket"])
+    elif result.library.network == PLUGIN:
+        system = replace(system, network=Network(PLUGIN, 0.0, "as recorded"))
     elif result.library.network != RDMA:
         system = with_assumed_network(system)
     row = result.spec.row

@@ -6,8 +6,8 @@ from functools import cache
 from busbw.core.errors import UsageError
 from busbw.model.estimate import Setting, by_links
 from busbw.model.nccl.choice import Allowed, Choice
-from busbw.model.nccl.constants import LATEST, MODELLED, release
-from busbw.model.networks import BY_NETWORK
+from busbw.model.nccl.constants import MODELLED, fitted_release, release
+from busbw.model.networks import networks
 from busbw.model.reference.curves import Curve
 from busbw.model.reference.similar import Job, nics_rate, rails
 from busbw.model.systems import parse_system, with_nics
@@ -21,12 +21,12 @@ def setting_of(curve: Curve) -> Setting:
     if curve.nics:
         system = with_nics(system, curve.nics)
     if curve.fabric:
-        system = replace(system, network=BY_NETWORK[curve.fabric])
+        system = replace(system, network=networks()[curve.fabric])
     system = replace(system, collnet=curve.algorithm == SHARP)
     may = Allowed()
     if curve.algorithm in MODELLED:
         may = Allowed(algorithms=(curve.algorithm,))
-    nccl = release(curve.nccl) if curve.nccl else LATEST
+    nccl = release(curve.nccl) if curve.nccl else fitted_release()
     return Setting(system, nccl, may, dtype=curve.dtype or "float")
 
 

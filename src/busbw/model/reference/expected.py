@@ -25,7 +25,7 @@ from statistics import fmean, median
 
 from busbw.core.collectives import BY_NAME
 from busbw.model.bounds import P2P
-from busbw.model.hardware import GEFORCE
+from busbw.model.hardware import reaches_peers
 from busbw.model.nccl.choice import Choice, Parts
 from busbw.model.nccl.constants import NVLS, NVLS_TREE, RING, SIMPLE
 from busbw.model.nccl.p2p import ALL_PAIRS
@@ -184,7 +184,7 @@ def pcie_share(gpu: str, gpus: int) -> float:
     """What a ring of GPUs reaches over PCIe of the rate that NCCL plans with: between two numbers
     of GPUs that were measured, by interpolation in their logarithms.
     """
-    if gpu in GEFORCE:
+    if not reaches_peers(gpu):
         return GEFORCE_SHARE
     measured = sorted(PCIE_SHARES)
     above = next((count for count in measured if count >= gpus), measured[-1])

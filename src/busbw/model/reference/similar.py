@@ -6,7 +6,7 @@ from enum import IntEnum
 from functools import cache
 
 from busbw.model.fabric import rails_of
-from busbw.model.hardware import BRIDGED, Generation, by_name
+from busbw.model.hardware import Generation, bridged_gpus, by_name
 from busbw.model.nccl.constants import RING, TREE
 from busbw.model.nccl.nvls_types import reduces
 from busbw.model.reference.curves import Curve
@@ -89,7 +89,7 @@ def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
     all_gather have the rates of rings.
     """
     row = by_name(gpu)
-    multicast = row is not None and row.sm >= FIRST_MULTICAST_SM and gpu not in BRIDGED
+    multicast = row is not None and row.sm >= FIRST_MULTICAST_SM and gpu not in bridged_gpus()
     return multicast and collective == "all_reduce" and reduces(collective, dtype, op)
 
 

@@ -1,0 +1,49 @@
+"""Tables of published facts: files beside the code that reads them.
+
+In a CSV file, lines that begin with # are comments, and the first other line names the columns:
+the fields of the row's type, then `source` and `date`, which say where each fact was published, and
+when this was or when it was read. An empty cell leaves the field's default. Tables whose rows are
+nested are TOML.
+"""
+
+import csv
+import pkgutil
+from typing import Any, TypeVar
+
+import msgspec
+
+Row = TypeVar("Row")
+
+
+def rows(path: str, row_type: type[Row], lists: tuple[str, ...] = ()) -> tuple[Row, ...]:
+    """The rows of a CSV file in the order of the file; `path` is relative to the package, and
+    cells of the columns `lists` are lists of words.
+    """
+    return tuple(
+        msgspec.convert(_values(cells_of_row, lists), row_type, strict=False)
+        for cells_of_row in cells(path)
+    )
+
+
+def cells(path: str) -> list[dict[str, str]]:
+    """The rows of a CSV file as they stand there, by column."""
+    lines = _text(path).splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def nested(path: str) -> dict[str, Any]:
+    """What a TOML file holds."""
+    import tomllib  # takes long to import
+
+    return tomllib.loads(_text(path))
+
+
+def _values(row: dict[str, str], lists: tuple[str, ...]) -> dict[str, str | list[str]]:
+    return {name: cell.split() if name in lists else cell for name, cell in row.items() if cell}
+
+
+def _text(path: str) -> str:
+    # It reads zip files too, as importlib.resources does, whose import takes longer.
+    data = pkgutil.get_data("busbw", path)
+    assert data is not None
+    return data.decode()
