@@ -22,7 +22,7 @@ from busbw.lab import types as lab_types
 LIMIT_S = 20.0
 # bash does not read the ~/.bashrc of whoever runs the tests at each login by ssh
 host_exec.YIELD["SHLVL"] = "1"
-if "LD_PRELOAD" in os.environ:  # of tests/conftest.py: ranks that wait sleep on emulated hosts too
+if "LD_PRELOAD" in os.environ:  # of conftest.py: ranks that wait sleep on emulated hosts too
     host_exec.YIELD["LD_PRELOAD"] = os.environ["LD_PRELOAD"]
 Unavailable = NoMeasurement  # this machine cannot emulate hosts; the message gives the reason
 

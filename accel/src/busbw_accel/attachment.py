@@ -39,7 +39,6 @@ class Attachment:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the worker."""
         return self.worker.settings
 
     @property
@@ -65,9 +64,7 @@ class Attachment:
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
     def reset_residual(self) -> None:
-        """Discard the residuals, for example after a jump of the learning rate or after loading
-        parameters.
-        """
+        """Discard the residuals, as after a jump of the learning rate or loading parameters."""
         with self.worker.at_rest():
             self.worker.memory.clear()
 
@@ -165,7 +162,6 @@ def _plain(names: tuple[str, ...], unsplit: Unsplit) -> dict[str, Any]:
 
 
 def _unsplit(bucket: Mapping[str, Any]) -> tuple[tuple[str, ...], Unsplit]:
-    """The inverse of `_plain`."""
     pieces = tuple(Piece(*numbers) for numbers in bucket["pieces"])
     states = [
         {name: tensor.to("cpu", copy=True) for name, tensor in kept.items()}

@@ -31,12 +31,10 @@ class Gradient:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its parameters."""
         return tuple(place.name for place in self.places)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes of its parameters."""
         return [place.shape for place in self.places]
 
     def parts(self) -> list[torch.Tensor]:
@@ -45,7 +43,6 @@ class Gradient:
 
 
 def place(name: str, parameter: torch.Tensor) -> Place:
-    """The place of a parameter in a bucket."""
     strides = torch.empty_like(parameter, device="meta").stride()
     order = sorted(range(parameter.dim()), key=strides.__getitem__, reverse=True)
     shape = tuple(parameter.shape[dim] for dim in order)

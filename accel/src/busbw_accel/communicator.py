@@ -64,7 +64,6 @@ class Communicator:
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """See HostStaging.failed."""
         return self.staging.failed if self.staging is not None else None
 
     def silenced(self) -> "Communicator":

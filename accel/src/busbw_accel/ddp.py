@@ -99,7 +99,6 @@ class Attached(Attachment):
         return super().state_dict() | {"order": [list(names) for names in self._order]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As of `Attachment`."""
         super().load_state_dict(state)
         self._order = [tuple(names) for names in state.get("order", ())]
         self._resumed = None

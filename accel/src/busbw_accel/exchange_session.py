@@ -111,12 +111,10 @@ class ExchangeSession:
             raise RuntimeError(self._text.message())
 
     def check(self) -> None:
-        """Raise RuntimeError if an exchange has failed."""
         if _library().busbw_exchange_error(self._open(), self._text.room()):
             raise RuntimeError(self._text.message())
 
     def close(self) -> None:
-        """Close the connections. Running exchanges fail."""
         if self._exchange is not None:
             _library().busbw_exchange_close(self._exchange)
             self._exchange = None

@@ -43,7 +43,6 @@ class Sharded(Attachment):
         self._exchanged: set[str] = set()  # the modules of this step
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As of `Attachment`."""
         super().load_state_dict(state)
         self._exchanged.clear()
 

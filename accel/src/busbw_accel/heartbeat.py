@@ -38,7 +38,6 @@ class Heartbeat:
         return self._store is not None
 
     def stop(self) -> None:
-        """Stop the heartbeats."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE_S)

@@ -187,7 +187,6 @@ class HostAdam:
             raise BusbwError(self._text.message(), "report it with the command")
 
     def close(self) -> None:
-        """End the threads."""
         library, pool, self._pool = _library(), self._pool, None
         if library is not None and pool is not None:
             library.busbw_adam_close(pool)

@@ -41,7 +41,6 @@ class Mesh:
 
     @property
     def two_d(self) -> bool:
-        """Whether there are two dimensions."""
         return self.inside is not None
 
     def name(self, rank: int) -> str:

@@ -14,13 +14,10 @@ _BLOCKS = "integers, one scale for 256 elements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecInfo:
-    """The facts of one codec.
-
-    `implementation` is its module in `busbw_accel.codecs`, a colon and its class.
-    """
+    """The facts of one codec."""
 
     name: str
-    implementation: str
+    implementation: str  # its module in `busbw_accel.codecs`, a colon and its class
     loss: int  # an index into train.plan_types.LOSSES
     meaning: str
     title: str = ""  # for error messages, where it differs from the name

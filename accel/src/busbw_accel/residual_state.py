@@ -60,7 +60,7 @@ class BucketState:
     device: torch.device
     states: list[State] = field(default_factory=list)
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         self.states = self.states or [{} for _ in self.pieces]
 
     @property
@@ -194,7 +194,6 @@ class Memory:
         self._unsplit = dict(saved)
 
     def lists(self) -> Iterator[BucketState]:
-        """The state of each bucket."""
         yield from self._buckets.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -222,7 +221,6 @@ class Memory:
         )
 
     def clear(self) -> None:
-        """Discard all state."""
         self._buckets.clear()
         self._loose.clear()
         self._unsplit.clear()

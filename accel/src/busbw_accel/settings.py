@@ -69,7 +69,7 @@ class Settings:
     )
     dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:

@@ -84,7 +84,6 @@ class HostStaging:
         return self._failed
 
     def check(self) -> None:
-        """Raise RuntimeError if an exchange has failed."""
         self.session.check()
 
     def close(self) -> None:

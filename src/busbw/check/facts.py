@@ -53,7 +53,6 @@ _OF_ONE_RANK = re.compile(
 
 
 def facts(machine: Machine) -> dict[str, str]:
-    """All facts that can be read, by name."""
     return {name: value for read in READERS for name, value in understood(read, machine) if value}
 
 

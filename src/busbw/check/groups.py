@@ -21,7 +21,6 @@ class OnNode:
 
     @property
     def finding(self) -> Checked:
-        """The finding."""
         return self.problem.finding
 
 
@@ -37,7 +36,6 @@ class Group:
 
     @property
     def first(self) -> Checked:
-        """The finding on the first node."""
         return self.findings[0].finding
 
     @property
@@ -47,7 +45,6 @@ class Group:
 
     @property
     def headline(self) -> str:
-        """The message for all nodes."""
         return merged_text([HostText(item.node, headline(item.finding)) for item in self.findings])
 
     @property
@@ -144,9 +141,7 @@ def _by_fault(findings: Iterable[OnNode]) -> list[Group]:
 
 
 def join_same(groups: Iterable[Group]) -> list[Group]:
-    """Groups of several checks as one if these could not judge the same parts of the same nodes
-    for the same reason.
-    """
+    """Groups of checks that could not judge the same parts of the same nodes, as one."""
     joined: dict[object, Group] = {}
     for fault in groups:
         if fault.first.verdict in _UNJUDGED:

@@ -35,18 +35,15 @@ WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port of an RDMA device.
-
-    `path` is its directory, `bdf` the PCI address of the device ('' if it has none).
-    """
+    """One port of an RDMA device."""
 
     device: str
     number: str
-    path: str
+    path: str  # its directory
     layer: str  # InfiniBand or Ethernet
     active: bool
     netdev: str  # '' if it has none here, as in a container
-    bdf: str
+    bdf: str  # PCI address of the device; '' if it has none
 
     @property
     def name(self) -> str:
@@ -75,23 +72,19 @@ class Machine:
         self.is_log = isinstance(source, LogSource)  # only its kernel log is known
 
     def read(self, path: str) -> Reading:
-        """Contents of a file."""
         if path not in self._files:
             self._files[path] = self._source.read(path)
         return self._files[path]
 
     def text(self, path: str) -> str | None:
-        """Text of a file; None if it cannot be read."""
         if path not in self._texts:
             self._texts[path] = self.read(path).text
         return self._texts[path]
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a directory; empty without it."""
         return self._source.names(path)
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link."""
         return self._source.link(path)
 
     def target(self, path: str) -> str:
@@ -111,12 +104,10 @@ class Machine:
 
     @cached_property
     def interfaces(self) -> dict[str, Interface]:
-        """Network interfaces by name, without loopback."""
         return read_interfaces(self)
 
     @cached_property
     def ports(self) -> tuple[Port, ...]:
-        """All ports of RDMA devices."""
         ports = []
         for device in self.names(RDMA):
             bdf = self.target(f"{RDMA}/{device}/device")
@@ -147,7 +138,6 @@ class Machine:
 
     @property
     def roce_ports(self) -> tuple[Port, ...]:
-        """RDMA ports over Ethernet."""
         return tuple(port for port in self.ports if port.roce)
 
     @cached_property
@@ -158,7 +148,6 @@ class Machine:
 
     @cached_property
     def cmdline(self) -> tuple[str, ...]:
-        """Words of the kernel's command line."""
         return tuple((self.text("/proc/cmdline") or "").split())
 
     @cached_property
@@ -238,7 +227,6 @@ class Part:
 
     @property
     def path(self) -> str:
-        """Its directory in sysfs."""
         return at(self.device.bdf)
 
 

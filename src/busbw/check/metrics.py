@@ -36,7 +36,6 @@ SHOWN = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN)
 
 
 def machine_text(report: CheckReport) -> str:
-    """The metrics of one machine."""
     page = MetricText()
     _add_report(page, report.host, report)
     return page.text()

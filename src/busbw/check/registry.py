@@ -1,7 +1,7 @@
 """All checks of a machine by layer, the rules of command lines, and the expectations of a file.
 
-`examine` runs checks on a machine. `read_now`, `read_then` and `compare` are for an earlier reading
-of the machine, from which checks see how its counters rise.
+`examine` runs checks on a machine. `take_reading`, `load_reading` and `compare` are for an earlier
+reading of the machine, from which checks see how its counters rise.
 """
 
 import platform

@@ -140,7 +140,6 @@ def _details_lines(first: Checked, details: Sequence[Checked]) -> list[str]:
 
 
 def relation(detail: Checked, finding: Checked) -> str:
-    """The label of a detail."""
     return "cause" if is_cause(detail, finding) else "with"
 
 

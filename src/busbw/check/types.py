@@ -5,8 +5,10 @@ Also the verdict on a whole machine with its exit code.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
@@ -31,20 +33,16 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The finding of a check on one part of a machine.
-
-    `subject` names the part, like mlx5_0; '' is the whole machine. `fix` is '' if none is needed.
-    `optional` is for an unknown: this kernel, driver, container or user is not given the value,
-    which says nothing about the part. Of the findings of a check with one verdict, the one with the
-    largest `weight` is the worst, and stands first.
-    """
+    """The finding of a check on one part of a machine."""
 
     verdict: Verdict
-    subject: str
+    subject: str  # the part, like mlx5_0; '' is the whole machine
     message: str
     evidence: tuple[Evidence, ...] = ()
-    fix: str = ""
+    fix: str = ""  # '' if none is needed
+    # unknown, but this kernel, driver, container or user is not given the value
     optional: bool = False
+    # of the findings of a check with one verdict, the largest is the worst and stands first
     weight: float = 0.0
 
 
@@ -76,15 +74,13 @@ class Muted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
-    """All findings on one machine, in the order of the checks.
-
-    `source` is a snapshot's name, '' for the live machine. `read` says how much of a kernel log was
-    read if nothing else was.
-    """
+    """All findings on one machine, in the order of the checks."""
 
     host: str
-    source: str = ""
-    read: str = ""
+    source: Annotated[str, Meta(description="a snapshot's name; empty for the live machine")] = ""
+    read: Annotated[
+        str, Meta(description="how much of a kernel log was read, if nothing else was")
+    ] = ""
     at: str = ""  # ISO time of the reading
     busbw: str = ""
     verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
@@ -113,21 +109,17 @@ class Node(msgspec.Struct, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Findings of one check on several nodes whose messages differ only in names and values.
-
-    `message` has these as ranges. `under` names the checks whose findings have the same cause, and
-    `same_in` those that have the same finding.
-    """
+    """Findings of one check on several nodes whose messages differ only in names and values."""
 
     id: str
     name: str
     layer: str
     verdict: Verdict
-    message: str
+    message: Annotated[str, Meta(description="with these as ranges")]
     hosts: list[str]
     optional: bool = False
-    under: list[str] = []
-    same_in: list[str] = []
+    under: Annotated[list[str], Meta(description="checks whose findings have the same cause")] = []
+    same_in: Annotated[list[str], Meta(description="checks that have the same finding")] = []
 
 
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
@@ -185,7 +177,6 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
 
     @property
     def failed(self) -> bool:
-        """Whether a stage failed."""
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
 
 

@@ -122,7 +122,6 @@ def dry_run(side: Side, sweep: Sweep) -> int:
 
 
 def _run(sweep: Sweep, side: Side, file: Path) -> Result:
-    """The result of `busbw run`, through a file."""
     file.unlink(missing_ok=True)
     words = [*sweep.words, *side.options]
     code = _code([*words, "--json", str(file)])

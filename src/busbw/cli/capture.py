@@ -81,9 +81,7 @@ def _become(command_line: tuple[str, ...]) -> None:
 
 
 def _report(folder: Path, code: int) -> int:
-    """Print and save the pattern of the ranks; returns the exit code, which is that of the command
-    if it failed.
-    """
+    """Print and save the ranks' pattern; the exit code, which is the command's if it failed."""
     if not code:
         return _print(folder)
     try:

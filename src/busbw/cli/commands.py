@@ -40,7 +40,6 @@ class Row:
         return _examples(self.package)[f"{self.name} {part}".rstrip()]
 
     def parts(self) -> dict[str, Examples]:
-        """The examples of its subcommands, by their names."""
         start = f"{self.name} "
         return {
             path.removeprefix(start): examples
@@ -138,9 +137,7 @@ def _add_examples(command: click.Command, row: Row, part: str) -> None:
 
 
 def examples_text(examples: Examples) -> str:
-    """The examples as lines that click does not wrap: what each does as a comment, then the
-    command.
-    """
+    """The examples in lines that click does not wrap: a comment, then the command."""
     lines = [f"  # {meaning}\n  {command}" for meaning, command in examples.items()]
     return "\b\nExamples:\n" + "\n".join(lines)
 

@@ -161,9 +161,7 @@ def _load_both(
 
 
 def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:
-    """The runs in a file; or in the files of a directory, in the order of their names and without
-    hidden ones.
-    """
+    """The runs in a file, or in the files of a directory, sorted by name, without hidden ones."""
     path = Path(name)
     if name == "-" or not path.is_dir():
         return [(name, read_sweep(name, collective, table))]

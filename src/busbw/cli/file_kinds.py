@@ -34,9 +34,7 @@ table_option = click.option(
 
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a
-    training or a plan, which have no sizes.
-    """
+    """The sweep in a file, with a warning for doubts about its log; UsageError for another kind."""
     return sweep_in(read_bytes(file), file, collective, table)
 
 
@@ -71,9 +69,7 @@ def _refuse_several(data: bytes, file: str) -> None:
 
 
 def warn_of_doubts(result: Result, file: str) -> None:
-    """Warn of what a log leaves in doubt: several tables, missing rows, figures that contradict
-    each other.
-    """
+    """Warn of what a log leaves in doubt: several tables, missing rows, contradictory figures."""
     for finding in result.findings:
         if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
             text = "; ".join(filter(None, (finding.message, finding.fix)))

@@ -97,9 +97,7 @@ def _line(history: History, id: int, start: str) -> str:
 
 
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
-    """Write a file for each run, none if one exists; then print their names, as stdout may be
-    closed early.
-    """
+    """Write a file for each run, or none if one exists. Their names are printed last."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -78,9 +78,7 @@ class Search:
         self._save(self.report)
 
     def _doubts(self, outcome: suspects.Outcome) -> list[str]:
-        """A sentence for each group that may be slow, and one if the runs differ too much to see a
-        slow host.
-        """
+        """A sentence for each group that may be slow, and one if the runs vary too much to tell."""
         doubts = []
         for group in outcome.left_open:
             names = " and ".join(self.report.hosts[index] for index in group.hosts)

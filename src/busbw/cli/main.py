@@ -92,9 +92,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `busbw` and, under names like all_reduce_perf, of the compat commands.
-    Returns the exit code.
-    """
+    """Entry point of `busbw` and, by its name, of the compat commands. Returns the exit code."""
     program, *args = sys.argv if argv is None else argv
     with contextlib.suppress(RuntimeError):  # the user has no home directory
         # Services lack the variable, and Open MPI does not start without it.

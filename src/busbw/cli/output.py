@@ -78,9 +78,7 @@ class Output(Sink):
         self._status.show(work)
 
     def take(self, event: Event) -> None:
-        """Record the event and print it. After stdout was closed, only a run with a file
-        continues.
-        """
+        """Record and print the event. Once stdout is closed, only a run with a file continues."""
         super().take(event)
         if self.record.problem and not self._warned:
             self._warned = True
@@ -108,7 +106,6 @@ class Output(Sink):
         talk("\n".join(dict.fromkeys(note.text.splitlines())))
 
     def note(self, text: str) -> None:
-        """Print a message on stderr."""
         talk(text)
 
     error = note
@@ -165,9 +162,7 @@ class SweepOutput(Output):
         return super().run_aborted(reason)
 
     def take(self, event: Event) -> None:
-        """Before the first size, `refuse` may end the run by an error: machine and ideal are
-        known then.
-        """
+        """Before the first size, when machine and ideal are known, `refuse` may end the run."""
         result = event.result if isinstance(event, Started) else None
         if self.refuse is not None and isinstance(result, Result):
             self.refuse(result)
@@ -185,9 +180,7 @@ class SweepOutput(Output):
             self._print("footer", result)
 
     def print_note(self, note: Note) -> None:
-        """Print a note. In the nccl-tests view, those that nccl-tests writes to stdout go there,
-        one line per rank.
-        """
+        """Print a note; in the nccl-tests view, what nccl-tests writes to stdout goes there."""
         if note.answer and self.view.name == "nccl-tests":
             answer(note.text + "\n")
         else:
@@ -201,7 +194,6 @@ class JsonOutput(Output):
     """Prints the result as JSON at the end."""
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Print the whole result, once."""
         if isinstance(event, Ended):
             from busbw.report import results
 

@@ -111,9 +111,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
 
 
 def replace_invalid_values(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
-    """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names
-    are case-sensitive.
-    """
+    """The spec with invalid values replaced as nccl-tests does, and the messages to print."""
     notes: list[str] = []
     change: dict[str, Any] = {}
 
@@ -220,7 +218,6 @@ KIND_EXIT = {
 
 
 def exit_of(error: BusbwError) -> int:
-    """nccl-tests' exit code for an error."""
     kind = error.kind if isinstance(error, RankFailed) else type(error).__name__
     if isinstance(error, NotSupported):
         return int(NcclTestsExit.NOT_IMPLEMENTED)
@@ -233,9 +230,7 @@ COMPAT = Frontend(exit_of, text_of)
 
 
 def _failed(error: BusbwError) -> int:
-    """Print the line that wrappers of nccl-tests parse to stdout and the error to stderr;
-    returns the exit code.
-    """
+    """Print the line that nccl-tests' wrappers parse, and the error on stderr; the exit code."""
     code = exit_of(error)
     kinds = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}
     kind = kinds.get(NcclTestsExit(code), "NCCL failure")

@@ -320,9 +320,7 @@ def _curve(file: str, system: System) -> Curve | None:
 
 
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
-    """UsageError for options of one collective, where a pattern states its own collectives and
-    sizes.
-    """
+    """UsageError for options of one collective: a pattern states its own collectives and sizes."""
     for parameter, name in _OF_COLLECTIVE.items():
         if given(parameter):
             raise UsageError(

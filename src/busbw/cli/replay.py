@@ -34,7 +34,6 @@ class ReplayOutput(Output):
     rows, ran = ROWS, False
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Print the whole text."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
             answer(replay_text.render_all(result, width(), self.rows, ran=self.ran))
 
@@ -43,7 +42,6 @@ class CsvOutput(Output):
     """Prints a replay as the CSV of the PyTorch benchmark."""
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Print all lines."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
             answer(replay_text.torch_csv(result))
 

@@ -99,7 +99,6 @@ def expand(files: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _document(result: Outcome) -> Document:
-    """A training, plan or replay as a document."""
     title = kind(result).removeprefix("a ")
     kind_of_run = kind_of(result)
 

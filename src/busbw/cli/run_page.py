@@ -26,9 +26,7 @@ def keep_and_write_page(result: Outcome, asked: bool, file: Path | None, name: s
 
 
 def write_page(result: Result, file: Path, name: str) -> None:
-    """Write the page of `busbw report`, which calls the result `name`; NoMeasurement if it cannot
-    be written.
-    """
+    """Write the page of `busbw report` on the result, called `name`; NoMeasurement if it fails."""
     from busbw.report.page import page  # plots and tables, which a run without it need not import
 
     save(page([(name, result)]), file, "make room, or name another place with --html", shared=True)

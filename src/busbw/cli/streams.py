@@ -96,9 +96,7 @@ def guarded_stdout() -> contextlib.AbstractContextManager[Any]:
 
 
 def stop_writing(stream: int = 1) -> None:
-    """Discard all further output to file descriptor `stream`, so that Python's exit does not
-    fail on it.
-    """
+    """Discard all further output to the descriptor, so that Python's exit does not fail on it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
@@ -115,9 +113,7 @@ def talk(text: str) -> None:
 
 
 def bug(error: Exception) -> int:
-    """Report an unexpected error with its traceback; returns the exit code. Running out of memory
-    is no bug.
-    """
+    """Report an unexpected error with its traceback; the exit code. Out of memory is no bug."""
     memory = out_of_memory(error)
     if memory:
         talk(memory.render())

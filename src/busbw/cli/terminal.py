@@ -26,9 +26,7 @@ def is_terminal() -> bool:
 
 
 def width() -> int | None:
-    """The number of columns to fit: COLUMNS, else those of the terminal, or 80 for a pipe or a
-    file; None with --wide.
-    """
+    """Columns to fit: COLUMNS, else the terminal's, 80 for a pipe or file; None with --wide."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(_WIDE):
         return None
@@ -44,7 +42,6 @@ def height() -> int | None:
 
 
 def add_wide(command: click.Command) -> None:
-    """Give a command and its subcommands --wide."""
     if all("--wide" not in parameter.opts for parameter in command.params):
         option = click.Option(
             ["--wide"], is_flag=True, expose_value=False, help=HELP, callback=_remember

@@ -273,9 +273,7 @@ def _job(spec: SweepSpec, seconds: float, fields: dict[str, Any]) -> TuneJob:
 
 
 def _exports(tuning: Tuning, jobs: Jobs) -> dict[str, str]:
-    """The variables for any program, with those that --net has set for the ranks; none if NCCL's
-    choice is best.
-    """
+    """The variables for any program, with those that --net set; none if NCCL's choice is best."""
     if not tuning.kept() and not tuning.variables:
         return {}
     net = jobs.job.net

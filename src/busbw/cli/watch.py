@@ -199,9 +199,7 @@ def _refuse_guessable(file: Path, token: str) -> None:
 
 
 def _event_of_signals(undo: ExitStack) -> Event:
-    """An event set by SIGINT and SIGTERM, so that output in progress is completed. A second
-    signal acts as usual.
-    """
+    """An event that the first SIGINT or SIGTERM sets, so that output in progress is completed."""
     stop, before = Event(), dict[int, Any]()
 
     def end(number: int, _frame: object) -> None:

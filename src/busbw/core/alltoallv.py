@@ -6,9 +6,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.errors import UsageError
 
@@ -115,27 +116,41 @@ def _parse_item(item: str, text: str) -> tuple[str, int]:
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes at the largest size. What a rank sends to itself counts only in size_bytes.
-
-    source names the matrix: '' for nccl-tests' spread of 1, else another spread, --counts with its
-    defaults, or the SHA-256 of a file's values. size_bytes is the largest total that a rank sends
-    or receives. total_bytes is the sum over all ranks. sender and receiver are the pair with the
-    most bytes, pair_bytes. rank is the one that sends or receives the most, sent_bytes and
-    received_bytes are its totals. host_bytes is the most that the ranks of one host send to other
-    hosts, or receive from them.
+    """What alltoallv moves, in bytes at the largest size. What a rank sends to itself counts only
+    in size_bytes.
     """
 
-    source: str
+    source: Annotated[
+        str,
+        Meta(
+            description="the matrix: empty for nccl-tests' spread of 1, else another spread,"
+            " --counts with its defaults, or the SHA-256 of a file's values"
+        ),
+    ]
     ranks: int
-    size_bytes: int
-    total_bytes: int
-    sender: int
+    size_bytes: Annotated[int, Meta(description="the largest total that a rank sends or receives")]
+    total_bytes: Annotated[int, Meta(description="sum over all ranks")]
+    sender: Annotated[
+        int, Meta(description="sender and receiver are the pair with the most bytes, pair_bytes")
+    ]
     receiver: int
     pair_bytes: int
-    rank: int
+    rank: Annotated[
+        int,
+        Meta(
+            description="the one that sends or receives the most; sent_bytes and received_bytes"
+            " are its totals"
+        ),
+    ]
     sent_bytes: int
     received_bytes: int
-    host_bytes: int = 0
+    host_bytes: Annotated[
+        int,
+        Meta(
+            description="the most that the ranks of one host send to other hosts, or receive from"
+            " them"
+        ),
+    ] = 0
 
     @property
     def rank_bytes(self) -> int:

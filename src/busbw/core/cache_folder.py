@@ -5,9 +5,7 @@ from pathlib import Path
 
 
 def cache_folder(part: str) -> Path | None:
-    """The folder of a part of busbw under XDG_CACHE_HOME or ~/.cache; None without a home folder.
-    It may not exist.
-    """
+    """The folder of a part of busbw under XDG_CACHE_HOME or ~/.cache, which may not exist yet."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:

@@ -46,9 +46,7 @@ class Figure:
 
     @property
     def time_s(self) -> float:
-        """Seconds: with precise timing the median of `n` samples, with classic timing the mean
-        of `n` iterations.
-        """
+        """Seconds: median of `n` samples if timed precisely, else the mean of `n` iterations."""
         return self.cell.time_s
 
     @property
@@ -67,9 +65,7 @@ class Figure:
 
     @property
     def half_width(self) -> float:
-        """How far the confidence interval extends on its wider side, as a fraction of the time;
-        infinity without an interval.
-        """
+        """The wider side of the confidence interval as a fraction of the time; inf without one."""
         low_s, high_s = self.cell.low_s, self.cell.high_s
         if low_s is None or high_s is None or self.time_s <= 0:
             return math.inf
@@ -135,9 +131,7 @@ def _is_settled(figure: Figure, precision: float) -> bool:
 
 
 def headline(result: Result) -> Figure | None:
-    """The settled cell with the highest busbw, which represents the whole sweep; None if no cell
-    is settled.
-    """
+    """The settled cell with the highest busbw, which represents the sweep; None if none is."""
     return peak(precise_figures(result))
 
 
@@ -161,9 +155,7 @@ def complete_repeats(result: Result) -> list[dict[CellKey, Figure]]:
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
-    """One time per cell in seconds: the median over its cycles; nan if any of them is not
-    usable.
-    """
+    """One time per cell in seconds: the median over its cycles; nan if one is not usable."""
     by_cell: dict[CellKey, list[float]] = {}
     for key, time_s in times_s:
         by_cell.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
@@ -184,7 +176,5 @@ def usable(seconds: float) -> bool:
 
 
 def timing(result: Result) -> str:
-    """`precise` (medians of single operations) or `classic` (means over back-to-back
-    operations).
-    """
+    """`precise` (medians of single operations) or `classic` (means over operations in a row)."""
     return "precise" if result.spec.sampling else "classic"

@@ -21,21 +21,18 @@ _DOUBLE_RING, _ALL_BUT_OWN, _ONE = "2(n-1)/n", "(n-1)/n", "1"
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective operation.
-
-    `buffers(c, n, itemsize)` gives the element counts of both buffers. `algbw_multiple(n)` times
-    count and itemsize is the bytes that algbw divides by the time. `bus_factor(n)` is busbw /
-    algbw, exact. `moves(layout, rank)` is the expected result: which elements of which ranks must
-    end up where in the receive buffer (layouts.Move).
-    """
+    """One collective operation."""
 
     name: str
     title: str  # NCCL's and nccl-tests' spelling in titles
     torch_name: str  # in PyTorch's benchmark
+    # (count, ranks, itemsize) to the element counts of both buffers
     buffers: Callable[[int, int, int], Buffers]
+    # (layout, rank) to the expected receive buffer: which elements of which ranks are where
     moves: Callable[[Layout, int], tuple[Move, ...]]
+    # for n ranks: times count and itemsize, the bytes that algbw divides by the time
     algbw_multiple: Callable[[int], int]
-    bus_factor: BusFactor
+    bus_factor: BusFactor  # busbw / algbw for n ranks, exact
     formula: str
     in_place: InPlace
     rooted: bool = False
@@ -48,9 +45,7 @@ class Collective:
 
     @property
     def synchronizes(self) -> bool:
-        """Whether no rank can end before all have started; then the rank with the shortest
-        duration started last.
-        """
+        """Whether no rank ends before all start: the last to start has the shortest time."""
         return not self.rooted and not self.uneven and self.name != "sendrecv"
 
 
@@ -225,9 +220,7 @@ _BY_KEY: dict[str, Collective] = {_key(name): row for name, row in _BY_SPELLING.
 
 
 def collective(name: str) -> Collective:
-    """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError
-    for an unknown name.
-    """
+    """The row for `allreduce`, `AllReduce`, `all-reduce`, `bcast`; UsageError for another name."""
     row = _BY_KEY.get(_key(name))
     if row is None:
         names = {spelling: row.name for spelling, row in _BY_SPELLING.items()}

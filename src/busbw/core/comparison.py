@@ -4,8 +4,10 @@ Seconds and fractions; b is compared with a.
 """
 
 from enum import Enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.cells import CellKey
 
@@ -35,29 +37,35 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell on both sides: its times (None if a side has none), their ratio b / a with its
-    interval, and the verdict.
-
-    `by` is what was compared (runs, the spread of few runs, samples or means), `a_count` and
-    `b_count` the number that the times are computed from, `a_effective` and `b_effective` the
-    number of independent samples in the test. The interval is of this cell alone, None for too few
-    samples or runs. `p` is adjusted for all cells of the comparison, None where nothing could be
-    tested.
-    """
+    """One cell on both sides: its times, their ratio, and the verdict."""
 
     key: CellKey
     verdict: Verdict
-    a_s: float | None = None
+    a_s: Annotated[float | None, Meta(description="null if the side has none")] = None
     b_s: float | None = None
-    ratio: float | None = None
-    low: float | None = None
+    ratio: Annotated[float | None, Meta(description="b_s / a_s")] = None
+    low: Annotated[
+        float | None,
+        Meta(
+            description="low to high is the interval of the ratio, of this cell alone; null for"
+            " too few samples or runs"
+        ),
+    ] = None
     high: float | None = None
-    p: float | None = None
-    by: str = ""
-    a_count: int = 0
-    b_count: int = 0
-    a_effective: int = 0
-    b_effective: int = 0
+    p: Annotated[
+        float | None,
+        Meta(
+            description="adjusted for all cells of the comparison; null where nothing could be"
+            " tested"
+        ),
+    ] = None
+    by: Annotated[
+        str, Meta(description="what was compared: runs, the spread of few runs, samples or means")
+    ] = ""
+    a_count: Annotated[int, Meta(description="what a_s is computed from")] = 0
+    b_count: Annotated[int, Meta(description="what b_s is computed from")] = 0
+    a_effective: Annotated[int, Meta(description="independent samples of A in the test")] = 0
+    b_effective: Annotated[int, Meta(description="independent samples of B in the test")] = 0
 
 
 class Signs(msgspec.Struct, frozen=True):
@@ -84,7 +92,6 @@ class Comparison(msgspec.Struct, frozen=True):
     notes: list[str]
 
     def of(self, verdict: Verdict) -> list[ComparedCell]:
-        """The cells with that verdict."""
         return [cell for cell in self.cells if cell.verdict is verdict]
 
     def beyond(self) -> list[ComparedCell]:
@@ -96,11 +103,9 @@ class Comparison(msgspec.Struct, frozen=True):
         ]
 
     def has_verdict(self) -> bool:
-        """Whether any cell has a verdict."""
         return any(
             cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells
         )
 
     def is_judged(self) -> bool:
-        """Whether any cell of both sides was compared."""
         return any(cell.verdict is not Verdict.UNMATCHED for cell in self.cells)

@@ -14,20 +14,17 @@ from busbw.core.errors import unknown
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type.
-
-    `significand` is the number of bits of a float's significand, including the hidden one.
-    `unit_exponents` are the smallest and largest e for which every integer up to 2^significand - 1,
-    times 2^e, is a normal finite number of the type (engines/host_probe.py).
-    """
+    """One element type."""
 
     name: str  # nccl-tests' name, as printed
     nccl: int  # ncclDataType_t
     itemsize: int
     kind: str  # "int", "uint" or "float"
     torch: str  # PyTorch's name, as the CSV of the PyTorch benchmark prints it
-    significand: int = 0
+    significand: int = 0  # bits of a float's significand, with the hidden one
     exponent_bits: int = 0
+    # the smallest and largest e for which every integer up to 2^significand - 1, times 2^e, is a
+    # normal finite number of the type (engines/host_probe.py)
     unit_exponents: tuple[int, int] = (0, 0)
     aliases: tuple[str, ...] = ()
     min_nccl: int = 0
@@ -35,12 +32,10 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point type."""
         return self.kind == "float"
 
     @property
     def bits(self) -> int:
-        """Width in bits."""
         return 8 * self.itemsize
 
 
@@ -93,9 +88,7 @@ BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, 
 
 
 def dtype(name: str) -> DType:
-    """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an
-    unknown name.
-    """
+    """The row for nccl-tests' or PyTorch's name, or a short form; UsageError for another name."""
     row = BY_NAME.get(name.lower())
     if row is None:
         names = {spelling: row.name for spelling, row in BY_NAME.items()}
@@ -108,9 +101,7 @@ def _bias(dtype: DType) -> int:
 
 
 def encode(units: int, exponent: int, dtype: DType) -> int:
-    """Bits of units * 2^exponent, +0 for zero; ValueError if the value is not exactly
-    representable.
-    """
+    """Bits of units * 2^exponent, +0 for zero; ValueError if it is not exactly representable."""
     if units == 0:
         return 0
     magnitude = abs(units)
@@ -150,9 +141,7 @@ def decode(bits: int, dtype: DType) -> Fraction | str:
 
 
 def round_to_bits(value: Fraction, dtype: DType) -> int:
-    """Bits of the nearest number of the type, ties to even; the value must be within its finite
-    range.
-    """
+    """Bits of the nearest number of the type, ties to even; `value` is in its finite range."""
     if value == 0:
         return 0
     magnitude = abs(value)

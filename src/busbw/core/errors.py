@@ -93,11 +93,9 @@ class BusbwError(Exception):
             self.add_note(f"hint: {hint}")
 
     def __str__(self) -> str:
-        """The message."""
         return self.message
 
     def add(self, text: str) -> None:
-        """Append to the message."""
         self.message += text
 
     def render(self) -> str:

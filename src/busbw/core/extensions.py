@@ -1,6 +1,6 @@
 """What other installed distributions add to busbw: objects that their entry points name.
 
-Groups: `busbw.commands` (tuples of cli.table.row.Row), `busbw.runs` (measure.job.RunKind, by the
+Groups: `busbw.commands` (tuples of cli.commands.Row), `busbw.runs` (measure.job.RunKind, by the
 tag of the job), `busbw.results` (report.results.ResultKind), `busbw.files`
 (report.file_kinds.FileKind) and `busbw.completion` (values by the name of a parameter). A start
 that needs none of them does not look for distributions, which takes 20 ms.
@@ -28,7 +28,7 @@ class NotInstalled(UsageError):
 
 @cache
 def added(group: str, name: str = "") -> tuple[Any, ...]:
-    """The objects of the group `busbw.GROUP`, or the one called `name`.
+    """The objects of one of these groups, `group` without `busbw.`, or the one called `name`.
 
     UsageError for a distribution that cannot be imported.
     """

@@ -75,11 +75,7 @@ class Layer(Enum):
 
 
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check is, for its page.
-
-    `fix` is a command or change with the names of one machine in braces, like {netdev}. `stays`
-    says whether the fix survives a reboot, and if not, what would make it stay.
-    """
+    """What a check is, for its page."""
 
     id: str  # BW012; never reused
     name: str  # nic-mtu
@@ -87,7 +83,7 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # what is looked at: "MTU of RoCE interfaces"
     right: str  # what passes
     why: str  # what goes wrong otherwise
-    fix: str
-    stays: str
+    fix: str  # a command or change, with the names of one machine in braces, like {netdev}
+    stays: str  # whether the fix survives a reboot, and if not, what would make it stay
     reads: tuple[str, ...]  # files, commands and library calls
     sources: tuple[str, ...] = ()  # documents that state the rule

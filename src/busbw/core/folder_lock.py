@@ -12,9 +12,7 @@ POLL_S = 0.01
 
 @contextlib.contextmanager
 def locked(folder: Path, limit_s: float, refusal: Exception) -> Iterator[None]:
-    """Hold the lock of an existing folder; `refusal` is raised if that takes longer than
-    `limit_s` seconds.
-    """
+    """Hold the lock of an existing folder; raises `refusal` if it takes over `limit_s` seconds."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + limit_s
     try:

@@ -30,12 +30,10 @@ class GzipStream(io.RawIOBase):
         self._packed_bytes = self._unpacked_bytes = 0
 
     def close(self) -> None:
-        """Close the stream too."""
         self._packed.close()
         super().close()
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def readinto(self, buffer: Any) -> int:

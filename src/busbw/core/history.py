@@ -2,8 +2,10 @@
 
 from collections import Counter
 from enum import Enum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.cells import CellKey
 from busbw.core.host_ranges import MOST_LISTED, fold
@@ -16,17 +18,10 @@ HOST_SEPARATOR = "+"  # between the host names of a machine
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of the history, without its samples.
-
-    `start` is the local time of its start as `YYYY-mm-dd HH:MM:SS`, or of its addition to the
-    history if the start is not known. `peak_busbw` is in bytes per second. `counts` is the source
-    of alltoallv's bytes, as in core.alltoallv.Traffic. `what` names a run that is no sweep, such as
-    a training; it has no collective and no sizes. `settings` are NCCL's, UCX' and Open MPI's
-    variables, without those for files, addresses and logging; also the sim engine's parameters.
-    `kept` says that the user did not add it: it may be removed to make room.
-    """
+    """One run of the history, without its samples."""
 
     id: int
+    # local, as `YYYY-mm-dd HH:MM:SS`; that of its addition if its own start is not known
     start: str
     machine: str
     nccl: int
@@ -36,11 +31,14 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     timing: str = ""
     min_bytes: int = 0
     max_bytes: int = 0
-    peak_busbw: float = 0.0
-    counts: str = ""
+    peak_busbw: float = 0.0  # bytes per second
+    counts: str = ""  # source of alltoallv's bytes, as in core.alltoallv.Traffic
+    # names a run that is no sweep, such as a training; it has no collective and no sizes
     what: str = ""
+    # NCCL's, UCX' and Open MPI's variables, without those for files, addresses and logging; also
+    # the sim engine's parameters
     settings: str = ""
-    kept: bool = False
+    kept: bool = False  # not added by the user: it may be removed to make room
 
 
 class StoredTime(msgspec.Struct, frozen=True):
@@ -53,27 +51,37 @@ class StoredTime(msgspec.Struct, frozen=True):
 
 
 class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds),
-    and the adjusted p-value.
-
-    `most` is the upper limit of the ratio of its time to that of earlier runs; None unless runs are
-    judged by their spread, and have one. `far` is whether the time is far above the median while
-    few stored runs were as unusual.
-    """
+    """One cell compared with earlier runs; times are in seconds."""
 
     key: CellKey
     time_s: float
-    median_s: float
+    median_s: Annotated[
+        float,
+        Meta(
+            description="median of the earlier runs; low_s and high_s are their least and largest"
+        ),
+    ]
     low_s: float
     high_s: float
-    p: float
+    p: Annotated[float, Meta(description="adjusted for all cells")]
     slower: bool
-    most: float | None = None
-    far: bool = False
+    most: Annotated[
+        float | None,
+        Meta(
+            description="upper limit of the ratio of its time to that of earlier runs; null"
+            " unless runs are judged by their spread, and have one"
+        ),
+    ] = None
+    far: Annotated[
+        bool,
+        Meta(
+            description="whether the time is far above the median while few stored runs were as"
+            " unusual"
+        ),
+    ] = False
 
     @property
     def ratio(self) -> float:
-        """The time over the median of earlier runs."""
         return self.time_s / self.median_s
 
     def within(self, tolerance: float) -> bool:
@@ -98,21 +106,28 @@ class Standing(Enum):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A run compared with the last runs of its machine.
-
-    `alarm` is the probability that a run like them is called slower in any cell. In a check by
-    order it holds for any distribution of times, in a check by spread if their logarithms are
-    normal. `needed` is the number of runs for a check by order. `unusual` are the few stored runs
-    with a time far from the median, which can hide a slow cell.
-    """
+    """A run compared with the last runs of its machine."""
 
     machine: str
     runs: list[int]
-    unusual: list[int]
-    needed: int
+    unusual: Annotated[
+        list[int],
+        Meta(
+            description="the few stored runs with a time far from the median, which can hide a"
+            " slow cell"
+        ),
+    ]
+    needed: Annotated[int, Meta(description="runs for a check by order")]
     confidence: float
     tolerance: float
-    alarm: float
+    alarm: Annotated[
+        float,
+        Meta(
+            description="probability that a run like these is called slower in any cell; a check"
+            " by order holds it for any distribution of times, one by spread if their"
+            " logarithms are normal"
+        ),
+    ]
     basis: Basis
     cells: list[CheckedCell]
     standing: Standing

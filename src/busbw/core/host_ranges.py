@@ -71,9 +71,7 @@ def _fold_position(entries: Sequence[tuple[str, ...]], position: int) -> list[tu
 
 
 def _ranges(numbers: Sequence[str]) -> list[str]:
-    """Numbers as `7` or `[1-3,7]`: one text for each width that has leading zeros, and one for all
-    without.
-    """
+    """Numbers as `7` or `[1-3,7]`: one text per width with leading zeros, one for all others."""
     padded = {len(number) for number in numbers if number[0] == "0" and len(number) > 1}
     groups: dict[int, list[int]] = {}
     for number in numbers:

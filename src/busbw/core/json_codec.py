@@ -19,9 +19,7 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """The structure of type `kind` that `encode` wrote; msgspec.DecodeError if the JSON does not
-    fit.
-    """
+    """The structure that `encode` wrote; msgspec.DecodeError if the JSON does not fit `kind`."""
     return msgspec.json.decode(data, type=kind, strict=False)
 
 

@@ -145,9 +145,7 @@ def _with_texts(text: str) -> str:
 
 
 def _holding_text(signs: tuple[Sign, ...]) -> str:
-    """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive
-    was reset).`
-    """
+    """`An error counts until the next boot (a bad block stays bad), others for 24 h (...)`."""
     reasons: dict[str, list[str]] = {}
     for sign in signs:
         of_span = reasons.setdefault(_span(sign), [])

@@ -4,9 +4,10 @@ flow of each link over an interval.
 Rates are per second. Values are in bytes and seconds. None is unknown, never 0.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.finding import Verdict
 
@@ -21,17 +22,12 @@ IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvli
 
 
 class Link(msgspec.Struct, frozen=True):
-    """One thing that carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe
-    slot.
-
-    `rate` is bytes per second in one direction. `interfaces` have the Ethernet counters of the
-    port: the slaves of a bond.
-    """
+    """What carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe slot."""
 
     name: str
     kind: str
-    rate: float | None = None
-    interfaces: tuple[str, ...] = ()
+    rate: float | None = None  # bytes per second in one direction
+    interfaces: tuple[str, ...] = ()  # with the Ethernet counters of the port: the slaves of a bond
     bond: str = ""
     device: str = ""  # of an RDMA port: mlx5_0
     port: str = ""  # of an RDMA port: its number
@@ -73,13 +69,7 @@ class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a link carried over one interval.
-
-    Pauses are shares of time: `rx_pause` is how long the other end kept this port from sending,
-    `tx_pause` how long this port kept the other end. `counters` has the increase of every other
-    counter per second, and levels as they are. `unknown` has the reason for each counter whose
-    increase is unknown.
-    """
+    """What a link carried over one interval. Pauses are shares of time."""
 
     name: str
     kind: str
@@ -87,8 +77,12 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str = ""  # down, new, gone; '' is up or not known
     tx: float | None = None
     rx: float | None = None
-    tx_pause: float | None = None
-    rx_pause: float | None = None
+    tx_pause: Annotated[
+        float | None, Meta(description="how long this port kept the other end from sending")
+    ] = None
+    rx_pause: Annotated[
+        float | None, Meta(description="how long the other end kept this port from sending")
+    ] = None
     cnp_sent: float | None = None
     cnp_handled: float | None = None
     ecn_marked: float | None = None
@@ -96,8 +90,13 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped: float | None = None
     bond: str = ""
     slaves: tuple[Slave, ...] = ()
-    counters: dict[str, float] = {}
-    unknown: dict[str, str] = {}
+    counters: Annotated[
+        dict[str, float],
+        Meta(description="increase of every other counter per second, and levels as they are"),
+    ] = {}
+    unknown: Annotated[
+        dict[str, str], Meta(description="reason for each counter whose increase is unknown")
+    ] = {}
 
 
 class LinkFinding(msgspec.Struct, frozen=True):
@@ -113,15 +112,15 @@ class LinkFinding(msgspec.Struct, frozen=True):
 class WatchInterval(
     msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
 ):
-    """One interval of a watch.
-
-    `missed` counts intervals that were not sampled because an earlier one took too long.
-    """
+    """One interval of a watch."""
 
     host: str
     at: str  # ISO time of the reading
     seconds: float  # since the reading before
-    missed: int = 0
+    missed: Annotated[
+        int,
+        Meta(description="intervals that were not sampled because an earlier one took too long"),
+    ] = 0
     links: list[Flow] = []
     tcp: dict[str, float] = {}
     cpu: float | None = None  # share of time in which the CPUs were busy
@@ -139,16 +138,13 @@ class SeenPattern(NamedTuple):
 
 
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
-    """What an exporter shows: counters since their start and levels as they are, by subject and
-    source, in their units.
-
-    `seen` has the time at which each finding was last made.
-    """
+    """What an exporter shows, by subject and source, in the units of the counters."""
 
     links: tuple[Link, ...]
+    # counters since the exporter's start, and levels as they are
     values: dict[tuple[str, str], dict[str, int]]
     said: list[LinkFinding]
-    seen: dict[SeenPattern, float]
+    seen: dict[SeenPattern, float]  # when each finding was last made
     samples: int
     missed: int
     unix_s: float

@@ -111,9 +111,7 @@ _known_trigger = lru_cache(_KNOWN_TEXTS)(_has_trigger)
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line without secrets: in values of options, in NAME=VALUE, and in
-    text within a word.
-    """
+    """The words of a command line without secrets: options, NAME=VALUE, and text within words."""
     kept = _kept_lengths(words)
     return [
         word[: kept[index]] + MASK if index in kept else _masked_word(word)
@@ -162,9 +160,7 @@ def _masked_mapping(data: Mapping[Any, Any], outer: str) -> dict[Any, Any]:
 
 
 def _masked_json(text: str) -> str | None:
-    """A JSON document without secrets, unchanged if it has none; None if the text is no JSON
-    document.
-    """
+    """A JSON document without secrets, unchanged if it has none; None if it is no JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -281,9 +277,7 @@ def _name_of_next(words: Sequence[str], index: int, options: tuple[str, ...]) ->
 
 
 def _is_no_secret(name: str, value: str) -> bool:
-    """Whether a word in the place of a secret is none: another option, a switch, or the scheme of a
-    header.
-    """
+    """Whether a word in a secret's place is an option, a switch, or the scheme of a header."""
     if name == "bearer":
         return _ABOUT_BEARER.match(value) is not None
     if _OPTION.match(value) or (name.endswith(":") and value.lower() in _SCHEMES):
@@ -328,9 +322,7 @@ def _masked_header(match: re.Match[str]) -> str:
 
 
 def _mask_assignments(line: str) -> str:
-    """The line with the values of `NAME=VALUE` and `NAME: VALUE` masked, if the name is that of a
-    secret.
-    """
+    """The line with the values of secret names masked in `NAME=VALUE` and `NAME: VALUE`."""
     parts: list[str] = []
     at, counted, quotes = 0, 0, 0
     while assignment := _ASSIGNED.search(line, at):
@@ -353,9 +345,7 @@ def _mask_assignments(line: str) -> str:
 
 
 def _end_of_plain(line: str, begin: int, end: int, *, quoted: bool) -> int:
-    """Where a value without quotes ends: at the quote that was open before it, or else before
-    closing marks.
-    """
+    """Where an unquoted value ends: at the quote open before it, or before closing marks."""
     quote = line.find('"', begin, end) if quoted else -1
     if quote >= 0:
         return quote

@@ -64,7 +64,6 @@ class ErrorText:
         self._text = ctypes.create_string_buffer(self.BYTES)
 
     def room(self) -> Room:
-        """The argument of a call."""
         return Room(ctypes.cast(self._text, ctypes.c_char_p), self.BYTES)
 
     def message(self) -> str:

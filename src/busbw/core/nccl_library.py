@@ -4,8 +4,8 @@ import msgspec
 
 
 class NcclLibrary(msgspec.Struct, frozen=True):
-    """The file, its version as ncclGetVersion gives it (23203 for 2.32.3), and its hash."""
+    """A file of NCCL."""
 
     path: str
-    version: int
-    sha256: str
+    version: int  # as ncclGetVersion gives it: 23203 for 2.32.3
+    sha256: str  # of the file

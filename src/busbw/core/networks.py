@@ -67,9 +67,7 @@ BY_NAME = {row.name: row for row in NETWORKS}
 
 
 def channels(rate: float | None) -> int:
-    """The minimum number of channels for busbw's network at `rate` bytes per second (None:
-    unknown); 0 leaves the number to NCCL.
-    """
+    """The fewest channels for busbw's network at a rate in bytes/s; 0: left to NCCL."""
     if rate is None:
         return CHANNELS_UNKNOWN
     for largest_rate, count in CHANNELS:

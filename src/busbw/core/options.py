@@ -17,36 +17,30 @@ MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sa
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. A `word` is kept as text.
-
-    `run_default` is the default of `busbw run` if it differs. `least` and `most` bound the value,
-    `choices` lists all valid values. nccl-tests silently accepts values outside of `choices`, and
-    outside of the bounds of a `soft` option; `busbw run` rejects them.
+    """One option. nccl-tests accepts values outside of `choices` silently; `busbw run` rejects
+    them.
     """
 
     short: str
     long: str
     field: str  # the SweepSpec field it sets
-    kind: Literal["int", "size", "word"]
+    kind: Literal["int", "size", "word"]  # a word is kept as text
     default: Any
     help: str
-    run_default: Any = None
+    run_default: Any = None  # of `busbw run`, if it differs
     compat_only: bool = False
-    least: int | None = None
+    least: int | None = None  # bounds of the value, with `most`
     most: int | None = None
-    choices: tuple[int, ...] = ()
-    soft: bool = False
+    choices: tuple[int, ...] = ()  # all valid values
+    soft: bool = False  # nccl-tests also accepts values outside of the bounds
 
     @property
     def default_for_run(self) -> Any:
-        """The default of `busbw run`."""
         return self.default if self.run_default is None else self.run_default
 
     @property
     def allowed(self) -> str:
-        """The valid values as text: `0, 1 or 2`, `at least 1`, `from 0 to 9`; empty without
-        bounds.
-        """
+        """The valid values: `0, 1 or 2`, `at least 1`, `from 0 to 9`; '' without bounds."""
         if self.choices:
             *first, last = map(str, self.choices)
             return f"{', '.join(first)} or {last}"

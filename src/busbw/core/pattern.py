@@ -63,25 +63,33 @@ def _known(name: str, names: tuple[str, ...]) -> str | None:
 
 
 class TrainingSteps(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The steps of a model under PyTorch's DistributedDataParallel, as its ranks recorded them.
+    """The steps of a model under PyTorch's DistributedDataParallel, as its ranks recorded them."""
 
-    `steps_us` are durations, one for each step after the first. `waits_us` has for each step that
-    DDP timed how long the rank that waited least waited for gradients when its backward had ended;
-    `wait_steps` has their places in `steps_us`, and is empty if they are the first ones. DDP times
-    every step on CPUs, on GPUs the first ten and every 100th.
-    `shapes` has the parameters of each bucket, in the order of the buckets, and `parameter_bytes`
-    what all of them take, 0 for unknown. `hosts` are those of the ranks. `hook` is the
-    communication hook, '' for none; `bucket_mb` is DDP's bucket_cap_mb.
-    """
-
-    steps_us: list[float] = []
-    waits_us: list[float] = []
-    bucket_mb: float = 0.0
-    hook: str = ""
-    shapes: list[list[list[int]]] = []
-    hosts: list[str] = []
-    wait_steps: list[int] = []
-    parameter_bytes: int = 0
+    steps_us: Annotated[
+        list[float], Meta(description="durations, one for each step after the first")
+    ] = []
+    waits_us: Annotated[
+        list[float],
+        Meta(
+            description="for each step that DDP timed (on CPUs every one, on GPUs the first ten"
+            " and every 100th), how long the rank that waited least waited for"
+            " gradients when its backward had ended"
+        ),
+    ] = []
+    bucket_mb: Annotated[float, Meta(description="DDP's bucket_cap_mb")] = 0.0
+    hook: Annotated[str, Meta(description="the communication hook; empty for none")] = ""
+    shapes: Annotated[
+        list[list[list[int]]],
+        Meta(description="the parameters of each bucket, in the order of the buckets"),
+    ] = []
+    hosts: Annotated[list[str], Meta(description="those of the ranks")] = []
+    wait_steps: Annotated[
+        list[int],
+        Meta(
+            description="the places of `waits_us` in `steps_us`; empty if they are the first ones"
+        ),
+    ] = []
+    parameter_bytes: Annotated[int, Meta(description="what all parameters take; 0 for unknown")] = 0
 
     def waits(self) -> dict[int, float]:
         """The waits by the place of their step in `steps_us`."""
@@ -230,12 +238,7 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
 
 
 class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
-    """One call.
-
-    `group` numbers calls that NCCL started together; `stream` numbers the streams of a rank.
-    `clock` says how gpu_us was taken: `events` are CUDA events around the launch, `call` those
-    around the call, `kernel` are NCCL's kernel events.
-    """
+    """One call."""
 
     row: int
     at_us: float | None = None
@@ -244,8 +247,10 @@ class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
     gpu_at_us: float | None = None  # start on the GPU of the rank that took gpu_us, since `started`
     # from the shortest duration on a rank to the longest: how late the last rank was
     skew_us: float | None = None
-    stream: int | None = None
-    group: int | None = None
+    stream: int | None = None  # numbers the streams of a rank
+    group: int | None = None  # numbers calls that NCCL started together
+    # how gpu_us was taken: `events` are CUDA events around the launch, `call` those around the
+    # call, `kernel` NCCL's kernel events
     clock: str | None = None
 
 
@@ -267,7 +272,6 @@ class Pattern:
         return bool(self.calls)
 
     def comm(self, row: PatternRow) -> Comm:
-        """The communicator of a row."""
         return self.comms[row.comm]
 
 
@@ -277,8 +281,6 @@ def lists_each(members: Sequence[int], ranks: int) -> bool:
 
 
 def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:
-    """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather,
-    receive count of reduce_scatter.
-    """
+    """The bytes that algbw divides by the time, from NCCL's count argument."""
     units = COLLECTIVES[function].algbw_multiple(ranks) if function in COLLECTIVES else 1
     return count * DTYPES[dtype].itemsize * units

@@ -260,9 +260,7 @@ def spans(ranks: Sequence[int]) -> str:
 
 
 def _kind_notes(pattern: Pattern) -> list[str]:
-    """A note for each name and size of groups that are parts of the job, and of which several
-    must exist.
-    """
+    """A note for each kind of group that is a part of the job and must exist several times."""
     calls_by_comm: dict[int, _Calls] = defaultdict(Counter)
     for row in pattern.rows:
         if row.function not in POINT_TO_POINT:

@@ -24,7 +24,6 @@ def single_file() -> str:
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs a module of busbw with this Python."""
     return [sys.executable, *_file, "-m", module, *arguments]
 
 

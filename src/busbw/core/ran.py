@@ -80,7 +80,6 @@ class Unlisted(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The transport for people."""
         return _name(self.transport, self.gdr)
 
 
@@ -170,7 +169,6 @@ def merged(parts: Iterable[Ran | None], sends: Sequence[Unlisted] = ()) -> Ran |
 
 
 def _joined(ends: Sequence[Connection]) -> Connection:
-    """One connection as its ends state it."""
     first, direct = ends[0], [end.gdr for end in ends if end.gdr is not None]
     devices = {device for end in ends for device in end.devices}
     return Connection(

@@ -28,49 +28,37 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """A TCP connection of a rank that waits for lost packets: the addresses of both ends, and the
-    interface of the local one.
+    """A TCP connection of a rank that waits for lost packets."""
 
-    `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were
-    sent again. `vanishing` is the size of segments without an answer, where the peer answers small
-    packets; 0 if that is not so.
-    """
-
-    local: str
-    peer: str
-    interface: str
-    timeouts: int
-    resent: int
+    local: str  # address
+    peer: str  # address
+    interface: str  # the local one
+    timeouts: int  # in a row, without an answer
+    resent: int  # of the last `sent` segments
     sent: int
+    # size of segments without an answer, where small packets are answered; else 0
     vanishing: int = 0
 
 
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
-    """A rank has been in one phase for longer than its limit.
-
-    `step` numbers the phases, equally on all ranks. `doing` has the innermost calls of the main
-    thread, the innermost last. `local_processes` are the states (/proc/PID/stat) of the other ranks
-    on this host, by pid. `links_down` are interfaces that had a link when the rank started and have
-    none now. `connections` are those that lose packets. `library` is the report of the
-    communication library.
-    """
+    """A rank has been in one phase for longer than its limit."""
 
     rank: int
     host: str
     pid: int
     phase: str
     detail: str
-    step: int
+    step: int  # numbers the phases, equally on all ranks
     waited_s: float
-    doing: list[str] = []
+    doing: list[str] = []  # the innermost calls of the main thread, the innermost last
+    # states (/proc/PID/stat) of the other ranks on this host, by pid
     local_processes: dict[int, str] = {}
-    links_down: list[str] = []
-    library: str = ""
-    connections: list[Connection] = []
+    links_down: list[str] = []  # interfaces that had a link when the rank started and have none now
+    library: str = ""  # report of the communication library
+    connections: list[Connection] = []  # those that lose packets
 
     @property
     def is_starting(self) -> bool:
-        """Whether its limit is that of the start."""
         return self.phase in STARTING
 
     @property

@@ -2,7 +2,10 @@
 `busbw.versions/1`.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from busbw.core.comparison import Comparison
 
@@ -28,17 +31,15 @@ class ReleaseFailure(msgspec.Struct, frozen=True):
 class ReleaseMatrix(
     msgspec.Struct, frozen=True, kw_only=True, tag="busbw.versions/1", tag_field="schema"
 ):
-    """All comparisons: for each collective the releases in their order. The first of `releases` is
-    the baseline.
+    """All comparisons: for each collective the releases in their order."""
 
-    `confidence` holds over all comparisons together; each of them has a higher one.
-    """
-
-    releases: list[str]
+    releases: Annotated[list[str], Meta(description="the first one is the baseline")]
     collectives: list[str]
     rounds: int
     tolerance: float
-    confidence: float
+    confidence: Annotated[
+        float, Meta(description="over all comparisons together; each of them has a higher one")
+    ]
     comparisons: list[ReleaseComparison]
     failures: list[ReleaseFailure] = []
 
@@ -48,9 +49,7 @@ class ReleaseMatrix(
         return self.releases[0]
 
     def is_worse(self) -> bool:
-        """Whether a release is slower by more than the tolerance, has wrong data, or does not run
-        what the baseline runs.
-        """
+        """Whether a release is too slow, has wrong data, or does not run what the baseline runs."""
         compared = any(each.comparison.beyond() or each.wrong for each in self.comparisons)
         return compared or any(failure.release != self.baseline for failure in self.failures)
 

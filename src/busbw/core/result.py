@@ -38,57 +38,112 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct):
-    """One placement (out of place or in place) of one row.
+    """One placement (out of place or in place) of one row. Times are in seconds.
 
-    time_s is the time as nccl-tests defines it; algbw and busbw are bytes per second; wrong counts
-    wrong elements over all ranks, None if they were not checked. samples_s[i] is iteration i's
-    largest duration over ranks, process_samples_s the same for each process.
-
-    Only for precise timing: time_s is the median of n samples, and low_s to high_s its confidence
-    interval. op_s is the median of each iteration's smallest duration over ranks: the operation
-    without waiting for a late rank. skew_s is the median time between the first and the last rank's
-    start. Both are None if a rank can end before all have started (rooted and uneven collectives)
-    and no clock shows the starts. launch_s is the time to enqueue one operation on the slowest
-    process, launches_s on each process. stopped is why sampling ended: ok (requested precision
-    reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
-    samples would not help), or interrupted (the run ended before). visits are the numbers of
-    samples of each visit, in the order of samples_s; the others of the sweep were measured in
-    between (empty in older files: all samples were taken in a row). dropped counts leading samples
-    of the warm-up, which are in samples_s but not used. late_s is the lower quartile of each rank's
-    lateness at the start of an operation. modes_s are the medians of two groups of samples with a
-    wide gap between them. p99_s is measured with --tail. tick_s is the resolution of a coarse
-    clock; the interval includes one tick more on either side than order statistics give. n counts
-    the samples that these values are computed from (0 in older files: those of samples_s after the
-    dropped ones). ends_s, only of uneven collectives, is the median time from the first rank's
-    start to each rank's end; where no clock shows the starts, it is each rank's median duration.
+    The fields from `low_s` on are filled by precise timing alone.
     """
 
-    time_s: float
-    algbw: float
-    busbw: float
-    wrong: int | None = None
-    cpu_time_s: float | None = None
+    time_s: Annotated[
+        float,
+        Meta(
+            description="the time as nccl-tests defines it; with precise timing the median of n"
+            " samples"
+        ),
+    ]
+    algbw: Annotated[float, Meta(description="bytes per second")]
+    busbw: Annotated[float, Meta(description="bytes per second")]
+    wrong: Annotated[
+        int | None, Meta(description="wrong elements over all ranks; null if they were not checked")
+    ] = None
+    cpu_time_s: Annotated[
+        float | None, Meta(description="the CPU's time to enqueue one operation")
+    ] = None
     skipped: int = 0
-    samples_s: list[float] | None = None
-    process_samples_s: list[list[float]] | None = None
+    samples_s: Annotated[
+        list[float] | None, Meta(description="the largest duration of each iteration over ranks")
+    ] = None
+    process_samples_s: Annotated[
+        list[list[float]] | None, Meta(description="the same for each process")
+    ] = None
     mismatches: list[Mismatch] = []
-    low_s: float | None = None
+    low_s: Annotated[
+        float | None, Meta(description="low_s to high_s is the confidence interval of time_s")
+    ] = None
     high_s: float | None = None
-    op_s: float | None = None
-    skew_s: float | None = None
-    launch_s: float | None = None
-    launches_s: list[float] | None = None
-    p99_s: float | None = None
+    op_s: Annotated[
+        float | None,
+        Meta(
+            description="median of each iteration's smallest duration over ranks: the operation"
+            " without waiting for a late rank; null if a rank can end before all have"
+            " started (rooted and uneven collectives) and no clock shows the starts"
+        ),
+    ] = None
+    skew_s: Annotated[
+        float | None,
+        Meta(description="median time between the first and the last rank's start; null as op_s"),
+    ] = None
+    launch_s: Annotated[
+        float | None, Meta(description="time to enqueue one operation on the slowest process")
+    ] = None
+    launches_s: Annotated[
+        list[float] | None, Meta(description="time to enqueue one operation on each process")
+    ] = None
+    p99_s: Annotated[
+        float | None,
+        Meta(
+            description="the 99th percentile, with --tail; p99_low_s to p99_high_s is its interval"
+        ),
+    ] = None
     p99_low_s: float | None = None
     p99_high_s: float | None = None
-    modes_s: tuple[float, float] | None = None
-    stopped: str = ""
-    dropped: int = 0
-    late_s: list[float] | None = None
-    tick_s: float | None = None
-    n: int = 0
-    ends_s: list[float] | None = None
-    visits: list[int] = []
+    modes_s: Annotated[
+        tuple[float, float] | None,
+        Meta(description="medians of two groups of samples with a wide gap between them"),
+    ] = None
+    stopped: Annotated[
+        str,
+        Meta(
+            description="why sampling ended: ok (requested precision reached), fixed (number of"
+            " iterations given), budget (time limit reached), unstable (more samples"
+            " would not help) or interrupted (the run ended before)"
+        ),
+    ] = ""
+    dropped: Annotated[
+        int, Meta(description="leading samples of the warm-up, which are in samples_s but not used")
+    ] = 0
+    late_s: Annotated[
+        list[float] | None,
+        Meta(description="lower quartile of each rank's lateness at the start of an operation"),
+    ] = None
+    tick_s: Annotated[
+        float | None,
+        Meta(
+            description="resolution of a coarse clock; the interval includes one tick more on"
+            " either side than order statistics give"
+        ),
+    ] = None
+    n: Annotated[
+        int,
+        Meta(
+            description="samples that these values are computed from; 0 in older files: those of"
+            " samples_s after the dropped ones"
+        ),
+    ] = 0
+    ends_s: Annotated[
+        list[float] | None,
+        Meta(
+            description="of uneven collectives: median time from the first rank's start to each"
+            " rank's end; where no clock shows the starts, each rank's median duration"
+        ),
+    ] = None
+    visits: Annotated[
+        list[int],
+        Meta(
+            description="numbers of samples of each visit, in the order of samples_s; the others"
+            " of the sweep were measured in between; empty in older files: all samples"
+            " were taken in a row"
+        ),
+    ] = []
 
     @property
     def kept_s(self) -> list[float]:
@@ -116,26 +171,34 @@ def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]
 
 
 class ResultRow(msgspec.Struct):
-    """One row of the table. `op` is '' and `root` -1 if the collective has none.
-
-    `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what
-    changed on each host while both placements were measured; None if hosts were not sampled.
-    `operations` counts the operations of each rank in that time, the untimed ones included; 0 if
-    they were not counted.
-    """
+    """One row of the table."""
 
     size_bytes: int
     count: int
     dtype: str
-    op: str
-    root: int
+    op: Annotated[str, Meta(description="empty if the collective has no operator")]
+    root: Annotated[int, Meta(description="-1 if the collective has none")]
     out_of_place: Cell | None
     in_place: Cell | None
     iters: int
     timestamp: str = ""
-    machine: list[HostChange] | None = None
-    repeat: int = 0
-    operations: int = 0
+    machine: Annotated[
+        list[HostChange] | None,
+        Meta(
+            description="what changed on each host while both placements were measured; null if"
+            " hosts were not sampled"
+        ),
+    ] = None
+    repeat: Annotated[
+        int, Meta(description="number of the repeat, from 0, each with newly created communicators")
+    ] = 0
+    operations: Annotated[
+        int,
+        Meta(
+            description="operations of each rank in that time, the untimed ones included; 0 if"
+            " they were not counted"
+        ),
+    ] = 0
     ran: Annotated[
         Kernel | None,
         Meta(
@@ -195,17 +258,19 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct):
-    """The engine and the versions it reports (nccl as an integer such as 22809).
-
-    network is NCCL's name for its network between hosts (Socket, IB, busbw or another plugin), also
-    if all ranks are on one host and it is not used. It is empty without NCCL, and if the user's
-    NCCL_DEBUG keeps it out of NCCL's log.
-    """
+    """The engine and the versions it reports."""
 
     engine: str
-    nccl: int = 0
+    nccl: Annotated[int, Meta(description="as an integer, such as 22809")] = 0
     versions: dict[str, str] = {}
-    network: str = ""
+    network: Annotated[
+        str,
+        Meta(
+            description="NCCL's name for its network between hosts (Socket, IB, busbw or another"
+            " plugin), also if all ranks are on one host and it is not used; empty"
+            " without NCCL, and if the user's NCCL_DEBUG keeps it out of NCCL's log"
+        ),
+    ] = ""
 
 
 class World(msgspec.Struct):
@@ -224,11 +289,7 @@ class World(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
-    """What the results of all kinds of runs have in common; the schema is the first key of the
-    file.
-
-    `complete` is False until the run has ended; everything that is present by then is valid.
-    """
+    """What the results of all kinds of runs share. `schema` is the first key of the file."""
 
     tool: str = "busbw"
     argv: list[str] = []
@@ -242,7 +303,9 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
     findings: list[Finding] = []
     memory: dict[str, int] = {}
     errors: list[str] = []
-    complete: bool = False
+    complete: Annotated[
+        bool, Meta(description="false until the run has ended; what is present by then is valid")
+    ] = False
     ran: Annotated[
         Ran | None,
         Meta(description="how NCCL connected the ranks; null if no log of NCCL states it"),
@@ -293,7 +356,6 @@ class Result(Outcome, tag="busbw.result/1"):
 
     @property
     def measured(self) -> int:
-        """The number of rows."""
         return len(self.rows)
 
     def reached(self) -> str:
@@ -301,14 +363,11 @@ class Result(Outcome, tag="busbw.result/1"):
         return f", after the row of {short_size(self.rows[-1].size_bytes)}" if self.rows else ""
 
     def average_busbw(self) -> float:
-        """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan
-        without cells.
-        """
+        """Plain mean of busbw over all cells, bytes per second, as nccl-tests has it, or nan."""
         cells = self._cells()
         return sum(cell.busbw for cell in cells) / len(cells) if cells else float("nan")
 
     def wrong(self) -> bool:
-        """Whether any check saw a wrong element."""
         return self.out_of_bounds > 0 or any(cell.wrong for cell in self._cells())
 
     def wrong_sizes(self) -> set[int]:

@@ -43,7 +43,6 @@ class Setting(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
         return PREFIX + self.key.upper()
 
 

@@ -33,9 +33,7 @@ _QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_size(text: str, option: str = "size") -> int:
-    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (only the suffix's first letter counts);
-    UsageError for other text.
-    """
+    """Bytes from `8`, `1.5G`, `64MB`, `1e6` (only the first letter counts); else UsageError."""
     match = _SIZE.match(text)
     factor = _FACTOR.get(match.group(2)) if match else None
     size = _float(match.group(1)) * factor if match and factor else -1.0
@@ -48,9 +46,7 @@ def parse_size(text: str, option: str = "size") -> int:
 
 
 def parse_float(text: str) -> float:
-    """A number as C's atof parses it: decimal, hexadecimal, inf or nan; trailing text is
-    ignored, other text is 0.
-    """
+    """A number as C's atof parses it, also hexadecimal, inf, nan; 0 for other text."""
     match = _FLOAT.match(text)
     return _float(match.group(1)) if match else 0.0
 
@@ -114,9 +110,7 @@ def duration(text: str, bare: float = math.nan) -> float:
 
 
 def parse_delay(text: str, option: str) -> float:
-    """Seconds from `50us`, `1.5ms`, `2s` or `0`; UsageError for other text, also for a number
-    without its unit.
-    """
+    """Seconds from `50us`, `1.5ms`, `2s` or `0`; UsageError for other text, also without a unit."""
     seconds = 0.0 if text.strip() == "0" else duration(text)
     if math.isnan(seconds):
         raise UsageError(

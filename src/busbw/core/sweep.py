@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.alltoallv import parse_counts
 from busbw.core.collectives import BY_NAME, Collective
@@ -20,31 +22,29 @@ _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How precise timing samples a cell: until the confidence interval of the median is within
-    `precision` of it on either side.
+    """How precise timing samples a cell."""
 
-    A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed
-    number of iterations (0: as many as needed). `max_time_s` limits the time of a cell. `tail` also
-    measures the 99th percentile with an interval. `repeats` is how often the sweep runs, each time
-    with new communicators.
-    """
-
-    precision: float = 0.01
+    precision: Annotated[
+        float,
+        Meta(
+            description="sampling ends when the confidence interval of the median is within this"
+            " share of it on either side; 0: the engine's default, 1 % on GPUs and 10"
+            " % on CPUs"
+        ),
+    ] = 0.01
     confidence: float = 0.99
-    max_time_s: float = MAX_TIME_S
-    fixed: int = 0
-    tail: bool = False
-    repeats: int = 1
+    max_time_s: Annotated[float, Meta(description="limit of the time of a cell")] = MAX_TIME_S
+    fixed: Annotated[
+        int, Meta(description="a fixed number of iterations; 0: as many as needed")
+    ] = 0
+    tail: Annotated[bool, Meta(description="also measure the 99th percentile")] = False
+    repeats: Annotated[
+        int, Meta(description="how often the sweep runs, each time with new communicators")
+    ] = 1
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep as requested.
-
-    Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
-    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data.
-    `counts` is the source of alltoallv's bytes for each pair of ranks (core.alltoallv); '' for
-    nccl-tests' environment variables and their defaults.
-    """
+    """One sweep as requested: the fields of the option table. Sizes are bytes."""
 
     collective: str
     min_bytes: int = 8
@@ -60,7 +60,10 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     parallel_init: int = 0
     check: int = 1
     check_timed: bool = False
-    soak_s: float = 0.0
+    soak_s: Annotated[
+        float,
+        Meta(description="repeat the sweep for so many seconds, or until a check sees wrong data"),
+    ] = 0.0
     op: str = "sum"
     datatype: str = "float"
     root: str = "0"
@@ -81,12 +84,19 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     per_iter_timing: int = 0
     per_iter_skip: int = 0
     tuning: int = 0
-    counts: str = ""
-    sampling: Sampling | None = None
+    counts: Annotated[
+        str,
+        Meta(
+            description="source of alltoallv's bytes for each pair of ranks; empty: nccl-tests'"
+            " variables and their defaults"
+        ),
+    ] = ""
+    sampling: Annotated[
+        Sampling | None, Meta(description="how to sample; null: classic timing")
+    ] = None
 
     @property
     def row(self) -> Collective:
-        """The collective's row of the table."""
         return BY_NAME[self.collective]
 
 
@@ -183,9 +193,7 @@ def _check_iterations(spec: SweepSpec, strict: bool) -> None:
 
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
-    """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if
-    memory is short).
-    """
+    """The sizes of the sweep in bytes, up to `max_bytes`: the requested maximum, or less."""
     size, previous = min(spec.min_bytes, max_bytes), -1
     while previous < size <= max_bytes:  # a step of 0 is one size
         yield size
@@ -197,9 +205,7 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
 
 
 def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
-    """The sweep from the first of its sizes at which every rank has an element; unchanged if
-    there is no such size.
-    """
+    """The sweep from its first size with an element for every rank; unchanged if there is none."""
 
     def is_full(size: int) -> bool:
         for dtype in dtypes(spec):

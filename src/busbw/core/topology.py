@@ -10,10 +10,7 @@ from msgspec import Meta
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU.
-
-    Its total NVLink rate is `nvlink` x `nvlink_rate`; `pcie` is the rate of its slot at full clock.
-    """
+    """One GPU."""
 
     index: Annotated[int, Meta(description="NVML index")]
     name: str
@@ -25,7 +22,7 @@ class Gpu(msgspec.Struct, frozen=True):
     nvlink_rate: Annotated[
         float | None, Meta(description="nominal rate of one link in bytes per second")
     ] = None
-    pcie: float | None = None
+    pcie: Annotated[float | None, Meta(description="rate of its slot at full clock")] = None
     memory_bytes: int = 0
     sm: Annotated[int, Meta(description="compute capability: 90 is 9.0; 0: not readable")] = 0
     nvls: Annotated[
@@ -78,10 +75,7 @@ class Nic(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """One machine.
-
-    `gpu_reason` says why GPUs are missing; it is empty only if NVML could read all of them.
-    """
+    """One machine."""
 
     hostname: str
     boot_id: str = ""
@@ -90,7 +84,9 @@ class Host(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     gpus: list[Gpu] = []
     nics: list[Nic] = []
-    gpu_reason: str = ""
+    gpu_reason: Annotated[
+        str, Meta(description="why GPUs are missing; empty only if NVML could read all of them")
+    ] = ""
     driver: Annotated[str, Meta(description="NVIDIA driver's version")] = ""
     congestion: Annotated[
         str, Meta(description="TCP congestion control of the reading process, such as cubic or bbr")

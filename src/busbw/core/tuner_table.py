@@ -79,7 +79,6 @@ class Table(msgspec.Struct, kw_only=True):
         return [text for name, text in self.about if name == key]
 
     def text(self) -> str:
-        """The text of the file."""
         about = [f"{ABOUT} {key} {text}" for key, text in self.about]
         rules = [rule.line() for rule in self.rules]
         return "\n".join([HEADER, *about, COLUMNS, *rules]) + "\n"

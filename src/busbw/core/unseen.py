@@ -19,9 +19,7 @@ class StyledText(str):
 
 
 def escape_invisible(text: str) -> str:
-    r"""The text with each invisible character as an escape of JSON, like \u202e: a JSON document
-    keeps its values.
-    """
+    r"""The text with each invisible character as a JSON escape, such as \u202e."""
     return text if isinstance(text, StyledText) else _UNSEEN.sub(_escaped, text)
 
 

@@ -118,17 +118,13 @@ class Steps:
         self.launches = tuple(launches)
 
     def __call__(self) -> None:
-        """Run the launches in order."""
         for launch in self.launches:
             launch()
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective call as an engine runs it.
-
-    Counts are elements. `shift_bytes` moves both buffers (rotation and -u).
-    """
+    """One collective call as an engine runs it. Counts are elements."""
 
     collective: Collective
     dtype: DType
@@ -137,7 +133,7 @@ class Call:
     send: int  # elements of the send buffer in use
     recv: int  # elements of the receive buffer in use
     in_place: bool
-    shift_bytes: int = 0
+    shift_bytes: int = 0  # moves both buffers (rotation and -u)
 
     @property
     def root(self) -> int:
@@ -242,9 +238,7 @@ class Profiler(Protocol):
         """Let NCCL report what is enqueued from now on; False if it cannot."""
 
     def stop(self) -> list[Kernel]:
-        """Let NCCL report nothing from now on; returns the kernels that local ranks ran since
-        `start`, each once.
-        """
+        """Stop the reports; returns the kernels that local ranks ran since `start`, each once."""
 
 
 class Engine(Protocol):
@@ -272,14 +266,10 @@ class Engine(Protocol):
         """The library that moves the data, and its version."""
 
     def memory_bytes(self) -> int | None:
-        """Memory of the smallest local device that a sweep may plan with; None if it need not be
-        capped.
-        """
+        """Bytes of the smallest local device that a sweep may plan with; None: no cap is needed."""
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of GPU memory for `init`, `user` buffers, `collective`, and in `total`; empty if
-        they are not accounted.
-        """
+        """Bytes of GPU memory for `init`, `user`, `collective` and in `total`; {} if not known."""
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
@@ -347,9 +337,7 @@ class Engine(Protocol):
         return None
 
     def follow(self, other: "Engine") -> None:
-        """Let what is enqueued from now on begin after all that `other`, of the same kind and
-        process, has enqueued.
-        """
+        """Let what is enqueued from now on wait for all that `other`, here too, has enqueued."""
         return
 
     def loop(self) -> "Loop | None":

@@ -74,7 +74,6 @@ class HostCopies:
             call("cuMemcpyDtoHAsync", self._host, self._device, SIZE, self._stream.raw)
 
     def close(self) -> None:
-        """Free the buffers, the stream and its events."""
         self._opened.close()
 
 
@@ -106,7 +105,6 @@ class Found(ctypes.Structure):
 
     @property
     def first(self) -> int:
-        """Offset of the first wrong element."""
         return int(~self.farthest & (1 << 64) - 1)
 
 

@@ -53,7 +53,6 @@ class CudaMemory:
         self._cubins.start(dtype, op)
 
     def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
-        """Enqueue the writing of each region's values."""
         start, size = self._address(call, buffer), probe.dtype.itemsize
         for region in regions:
             if region.length <= 0:
@@ -90,7 +89,6 @@ class CudaMemory:
         return Wrong(wrong, offset, value, got)
 
     def close(self) -> None:
-        """Free the memory of the checks' results."""
         if self._slots:
             self._gpu.free(self._results)
             self._results, self._slots = 0, 0

@@ -246,7 +246,6 @@ class Stream:
         return call("cuStreamEndCapture", self.raw)
 
     def instantiate(self, recorded: Any) -> "Graph":
-        """An executable graph of a recording."""
         self.gpu.activate()
         try:
             return Graph(self, call("cuGraphInstantiate", recorded, 0))
@@ -290,7 +289,6 @@ class Copying:
         )
 
     def __call__(self) -> None:
-        """Enqueue the copy."""
         refuse("cuMemcpyDtoDAsync", self._copy()[0])
 
 
@@ -301,12 +299,10 @@ class Graph:
         self._stream, self._executable = stream, executable
 
     def launch(self) -> None:
-        """Enqueue the graph on its stream."""
         self._stream.gpu.activate()
         call("cuGraphLaunch", self._executable, self._stream.raw)
 
     def close(self) -> None:
-        """Free the graph, which must have finished."""
         if self._executable is not None:
             self._stream.gpu.activate()
             call("cuGraphExecDestroy", self._executable)
@@ -346,7 +342,6 @@ class Events:
         return float(call("cuEventElapsedTime", self._events[first], self._events[last])) / 1e3
 
     def close(self) -> None:
-        """Destroy the events."""
         self._stream.gpu.activate()
         for event in self._events:
             call("cuEventDestroy", event)

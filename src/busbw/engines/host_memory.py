@@ -27,7 +27,6 @@ class HostMemory:
         self._view = view
 
     def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
-        """Write each region's values."""
         bits = self._bits(call, buffer)
         for region in regions:
             for start, length, values in _chunks(region, probe):

@@ -60,7 +60,6 @@ class MpiEngine(Engine):
         ]
 
     def library(self) -> Library:
-        """Versions of the MPI library and mpi4py."""
         name, version = MPI.get_vendor()
         import mpi4py
 
@@ -74,18 +73,15 @@ class MpiEngine(Engine):
         return share
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Allocate both buffers."""
         self._buffers = {
             "send": np.empty(max(send_bytes, 1), np.uint8),
             "recv": np.empty(max(recv_bytes, 1), np.uint8),
         }
 
     def memories(self) -> Sequence[HostMemory]:
-        """Access to the one rank's buffers."""
         return (HostMemory(self.view),)
 
     def view(self, call: Call, buffer: str) -> Any:
-        """Bytes of the call's "send" or "recv" data."""
         # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the
         # rank's own part.
         at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
@@ -93,7 +89,6 @@ class MpiEngine(Engine):
         return self._buffers[name][used_bytes]
 
     def bind(self, call: Call) -> Launch:
-        """A thunk that runs the call to completion."""
         count = max(call.send, call.recv)
         if count > LARGEST_COUNT:
             raise NoMeasurement(
@@ -107,15 +102,12 @@ class MpiEngine(Engine):
         return mpi_calls.CALLS[call.collective.name](messages)
 
     def fence(self) -> Launch:
-        """A thunk that is a barrier."""
         return self._comm.Barrier
 
     def mark(self, index: int) -> None:
-        """Note the clock."""
         self._marks[index] = time.perf_counter()
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
-        """Seconds between two marks."""
         return [self._marks[last] - self._marks[first]]
 
     def explained(self, error: Exception) -> Exception:
@@ -127,7 +119,6 @@ class MpiEngine(Engine):
         return NoMeasurement(message, "another rank may have ended first: see the lines above")
 
     def close(self, *, abort: bool = False) -> None:
-        """Free the communicator, types and operators."""
         if not abort:
             self._types.free()
             self._comm.Free()

@@ -85,7 +85,6 @@ class Types:
         return self._ops[key]
 
     def free(self) -> None:
-        """Free the datatypes and operators."""
         for datatype in self._datatypes.values():
             datatype.Free()
         self._free_ops()
@@ -114,7 +113,6 @@ class Messages:
 
     @property
     def is_root(self) -> bool:
-        """Whether this rank is the root."""
         return self.rank == self.root
 
     def message(self, data: Any, count: int | None = None) -> list[Any]:

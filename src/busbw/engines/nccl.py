@@ -91,7 +91,6 @@ class NcclEngine(Engine):
     # -- what it is --------------------------------------------------------------------------------
 
     def devices(self) -> list[Device]:
-        """The local GPUs."""
         count = len(self._gpus)
         return [
             Device(
@@ -118,7 +117,6 @@ class NcclEngine(Engine):
         return Library("nccl", self._version, versions)
 
     def memory_bytes(self) -> int | None:
-        """Memory of the smallest local GPU that a sweep may use."""
         return min(usable_by_gpu(gpu.memory_bytes, unified=gpu.unified) for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
@@ -165,7 +163,6 @@ class NcclEngine(Engine):
         ]
 
     def memories(self) -> Sequence[CudaMemory]:
-        """Access to each GPU's buffers."""
         return self._memories
 
     # -- calls -------------------------------------------------------------------------------------
@@ -274,7 +271,6 @@ class NcclEngine(Engine):
         )
 
     def held(self) -> AbstractContextManager[None]:
-        """Every local stream waits until the context exits."""
         return self._gate.shut(self._streams)
 
     def fence(self) -> Launch:
@@ -289,15 +285,12 @@ class NcclEngine(Engine):
         return launches[0] if len(launches) == 1 else OneGroup(launches)
 
     def tuner(self) -> NcclTuner:
-        """The tuner plugin of busbw-native."""
         return NcclTuner()
 
     def profiler(self) -> NcclProfiler:
-        """The profiler plugin of busbw-native."""
         return NcclProfiler()
 
     def loop(self) -> NcclLoop:
-        """The loop of busbw-native."""
         queues = Queues(self._gpus, self._streams, self._events)
         return NcclLoop(
             self._nccl, self._version, queues, partial(self.synchronize, self._spec.timeout)
@@ -317,7 +310,6 @@ class NcclEngine(Engine):
             events.record(index)
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
-        """Seconds between two events, per local GPU."""
         return [events.seconds(first, last) for events in self._events]
 
     def explained(self, error: Exception) -> Exception:

@@ -29,7 +29,6 @@ class OneGroup:
         self._start, self._end, self._error = nccl.group_start, nccl.group_end, nccl.NCCLError
 
     def __call__(self) -> None:
-        """Enqueue the launches."""
         self._start()
         try:
             for launch in self.launches:
@@ -68,12 +67,10 @@ class Replay:
         self._graphs = tuple(graphs)
 
     def __call__(self) -> None:
-        """Enqueue the graphs."""
         for graph in self._graphs:
             graph.launch()
 
     def close(self) -> None:
-        """Free the graphs."""
         for graph in self._graphs:
             graph.close()
 

@@ -165,9 +165,7 @@ def _cannot_open(error: Exception, members: Members, local: int) -> NoMeasuremen
 
 
 def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasurement:
-    """The error for these local ranks (none: the whole process), with NCCL's last message and the
-    host.
-    """
+    """The error for these local ranks, or for the process without any, with NCCL's last message."""
     where = ""
     if ranks:
         where = f" on rank {ranks[0]}"
@@ -260,9 +258,7 @@ class Buffers:
         self._registered.clear()
 
     def free(self) -> None:
-        """Free the buffers; to be called after the communicators are destroyed, as they may use
-        them.
-        """
+        """Free the buffers, once the communicators are destroyed: these may use them."""
         for gpu, pair in zip(self._gpus, self.pairs, strict=False):
             gpu.activate()
             for address in pair:

@@ -112,9 +112,7 @@ def _user_file(file: str) -> Log:
 
 
 def _memory() -> tuple[Log, dict[str, str]]:
-    """A log in memory for a user without NCCL_DEBUG, and its variables. At its end NCCL's lines go
-    to /dev/null.
-    """
+    """A log in memory for a user without NCCL_DEBUG, and its variables; /dev/null at the end."""
     memory = os.memfd_create("nccl-log")
 
     def end() -> str:

@@ -88,7 +88,6 @@ class NcclLoop:
             )
 
     def program(self, parts: Sequence[Part], *, wait: bool) -> "NcclProgram":
-        """See program.Loop."""
         steps = b"".join(map(self._steps, parts))
         if wait:
             steps += b"".join(self._waits())
@@ -175,7 +174,6 @@ class NcclProgram:
         )
 
     def run(self, iterations: int) -> Ran:
-        """See program.Program."""
         done, outcome = self.left.done, self._outcome
         done.value, self.left.asked = 0, iterations
         self._run(iterations)

@@ -37,11 +37,9 @@ class NcclProfiler:
         self._library.busbw_ran_ask()
 
     def start(self) -> bool:
-        """See base.Profiler."""
         return bool(self._library.busbw_ran_start())
 
     def stop(self) -> list[Kernel]:
-        """See base.Profiler."""
         self.lost += self._library.busbw_ran_stop(self._text, TEXT_BYTES)
         return kernels(self._text.value.decode("utf-8", "replace"))
 

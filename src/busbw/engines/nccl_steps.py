@@ -79,7 +79,6 @@ def pack(
     handle: int = 0,
     stream: int = 0,
 ) -> bytes:
-    """One step."""
     numbers = (kind, dtype, operator, peer)
     return LAYOUT.pack(*numbers, function, source, target, count, handle, stream)
 

@@ -32,7 +32,6 @@ class NcclTuner:
         self._library.busbw_tuner_steer(NOTHING, 0, NOTHING, NOTHING, 0)
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
-        """See Tuner."""
         algorithm, protocol = choice.numbers if choice else (NOTHING, NOTHING)
         channels = choice.channels if choice else 0
         self._library.busbw_tuner_steer(
@@ -40,14 +39,12 @@ class NcclTuner:
         )
 
     def costs(self) -> dict[Choice, float]:
-        """See Tuner."""
         table = (ctypes.c_float * ENTRIES)()
         count = self._library.busbw_tuner_costs(table, ENTRIES)
         costs = zip(_all_choices(), table[:count], strict=False)
         return {choice: cost * US for choice, cost in costs if cost >= 0}
 
     def nodes(self) -> int:
-        """See Tuner."""
         return int(self._library.busbw_tuner_nodes())
 
 

@@ -46,9 +46,7 @@ class Program(Protocol):
 
     @property
     def left(self) -> object:
-        """Its length hint is the number of iterations that a run has left; another thread may read
-        it.
-        """
+        """An object whose length hint is the iterations left; another thread may read it."""
 
     def run(self, iterations: int) -> Ran:
         """Run the iterations in turn, from the first again after the last.

@@ -38,37 +38,29 @@ FIND_GPU = f"nvidia-smi   {OR_CPUS}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The arguments for opening an engine.
+    """The arguments for opening an engine."""
 
-    `control` joins the communicator's processes. `process` and `local` number this one in the job
-    and on its host. `gpus` is the number of ranks that it drives.
-    """
-
-    control: "Control"
+    control: "Control"  # joins the communicator's processes
     spec: "SweepSpec"
-    process: int
-    local: int
+    process: int  # number of this one in the job
+    local: int  # number of this one on its host
     group: int
-    gpus: int
+    gpus: int  # ranks that it drives
     simulation: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine.
-
-    `availability` gives the reason why it cannot run here, or None; `install` says what would make
-    it run. `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses
-    when it is called is not among them.
-    """
+    """One engine."""
 
     name: str
     help: str
-    install: str
-    availability: Callable[[], str | None]
+    install: str  # what would make it run
+    availability: Callable[[], str | None]  # the reason why it cannot run here, or None
     open: Callable[[Opening], "Engine"]
     in_process: bool = False  # all ranks live in one process: no launcher
     nccl: bool = False  # whether its data can move through NCCL
+    # fields of a SweepSpec that it does not use; without options that it refuses when called
     ignores: tuple[str, ...] = ()
 
 

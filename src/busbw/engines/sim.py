@@ -47,7 +47,6 @@ class _Memory(HostMemory):
         self._engine = engine
 
     def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
-        """Write each region's values."""
         super().write(call, buffer, regions, probe)
         self._engine.fresh.add((call.in_place, call.shift_bytes))
 
@@ -82,11 +81,9 @@ class SimEngine(Engine):
         return self._tuner
 
     def clock(self) -> float:
-        """The virtual time in seconds."""
         return self._now
 
     def devices(self) -> list[Device]:
-        """One imaginary GPU per rank."""
         return [Device(rank, os.getpid(), "sim", rank, "", "simulated GPU") for rank in self.ranks]
 
     def library(self) -> Library:
@@ -106,11 +103,9 @@ class SimEngine(Engine):
         self._buffers = {name: [np.zeros(0, np.uint8) for _ in self.ranks] for name in BUFFERS}
 
     def memories(self) -> Sequence[HostMemory]:
-        """Access to every rank's buffers."""
         return [_Memory(self, rank) for rank in self.ranks]
 
     def view(self, call: Call, buffer: str, rank: int) -> Any:
-        """Bytes of a rank's "send" or "recv" data."""
         name, used_bytes = placement(call, rank, buffer)
         memory = self._buffers[name][rank]
         missing = used_bytes.stop - len(memory)
@@ -140,7 +135,6 @@ class SimEngine(Engine):
         return lambda: None
 
     def mark(self, index: int) -> None:
-        """Note the clock."""
         self._marks[index] = self._now, self._waited_s
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
@@ -151,7 +145,6 @@ class SimEngine(Engine):
         return [of_late_rank if rank == late_rank else end - start for rank in self.ranks]
 
     def close(self, *, abort: bool = False) -> None:
-        """Free the buffers."""
         self._buffers.clear()
 
     def _seconds(self, call: Call) -> float:
@@ -199,7 +192,6 @@ def _bytes(call: Call) -> int:
 
 
 def _memory_bytes() -> int:
-    """This machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -51,16 +51,13 @@ class SimTuner:
         )
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
-        """See Tuner."""
         self._steered, self._asked = (collective, size_bytes, choice), False
 
     def costs(self) -> dict[Choice, float]:
-        """See Tuner."""
         collective, size_bytes, _ = self._steered
         return self._costs(collective, size_bytes) if self._asked else {}
 
     def nodes(self) -> int:
-        """See Tuner."""
         return NODES if self._asked else 0
 
     def factor(self, collective: str, size_bytes: int) -> float:

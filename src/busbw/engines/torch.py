@@ -99,7 +99,6 @@ class TorchEngine(TorchRank, Engine):
         }
 
     def memories(self) -> Sequence[Memory]:
-        """Access to the one rank's buffers."""
         if self._gpu is None:
             return (HostMemory(lambda call, buffer: self.view(call, buffer).numpy()),)
         from busbw.engines.cuda_memory import CudaMemory
@@ -111,7 +110,6 @@ class TorchEngine(TorchRank, Engine):
         return (CudaMemory(self._gpu, stream, address),)
 
     def view(self, call: Call, buffer: str) -> torch.Tensor:
-        """Bytes of the call's "send" or "recv" data."""
         name, used_bytes = placement(call, self.ranks[0], buffer)
         return self._buffers[name][used_bytes]
 
@@ -128,7 +126,6 @@ class TorchEngine(TorchRank, Engine):
         return torch_rank.CALLS[call.collective.name](tensors)
 
     def synchronize(self, limit_s: float) -> None:
-        """Wait for the GPU."""
         if self._gpu is None:
             return
         if not limit_s:
@@ -144,7 +141,6 @@ class TorchEngine(TorchRank, Engine):
             time.sleep(POLL_S)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """A CUDA graph of the launches."""
         if self._gpu is None:
             raise NoMeasurement("-G: Gloo runs on CPUs and has no CUDA graphs", "leave out -G")
         graph = torch.cuda.CUDAGraph()
@@ -173,7 +169,6 @@ class TorchEngine(TorchRank, Engine):
         return partial(dist.all_reduce, value, group=self.process_group)
 
     def mark(self, index: int) -> None:
-        """Record an event, or note the clock."""
         if self._gpu is None:
             self._marks[index] = time.perf_counter()
             return
@@ -183,7 +178,6 @@ class TorchEngine(TorchRank, Engine):
         event.record()
 
     def elapsed_s(self, first: int, last: int) -> list[float]:
-        """Seconds between two marks."""
         if self._gpu is None:
             return [self._marks[last] - self._marks[first]]
         return [self._marks[first].elapsed_time(self._marks[last]) * 1e-3]

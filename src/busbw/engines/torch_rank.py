@@ -44,12 +44,10 @@ class Tensors:
 
     @property
     def rank(self) -> int:
-        """This rank in the group."""
         return int(dist.get_rank(self.group))
 
     @property
     def ranks(self) -> int:
-        """Ranks of the group."""
         return int(dist.get_world_size(self.group))
 
     @property
@@ -215,7 +213,6 @@ class TorchRank:
         return [device]
 
     def library(self) -> Library:
-        """Versions of PyTorch and of the NCCL it calls."""
         versions = {"torch": str(torch.__version__), "backend": self.backend}
         number = torch_nccl.version() if self.backend == "nccl" else 0
         return Library("torch", number, versions)

@@ -36,9 +36,7 @@ ONLY_WHERE_CELLS_DIFFER = {"type", "op", "root", "cycle"}
 
 
 def ratio_text(ratio: float | None) -> str:
-    """`1.031x`, `53.1x`, `8300x`, `0.00012x`: four digits from 0.1 on, two below; `-` where it
-    is unknown.
-    """
+    """`1.031x`, `53.1x`, `8300x`, `0.00012x`: four digits from 0.1 on, two below; `-`: unknown."""
     if ratio is None or not math.isfinite(ratio):
         return "-"
     if ratio < 1e-9:
@@ -78,9 +76,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns(comparison: Comparison) -> list[Column]:
-    """The columns shown: type, operator, root and cycle if the cells differ in them, the interval
-    if any cell has one.
-    """
+    """The columns shown: type, operator, root and cycle only where cells differ in them."""
     shown = []
     for column in COLUMNS:
         texts = {column.text(cell) for cell in comparison.cells}
@@ -161,9 +157,7 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def summary(comparison: Comparison) -> str:
-    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`, and how many exceed the
-    tolerance.
-    """
+    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`, and how many by too much."""
     total = counted(len(comparison.cells), "cell")
     slower = comparison.of(Verdict.SLOWER)
     if not slower and not comparison.has_verdict():
@@ -268,9 +262,7 @@ def _cell_markdown(column: Column, cell: ComparedCell) -> str:
 
 
 def json(comparison: Comparison) -> str:
-    """`busbw.comparison/1` with the sentences of the other views, indented and with a final
-    newline.
-    """
+    """`busbw.comparison/1` with the sentences of the other views, indented, with a newline."""
     sentences = {
         "summary": summary(comparison),
         "warnings": warnings(comparison),

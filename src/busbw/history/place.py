@@ -10,9 +10,7 @@ VARIABLE = "BUSBW_HISTORY"
 
 
 def kept_in(environment: Mapping[str, str]) -> Path | None:
-    """The file in which finished runs are kept: BUSBW_HISTORY, or the default; None if that is
-    one of OFF.
-    """
+    """The file that keeps finished runs: BUSBW_HISTORY or the default; None if one of OFF."""
     given = environment.get(VARIABLE, "")
     if given.lower() in OFF:
         return None

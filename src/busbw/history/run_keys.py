@@ -29,9 +29,7 @@ def digest(result: Outcome) -> str:
 
 
 def stored(result: Outcome, now: datetime, what: str = "") -> StoredRun:
-    """The facts of a result for listing and search. Its id is 0 until it is stored. `what` names a
-    result that is no sweep.
-    """
+    """The facts of a result for lists and search, with id 0. `what` names one that is no sweep."""
     facts = _sweep_facts(result) if isinstance(result, Result) else {"what": what}
     return StoredRun(
         id=0,

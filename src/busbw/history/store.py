@@ -83,7 +83,7 @@ class History:
             return id
 
     def _too_many(self) -> list[int]:
-        """The runs that have no room: never the newest, nor what the user added."""
+        """Runs to delete: the oldest of those that the user did not add, never the newest."""
         rows = self._connection.execute(
             "SELECT id, kept_bytes FROM runs WHERE kept_bytes IS NOT NULL ORDER BY id DESC"
         )
@@ -96,9 +96,7 @@ class History:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction that changes all or nothing; UsageError for values that SQLite does not
-        hold.
-        """
+        """A transaction of all or nothing; UsageError for values that SQLite does not hold."""
         try:
             # commits, or rolls back where the transaction failed and SQLite has not done so
             with self._connection:
@@ -156,9 +154,7 @@ class History:
             self._connection.execute("DELETE FROM runs WHERE id = ?", (id,))
 
     def last(self, number: int) -> int:
-        """The id of the last run for 1, of the one before for 2, as `runs` orders them; UsageError
-        if there are fewer.
-        """
+        """The id of the last run for 1, the one before for 2; UsageError if there are fewer."""
         rows = self._connection.execute(
             f"SELECT id FROM runs ORDER BY {NEWEST_FIRST} LIMIT 1 OFFSET ?", (number - 1,)
         ).fetchall()

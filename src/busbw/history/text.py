@@ -73,7 +73,6 @@ CELLS: tuple[Column, ...] = (
 
 
 def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
-    """A line for each run."""
     return aligned(RUNS, runs, width, DROP_ORDER)
 
 
@@ -134,9 +133,7 @@ def _bar(value: float, top: float, width: int) -> str:
 
 
 def checked(check: Check, width: int | None = None) -> str:
-    """A run compared with the last ones: the conclusion, the cells that are slower or may be, and
-    the evidence.
-    """
+    """A run compared with earlier ones: the conclusion, cells that may be slower, the evidence."""
     slower = [cell for cell in check.cells if cell.slower]
     shown = slower or [cell for cell in check.cells if cell.far]
     text = wrapped(f"{_verdict(check, slower)}\n{machine_text(check.machine)}\n", width)

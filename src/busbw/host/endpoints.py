@@ -21,22 +21,18 @@ ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in t
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One port of a host.
-
-    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device. With
-    `in_lab` the rate is the one given to `busbw lab`.
-    """
+    """One port of a host."""
 
     name: str
     address: str
     network: str
     mtu: int | None = None
-    rate: float | None = None
+    rate: float | None = None  # line rate in bytes per second; None if unknown
     kind: str = ETHERNET
-    device: str = ""
+    device: str = ""  # its RDMA device
     port: int = 1
     gid_index: int | None = None
-    in_lab: bool = False
+    in_lab: bool = False  # whether the rate is the one given to `busbw lab`
 
 
 def endpoints(source: Source) -> list[Endpoint]:

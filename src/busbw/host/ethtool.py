@@ -92,7 +92,6 @@ class Statistics:
         ask(self._socket, self._interface, buffer)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 

@@ -49,7 +49,6 @@ def gpus_on_pci(source: Source) -> tuple[str, ...]:
 
 
 def switches_on_pci(source: Source) -> tuple[str, ...]:
-    """PCI addresses of NVSwitches."""
     switches = []
     for name in source.names(DEVICES):
         if source.read(f"{DEVICES}/{name}/vendor").text != NVIDIA:

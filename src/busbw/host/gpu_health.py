@@ -48,22 +48,14 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU. Clocks are in MHz, temperatures in degrees Celsius, power in milliwatts.
-
-    `error` says why NVML cannot read the GPU at all. `unsupported` has the fields that this GPU,
-    driver or library does not have; `failed` has NVML's error for the other fields without a value.
-
-    ECC errors are counted by location, dram and sram: those since the driver was loaded, and those
-    of the GPU's life (`ever`). `remapped` is NVML's tuple: rows remapped after corrected and after
-    uncorrected errors, whether one is pending, whether one failed.
-    """
+    """One GPU. Clocks are in MHz, temperatures in degrees Celsius, power in milliwatts."""
 
     index: int
     bus_id: str = ""  # as sysfs spells it: "0000:1b:00.0"
     name: str = ""
-    error: str = ""
-    unsupported: tuple[str, ...] = ()
-    failed: dict[str, str] = {}
+    error: str = ""  # why NVML cannot read the GPU at all
+    unsupported: tuple[str, ...] = ()  # fields that this GPU, driver or library does not have
+    failed: dict[str, str] = {}  # NVML's error for the other fields without a value
     vbios: str | None = None
     serial: str | None = None  # of the board; GeForce cards have none
     sm: int | None = None  # compute capability: 90 is 9.0
@@ -72,9 +64,11 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     persistence: bool | None = None
     ecc: bool | None = None
     ecc_pending: bool | None = None
+    # ECC errors since the driver was loaded, by location: dram and sram
     uncorrected: dict[str, int] = {}
-    uncorrected_ever: dict[str, int] = {}
+    uncorrected_ever: dict[str, int] = {}  # the same of the GPU's life
     sram_exceeded: bool | None = None
+    # rows after corrected and after uncorrected errors; whether one is pending, one failed
     remapped: tuple[int, int, int, int] | None = None
     retired_pending: bool | None = None
     reasons: int | None = None  # bits of core/clock_reasons.csv
@@ -113,7 +107,6 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def active(self) -> tuple[Link, ...]:
-        """The links that are up."""
         return tuple(link for link in self.links or () if link.active)
 
     @property

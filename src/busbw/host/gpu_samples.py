@@ -17,17 +17,13 @@ INTERVAL_S = 0.025
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One reading, `at_s` seconds after the first.
+    """One reading. What NVML does not give is None."""
 
-    What NVML does not give is None. `reasons` are the bits of
-    core/clock_reasons.csv.
-    """
-
-    at_s: float
+    at_s: float  # seconds after the first reading
     gen: int | None = None
     width: int | None = None
     sm_mhz: int | None = None
-    reasons: int | None = None
+    reasons: int | None = None  # bits of core.telemetry.CLOCK_REASONS
     temperature_c: int | None = None
     power_w: int | None = None
 
@@ -82,5 +78,4 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Release NVML."""
         ask(self._nvml, self._nvml.nvmlShutdown)

@@ -110,7 +110,6 @@ class GpuTraffic:
         return {name: value for name, value in values.items() if value}
 
     def close(self) -> None:
-        """Release NVML."""
         ask(self._nvml, self._nvml.nvmlShutdown)
 
 

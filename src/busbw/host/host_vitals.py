@@ -145,7 +145,6 @@ class Session:
         return [XidEvent(bus, code, count) for (bus, code), count in times.items()]
 
     def close(self) -> None:
-        """Release the events and NVML."""
         with suppress(self._nvml.NVMLError):
             if self._events is not None:
                 self._nvml.nvmlEventSetFree(self._events)
@@ -238,7 +237,6 @@ class Vitals:
         return self._session.read()
 
     def close(self) -> None:
-        """Close every descriptor, and NVML."""
         if self._session is not None:
             self._session.close()
             self._session = None

@@ -16,14 +16,10 @@ NOT_A_PORT = ("lo", "bonding_masters")  # the second is a file of the bonding dr
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface.
-
-    `rate` is bytes per second as its driver reports it; drivers of interfaces that are not
-    `physical` make it up.
-    """
+    """One interface."""
 
     name: str
-    rate: float | None
+    rate: float | None  # bytes per second by its driver, which makes it up if not `physical`
     up: bool
     mtu: int | None
     physical: bool  # hardware of this machine that no other interface represents

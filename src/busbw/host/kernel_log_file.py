@@ -50,11 +50,9 @@ class LogSource:
         return Reading(None, ONLY_THE_LOG)
 
     def names(self, path: str) -> tuple[str, ...]:
-        """No directory is known."""
         return ()
 
     def link(self, path: str) -> str | None:
-        """No link is known."""
         return None
 
     def call(self, name: str, live: object) -> Reading:

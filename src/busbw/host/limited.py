@@ -261,7 +261,6 @@ class _ReportingSource:
         self._source, self._state, self._connection = source, state, connection
 
     def read(self, path: str) -> Reading:
-        """Contents of a file."""
         refusal = self._refusal("read", path)
         if refusal:
             return Reading(None, refusal)
@@ -283,7 +282,6 @@ class _ReportingSource:
         return target
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call."""
         if name == GIVEN_UP:
             unread = GivenUp(sorted(self._state.silent.values()), self._state.over)
             return Reading(msgspec.json.encode(unread))

@@ -85,7 +85,6 @@ class LinkCounters:
             raise error
 
     def read(self) -> Sample:
-        """All counters as they are now."""
         at_s, devices = time.monotonic(), self._devices()
         changed = self._take_inventory(devices) != self._inventory
         if changed or any(files.lost for _, files in self._ports):
@@ -180,7 +179,6 @@ class LinkCounters:
         )
 
     def close(self) -> None:
-        """Close every descriptor, and NVML."""
         for _, files in self._ports:
             files.close()
         if self._gpus:
@@ -255,7 +253,6 @@ class _Gpus:
                 self.reason = str(error)
 
     def read(self) -> dict[tuple[str, str], Group]:
-        """Groups of every link, traffic and errors."""
         if self._nvml is None:
             return {}
         now = time.monotonic()
@@ -277,7 +274,6 @@ class _Gpus:
         return groups
 
     def close(self) -> None:
-        """Release NVML."""
         if self._nvml:
             self._nvml.close()
 

@@ -53,18 +53,15 @@ PATHS = ("/", "/tmp", "/var", "/dev/shm")
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """One mounted file system. `root` is the part of it that is mounted, '/' if it is all of it.
-
-    It is `writable` if both this mount and the file system are. After an error the kernel makes the
-    file system read-only, while its mounts stay as they were: then it was `remounted`.
-    """
+    """One mounted file system."""
 
     path: str
     kind: str
     source: str
     device: str  # major:minor
-    root: str
-    writable: bool
+    root: str  # the part of it that is mounted; '/' if it is all of it
+    writable: bool  # both this mount and the file system are
+    # the kernel made it read-only after an error, while its mounts stay as they were
     remounted: bool = False
 
     @property

@@ -100,9 +100,7 @@ def read_nics(source: Source) -> list[Nic]:
 
 
 def with_lab_rate(nics: Sequence[Nic], environ: Mapping[str, str]) -> list[Nic]:
-    """The ports; on a host of `busbw lab`, which `environ` tells, its virtual interfaces have the
-    lab's rate.
-    """
+    """The ports; virtual ones on a host of `busbw lab` get the rate that `environ` states."""
     text = environ.get(LAB_RATE, "")
     if not text.isdecimal():
         return list(nics)

@@ -39,7 +39,6 @@ class Device:
 
     @property
     def network(self) -> bool:
-        """Whether it is a network controller."""
         return self.kind.startswith(NETWORK)
 
 

@@ -105,7 +105,6 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def outlive_parent() -> None:
-    """Undo `die_with_parent`."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
 
@@ -139,9 +138,7 @@ def start_time(pid: int) -> int:
 
 
 def state(pid: int) -> str:
-    """The state letter of proc(5): R, S, D, T, Z ...; GONE if there is no such process, FROZEN if
-    its cgroup is frozen.
-    """
+    """The state letter of proc(5), such as R or D; GONE without a process, FROZEN by a cgroup."""
     letter = (stat_fields(read_proc(pid, "stat")) or (GONE, 0))[0]
     return FROZEN if letter in ("S", "D") and _is_frozen(pid) else letter
 

@@ -89,7 +89,6 @@ class PortFiles:
         return f"{name}: no {folder}: {reason}"
 
     def close(self) -> None:
-        """Close all files."""
         self._opened.close()
 
 

@@ -164,7 +164,7 @@ def _archive_error(data: bytes, name: str) -> UsageError:
 
 
 class Recording:
-    """A Source that passes reads on to `source` and keeps what came back."""
+    """A Source that reads from `source`, and records what it read for a snapshot."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -172,27 +172,27 @@ class Recording:
         self._calls: dict[str, dict[str, Any]] = {}
 
     def read(self, path: str) -> Reading:
-        """Contents of a file, which are kept."""
+        """Contents of a file, or why it cannot be read; both are recorded."""
         reading = self._source.read(path)
         self._paths.setdefault(path, {}).update(_fields(reading))
         return reading
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, which are kept if there are any."""
+        """Names in a directory. They are recorded, unless it is empty or missing."""
         names = self._source.names(path)
         if names:
             self._paths.setdefault(path, {}).update(names=list(names))
         return names
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link, which is kept if there is one."""
+        """Target of a symbolic link; recorded if there is one."""
         target = self._source.link(path)
         if target is not None:
             self._paths.setdefault(path, {}).update(link=masked(target))
         return target
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call, which is kept."""
+        """Text of a library call, or why there is none; both are recorded."""
         reading = self._source.call(name, live)
         self._calls[name] = _fields(reading)
         return reading

@@ -108,7 +108,6 @@ class Live:
         return place
 
     def read(self, path: str) -> Reading:
-        """Contents of a file."""
         try:
             file = self.at(path)
             if self._is_tree and not stat.S_ISREG(file.lstat().st_mode) and not file.is_dir():
@@ -119,14 +118,12 @@ class Live:
             return Reading(None, f"{path}: {reason.lower()}")
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a directory."""
         try:
             return tuple(sorted(entry.name for entry in self.at(path).iterdir()))
         except OSError:
             return ()
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link."""
         try:
             # Path.readlink would normalize the target.
             return os.readlink(self._at_link(path))  # noqa: PTH115

@@ -118,9 +118,7 @@ def _by_call(calls: Mapping[int, str]) -> str:
 
 
 def _behind(job: JobData) -> Stall | None:
-    """Ranks for which others wait and that wait for none: a rank behind in one communicator may
-    wait in another.
-    """
+    """Ranks that others wait for, and that wait for none in any communicator."""
     if job.has_moved():
         return None
     late: dict[tuple[str, int, int], tuple[RankStatus, CommStatus, str]] = {}
@@ -182,9 +180,7 @@ def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -
 
 
 def _all_wait(job: JobData) -> Stall | None:
-    """A collective that all ranks have called and that does not end, according to the dumps or
-    to GPUs at low power.
-    """
+    """A collective that all ranks have called and that does not end, by dumps or low GPU power."""
     moved = job.has_moved()
     if moved:
         return None
@@ -235,9 +231,7 @@ def _since(job: JobData) -> str:
 
 
 def _port(job: JobData, addresses: Iterable[str]) -> str:
-    """The most telling port of these hosts, else of any other: a failure, then a warning, then a
-    port that is down.
-    """
+    """The port of these hosts, else of any, that tells most: failed, then warned, then down."""
     suspects = [job.host(address) for address in addresses]
     for name in suspects:
         if name in job.silent:

@@ -69,9 +69,7 @@ def examine(
 
 
 def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasReport, str, list[str]]:
-    """The first report, the host that gave it ('' if it was asked from here), and why there is
-    none.
-    """
+    """The first report, its host ('' if asked from here), and why there is none."""
     if ras:
         text, why = host_data.report(ras)
         report = parse(text)

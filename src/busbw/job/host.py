@@ -39,9 +39,7 @@ def read_host(ask: HostRequest) -> HostStatus:
 
 
 def report(at: str) -> tuple[str, str]:
-    """The report of the RAS service at HOST:PORT, by default that of this host's processes, and
-    why there is none.
-    """
+    """The report of the RAS service at HOST:PORT, by default this host's, and why there is none."""
     try:
         return ras.status(ras.host_and_port(at) or ras.address(), RAS_S, json=True), ""
     except Unavailable as error:

@@ -114,7 +114,6 @@ class _Text:
         self._dead: set[tuple[str, int]] = set()
 
     def line(self, line: str) -> None:
-        """Take the next line."""
         if line in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             self._kind, self._comm = line, None
         elif match := _SECTION.match(line):

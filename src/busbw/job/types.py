@@ -5,8 +5,10 @@ The conclusion is a report, as JSON or as text: one line, then the evidence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import WatchInterval
@@ -16,19 +18,17 @@ from busbw.ui.columns import wrapped
 
 
 class RankStatus(msgspec.Struct, kw_only=True):
-    """One rank of a communicator.
-
-    `counts` are the collectives it launched, by function; `problem` what NCCL says is wrong with
-    it.
-    """
+    """One rank of a communicator."""
 
     rank: int
     host: str = ""  # the address that NCCL uses for its own connections
     pid: int = -1
     gpu: int = -1
     nvml: int = -1
-    counts: dict[str, int] = {}
-    problem: str = ""
+    counts: Annotated[
+        dict[str, int], Meta(description="collectives that it launched, by function")
+    ] = {}
+    problem: Annotated[str, Meta(description="what NCCL says is wrong with it")] = ""
 
     @property
     def process(self) -> tuple[str, int, int]:
@@ -65,7 +65,6 @@ class RasReport(msgspec.Struct, kw_only=True):
     comms: list[CommStatus] = []
 
     def processes(self) -> list[RankStatus]:
-        """Each process once."""
         return list({rank.process: rank for comm in self.comms for rank in comm.ranks}.values())
 
 
@@ -82,16 +81,13 @@ class HostRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one host says.
-
-    `states` are letters of proc(5) by pid, '' for a process that does not exist.
-    """
+    """What one host says."""
 
     node: str = ""
     addresses: list[str] = []
     ras: str = ""
     no_ras: str = ""
-    states: dict[int, str] = {}
+    states: dict[int, str] = {}  # letters of proc(5) by pid; '' for a process that does not exist
     gpus: list[GpuUse] = []
     watched: WatchInterval | None = None
     unread: list[str] = []
@@ -99,17 +95,14 @@ class HostStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True)
 class JobData:
-    """All that was read of a job.
+    """All that was read of a job."""
 
-    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer,
-    with the reason.
-    """
-
-    seconds: float
+    seconds: float  # between the two RAS reports
     before: RasReport
     after: RasReport
     outstanding: Sequence[Outstanding] = ()
     hosts: dict[str, HostStatus] = field(default_factory=dict)
+    # hosts that did not answer, with the reason
     silent: dict[str, str] = field(default_factory=dict)
     no_ras: str = ""  # why RAS has no report
     unread: list[str] = field(default_factory=list)
@@ -127,7 +120,6 @@ class JobData:
         return host.states.get(rank.pid, "R") if host else "R"
 
     def gpus(self) -> list[GpuUse]:
-        """The GPUs of all hosts."""
         return [gpu for host in self.hosts.values() for gpu in host.gpus]
 
     def has_moved(self) -> bool | None:
@@ -149,10 +141,7 @@ def _counts_by_rank(report: RasReport) -> dict[tuple[str, int], dict[str, int]]:
 
 
 class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
-    """The conclusion in one line, and what it was drawn from.
-
-    `hosts` are by the name under which each was asked.
-    """
+    """The conclusion in one line, and what it was drawn from."""
 
     at: str
     seconds: float  # between the two reports of RAS
@@ -162,7 +151,7 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
     fix: str = ""
     ras: RasReport | None = None
     outstanding: list[Outstanding] = []
-    hosts: dict[str, HostStatus] = {}
+    hosts: dict[str, HostStatus] = {}  # by the name under which each was asked
     silent: dict[str, str] = {}  # hosts that did not answer, with the reason
 
 

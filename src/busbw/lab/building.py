@@ -76,9 +76,7 @@ def _keep(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def temporary_lab(spec: LabSpec) -> Iterator[Lab]:
-    """A lab that is removed at the end; if this process is killed, the next `up` or `down` removes
-    it. Errors as `up`.
-    """
+    """A lab that is removed at the end, or by the next `up` or `down` if this process is killed."""
     lab = _make(spec)
     try:
         yield lab
@@ -184,9 +182,7 @@ def _make(spec: LabSpec) -> Lab:
 
 
 def _check_outside(lab: Lab) -> None:
-    """UsageError on a host of the lab: `down` would end itself, and what `up` makes would be seen
-    only on this host.
-    """
+    """UsageError on a host of the lab: `down` would end itself, and `up` would act only here."""
     if lab.hosts_name in Path("/proc/self/mountinfo").read_text(errors="replace"):
         raise UsageError(
             f"this command runs on a host of lab '{lab.name}'", "run it outside of the lab's hosts"

@@ -114,9 +114,7 @@ def start_mps(folder: str) -> str:
 
 
 def stop_mps(folder: str) -> None:
-    """Stop the MPS that `start_mps` started in `folder`, if it still runs; an MPS that others
-    started stays.
-    """
+    """Stop the MPS that `start_mps` started in `folder`; an MPS that others started stays."""
     processes, control = Cleanup(_mark(folder)), shutil.which(CONTROL)
     if not processes.pids():
         return

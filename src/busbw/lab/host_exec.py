@@ -51,9 +51,7 @@ def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
 
 
 def inside(host: LabHost) -> list[str]:
-    """The words that run what follows in a host's network and on its cores, with a host name and
-    mounts that may be set.
-    """
+    """The words before a command that run it in a host's network, on its cores, with its name."""
     cores = ["taskset", "-c", ",".join(map(str, host.cores))] if host.cores else []
     # Slave mounts: a namespace that is removed meanwhile must not stay mounted here.
     return [

@@ -106,9 +106,7 @@ def _limit_rate(netlink: Any, index: int, shape: Shape, **parent: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Kill the processes in a namespace and remove it with its interfaces; no effect if it does
-    not exist.
-    """
+    """Kill the processes in a namespace and remove it with its interfaces, if it exists."""
     if not (NAMESPACES / name).exists():
         return
     from pyroute2 import netns
@@ -173,9 +171,7 @@ def _inside(namespace: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _needs(module: str, feature: str, instead: str) -> Iterator[None]:
-    """NoMeasurement if the kernel does not know this kind of queueing discipline (ENOENT) or
-    interface (EOPNOTSUPP).
-    """
+    """NoMeasurement if the kernel lacks a queue discipline (ENOENT) or interface (EOPNOTSUPP)."""
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:

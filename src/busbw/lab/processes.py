@@ -49,9 +49,7 @@ def inside(namespace: str) -> list[int]:
 
 
 def mounting(name: str) -> list[int]:
-    """Processes in whose mount namespace a file of this name is mounted, also after it was
-    removed.
-    """
+    """Processes in whose mount namespace a file of this name is mounted, even if removed."""
     mounted: dict[Path, bool] = {}
     pids = []
     for entry in Path("/proc").glob("[0-9]*"):

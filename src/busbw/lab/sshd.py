@@ -109,9 +109,7 @@ def _write_keys(lab: Lab) -> None:
 
 
 def listens(lab: Lab, host: LabHost) -> bool:
-    """Whether the host takes logins: its sshd wrote its pid, which it does when it listens, and
-    still runs there.
-    """
+    """Whether the host's sshd has written its pid, as it does when it listens, and runs."""
     with contextlib.suppress(OSError, ValueError):
         pid = int(Path(lab.folder, f"sshd_pid.{host.name}").read_text())
         return name(pid) == "sshd" and pid in inside(host.namespace)
@@ -145,9 +143,7 @@ def _log_in(lab: Lab, host: LabHost) -> None:
 
 
 def _run(purpose: str, words: list[str], hint: str, log: Path | None = None) -> None:
-    """Run a command; NoMeasurement with its output, and the end of a log, if it fails or takes too
-    long.
-    """
+    """Run a command; NoMeasurement with its output and a log's end if it fails or is too slow."""
     try:
         done = subprocess.run(
             words,

@@ -38,7 +38,6 @@ def boot_id() -> str:
 
 
 def folder(name: str) -> Path:
-    """The folder of a lab."""
     return FOLDER / name
 
 

@@ -72,18 +72,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab to make.
-
-    `names` are the host names. `gpus` is how many of the machine's GPUs each host has; None: one,
-    or a share of one.
-    """
+    """A lab to make."""
 
     name: str = "lab"
-    names: list[str]
+    names: Annotated[list[str], Meta(description="host names")]
     shape: Shape = Shape()
     mtu: int = 9000
     sshd: bool = True
-    gpus: int | None = None
+    gpus: Annotated[
+        int | None,
+        Meta(description="of the machine's GPUs on each host; null: one, or a share of one"),
+    ] = None
     share_cores: Annotated[bool, Meta(description="all hosts use all processors")] = False
 
     def validate(self) -> None:
@@ -110,17 +109,14 @@ def check_name(name: str) -> None:
 
 
 class LabHost(msgspec.Struct, frozen=True, kw_only=True):
-    """An emulated host.
-
-    `cores` and `gpus` are the machine's numbers of them; without cores it uses all.
-    """
+    """An emulated host."""
 
     name: str
     namespace: str
     address: str
     interface: str
-    cores: list[int] = []
-    gpus: list[int] = []
+    cores: list[int] = []  # the machine's numbers of them; empty: all
+    gpus: list[int] = []  # the machine's numbers of them
     gpu_percent: Annotated[
         int | None, Meta(description="share of its GPU's multiprocessors; null: all of them")
     ] = None
@@ -136,10 +132,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Lab(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab that is being made, or was made.
-
-    `owner` is the process that removes it; None: it stays until `busbw lab down`.
-    """
+    """A lab that is being made, or was made."""
 
     schema: str = "busbw.lab/1"
     boot_id: str
@@ -147,7 +140,7 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     spec: LabSpec
     hosts: list[LabHost]
-    owner: Mark | None
+    owner: Mark | None  # the process that removes it; None: it stays until `busbw lab down`
     notes: list[str] = []
     mps: Annotated[
         str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")
@@ -155,19 +148,15 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The lab's name."""
         return self.spec.name
 
     @property
     def switch(self) -> str:
-        """The namespace of the bridge between more than two hosts; '' for two, which are joined
-        directly.
-        """
+        """The bridge's namespace for more than two hosts; '' for two, which are joined directly."""
         return f"bb{self.token}sw" if len(self.hosts) > 2 else ""
 
     @property
     def namespaces(self) -> list[str]:
-        """All network namespaces of the lab."""
         return [host.namespace for host in self.hosts] + [self.switch] * bool(self.switch)
 
     @property
@@ -263,7 +252,6 @@ def _largest_bytes(rate: float | None) -> int:
 
 
 def status(labs: Sequence[LabStatus]) -> str:
-    """Every lab with its hosts."""
     return "\n".join(map(_lab, labs)) or "no lab\n"
 
 

@@ -91,7 +91,6 @@ class Cleanup:
             self.add(folder)
 
     def add(self, path: str) -> None:
-        """Record shared memory or a directory."""
         if path in self._segments or Path(path) in self._folders:
             return
         if path.startswith(_SEGMENTS):

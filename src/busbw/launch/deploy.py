@@ -80,9 +80,7 @@ def check_file(path: Path) -> None:
 
 
 def build_file(path: Path) -> None:
-    """Build the single file of the busbw that runs, for its Python; NoMeasurement if `path` cannot
-    be written.
-    """
+    """Build the single file of this busbw for its Python; NoMeasurement if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         build.write(path, __version__, build.of_this_python())

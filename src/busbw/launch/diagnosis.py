@@ -51,27 +51,21 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about a stalled job of `ranks` ranks.
+    """What is known about a stalled job."""
 
-    By rank: `here` are the ranks that started, `stalled` the stall reports, `states` the state
-    letters of processes from their own host, `gpus` the devices, and `unreported` the processes
-    that run but have not reported their start.
-
-    `hosts` are the user's names of the hosts of all ranks, in order of rank (empty for this
-    machine). `unreachable` are hosts, under the user's names, that gave no answer. `links_down` are
-    interfaces of the launching host that lost their link. `helpers` are stopped.
-    """
-
-    ranks: int
-    here: Mapping[int, Here]
-    stalled: Mapping[int, Stalled]
+    ranks: int  # how many the job has
+    here: Mapping[int, Here]  # those that started
+    stalled: Mapping[int, Stalled]  # stall reports
+    # state letters of processes, read on their own host
     states: Mapping[int, str] = field(default_factory=dict)
-    unreachable: frozenset[str] = frozenset()
-    gpus: Mapping[int, str] = field(default_factory=dict)
-    hosts: tuple[str, ...] = ()
+    unreachable: frozenset[str] = frozenset()  # hosts that gave no answer, under the user's names
+    gpus: Mapping[int, str] = field(default_factory=dict)  # devices
+    hosts: tuple[str, ...] = ()  # the user's names by rank; empty for this machine
+    # interfaces of the launching host that lost their link
     links_down: Mapping[str, list[str]] = field(default_factory=dict)
+    # processes that run but have not reported their start
     unreported: Mapping[int, Here] = field(default_factory=dict)
-    helpers: Sequence[Helper] = ()
+    helpers: Sequence[Helper] = ()  # stopped ones
 
     def broken(self) -> dict[int, str]:
         """Ranks whose process is stopped or has exited, with its state.

@@ -29,17 +29,13 @@ MIN_SHARED_BYTES = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
 
 
 class JobRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request about the job with `marker`, whose mpirun is process `launcher` on `node`.
+    """A request about a job."""
 
-    `pids` are ranks whose state is asked for too. With `end` the job's processes are killed, and
-    its files and `folders` are removed.
-    """
-
-    marker: str
-    launcher: int = 0
+    marker: str  # of the job
+    launcher: int = 0  # the process of its mpirun, on `node`
     node: str = ""
-    pids: list[int] = []
-    end: bool = False
+    pids: list[int] = []  # ranks whose state is asked for too
+    end: bool = False  # kill the job's processes, and remove its files and `folders`
     folders: list[str] = []
     limit_s: int = 10
 
@@ -54,20 +50,16 @@ class JobProcess(msgspec.Struct, frozen=True):
 
 
 class HostJobState(msgspec.Struct, omit_defaults=True):
-    """The answer of a host called `node`.
-
-    `states` has the state letters of the requested pids, `full` the file systems without room.
-    `oom_kills` counts the processes that the kernel has killed since its start because memory ran
-    out. `killed` has the requested pids among them, and `unsure` those of which that is not known.
-    """
+    """The answer of a host called `node`."""
 
     node: str
     running: list[JobProcess] = []
-    states: dict[int, str] = {}
-    full: list[str] = []
+    states: dict[int, str] = {}  # state letters of the requested pids
+    full: list[str] = []  # file systems without room
+    # processes that the kernel has killed for lack of memory since its start
     oom_kills: int = kernel_log.UNKNOWN
-    killed: list[int] = []
-    unsure: list[int] = []
+    killed: list[int] = []  # the requested pids among them
+    unsure: list[int] = []  # the requested pids of which that is not known
 
 
 def examine(request: JobRequest) -> HostJobState:

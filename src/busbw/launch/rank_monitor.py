@@ -41,24 +41,19 @@ MAX_CHECK_GAP_S = 2.0
 
 @dataclass(slots=True)
 class RankMonitor:
-    """Follows a job of `ranks` processes (0: unknown).
+    """Follows a job."""
 
-    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s`
-    and `launch_limit_s` are the limits of the ranks (see Job). `gpus` returns the devices of ranks
-    once they are known. Interfaces of `ifname` are watched in addition to the default ones.
-    """
-
-    ranks: int
-    hosts: tuple[str, ...]
-    limit_s: float
+    ranks: int  # processes; 0: unknown
+    hosts: tuple[str, ...]  # the user's names by rank; empty for this machine
+    limit_s: float  # limits of the ranks, see Job
     launch_limit_s: float
     library_reports: bool = False
-    gpus: Callable[[], Mapping[int, str]] = dict
+    gpus: Callable[[], Mapping[int, str]] = dict  # the devices of ranks, once they are known
     started_ranks: dict[int, Here] = field(default_factory=dict)
     stall_reports: dict[int, Stalled] = field(default_factory=dict)
     lost_ranks: list[int] = field(default_factory=list)
     exits: ExitWatcher = field(default_factory=ExitWatcher)
-    ifname: str = ""
+    ifname: str = ""  # its interfaces are watched besides the default ones
     links_at_start: frozenset[str] = field(init=False)
     began_at: float = field(default_factory=time.monotonic)
     last_report_at: float = 0.0
@@ -214,8 +209,7 @@ class RankMonitor:
             self.not_running.clear()
 
     def state_changes(self) -> list[str]:
-        """Messages to print at once: ranks of this host that stopped, exited or run again, and CPU
-        quotas."""
+        """Messages to print now: local ranks that stopped, exited or resumed, and CPU quotas."""
         now = time.monotonic()
         if now - self.last_process_check_at < PROCESS_CHECK_S:
             return []
@@ -285,9 +279,7 @@ class RankMonitor:
         return diagnosis.absent(self.collect_evidence(), self.launch_limit_s)
 
     def silence_error(self) -> BusbwError | None:
-        """The error if no rank has started within the limit because a process is stopped, or a link
-        went down.
-        """
+        """The error if no rank has started in time: a process is stopped, or a link went down."""
         evidence = self.collect_evidence()
         if evidence.broken() or evidence.helpers or evidence.unlinked():
             return diagnosis.absent(evidence, self.launch_limit_s)
@@ -298,9 +290,7 @@ class RankMonitor:
         survey.end(self.cleanup, self.started_ranks, self.hosts, self.unreachable, END_ELSEWHERE_S)
 
     def memory_kill(self, rank: int) -> str:
-        """That the kernel killed this rank because memory ran out, if so; takes up to
-        HOST_ANSWER_S.
-        """
+        """That the kernel killed this rank for lack of memory, if so; takes up to HOST_ANSWER_S."""
         if rank not in self.started_ranks:
             return ""
         host = self.hosts[rank] if rank < len(self.hosts) else ""

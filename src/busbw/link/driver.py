@@ -69,7 +69,6 @@ class Tournament:
         self._next_save = 0.0
 
     def __enter__(self) -> Self:
-        """Returns the tournament itself."""
         return self
 
     def __exit__(
@@ -118,9 +117,7 @@ class Tournament:
         self.report.complete = True
 
     def _start(self, limit_s: float) -> dict[int, messages.Description]:
-        """Start a node on each host and ask for its ports; the report has the problem of each
-        host that fails.
-        """
+        """Start a node on each host and ask for its ports; the report has the problem of each."""
         allow_open_files()
 
         def start(at: int) -> messages.Description | None:
@@ -239,9 +236,7 @@ class Tournament:
             self._save_if_due()
 
     def _save_if_due(self) -> None:
-        """Save, unless saving would take more than WRITING_SHARE of the time: reports of many hosts
-        are long.
-        """
+        """Save, unless that would take more than WRITING_SHARE of the time, as with many hosts."""
         start_s = time.monotonic()
         if start_s >= self._next_save:
             self._save(self.report)

@@ -75,9 +75,7 @@ def solution(report: LinkReport, rail: int, *, together: bool = False) -> Soluti
 
 
 def limit(report: LinkReport, flow: Flow) -> float | None:
-    """The bytes of data per second that a flow's link can carry; None if its line rate or MTU is
-    unknown.
-    """
+    """The bytes of data per second that a flow's link can carry; None without line rate or MTU."""
     endpoints = report.rails[flow.rail].endpoints
     sender, receiver = endpoints[flow.sender], endpoints[flow.receiver]
     if sender is None or receiver is None:
@@ -230,9 +228,7 @@ class _Rail:
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
-        """Transfers below the pass mark; unknown if there is no mark, or if the CPUs limited the
-        rate.
-        """
+        """Transfers below the pass mark; unknown without a mark, or if the CPUs were the limit."""
         gpu = self.report.spec.gpu is not None
         below: list[tuple[Flow, float]] = []  # with the limit of the link
         unmarked = 0

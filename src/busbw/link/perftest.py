@@ -167,7 +167,6 @@ class Running:
     words: list[str]
 
     def output(self) -> str:
-        """What it has printed."""
         return self.out.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
@@ -313,9 +312,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def _listening_sockets(port: int) -> set[str]:
-    """The sockets of this network namespace that listen on a port, named as the links in
-    /proc/PID/fd.
-    """
+    """The sockets of this network namespace that listen on a port, named as in /proc/PID/fd."""
     sockets = set()
     for family in ("tcp", "tcp6"):
         try:

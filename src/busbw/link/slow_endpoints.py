@@ -90,9 +90,7 @@ def solve(flows: Sequence[Measured]) -> Solution:
 
 
 def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
-    """The 80th percentile of each end's rates with ends that are not accused; with up to four
-    rates, the largest.
-    """
+    """The 80th percentile of each end's rates with ends not accused; the largest of up to four."""
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
         transmit, receive = End(sender, True), End(receiver, False)

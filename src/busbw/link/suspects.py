@@ -86,9 +86,7 @@ def compare(
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
-    """The typical relative difference between two runs over the same hosts, as a fraction; None
-    if too few runs succeeded.
-    """
+    """The typical relative difference of two runs on the same hosts; None if too few succeeded."""
     pairs = [pair for rates in groups for pair in itertools.combinations(rates, 2) if all(pair)]
     differences = [math.expm1(abs(math.log(a / b))) for a, b in pairs]
     return statistics.median(differences) if differences else None
@@ -154,9 +152,7 @@ class _Search:
         return [*group, *self.draw.sample(others, min(missing, len(others)))]
 
     def share(self, group: Sequence[int]) -> float:
-        """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it
-        failed.
-        """
+        """The rate of a run over a filled-up group as a share of the usual rate; 0 if it failed."""
         return (self.run(self.filled(group)) or 0.0) / self.usual
 
     def decide(self, group: Sequence[int], suspect_count: int) -> None:

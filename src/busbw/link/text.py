@@ -45,9 +45,7 @@ def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
 
 
 def maps(report: LinkReport, rail: int) -> list[tuple[bool, Matrix, float]]:
-    """The maps of a rail that have a rate: whether both directions ran at once, the matrix, and
-    the reference rate.
-    """
+    """The maps of a rail with a rate: whether both directions ran, the matrix, the reference."""
     result = []
     for together in (False, True):
         rows = matrix(report, rail, together=together)
@@ -98,7 +96,6 @@ class PortLine:
 
 
 def render(report: LinkReport, width: int | None = None) -> str:
-    """The whole text."""
     parts = [_header(report)]
     for rail, name in enumerate(rail.name for rail in report.rails):
         ports = aligned(_columns(report), lines(report, rail), width, DROP_ORDER)

@@ -24,13 +24,16 @@ def bits_text(rate: float) -> str:
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure.
-
-    `rails` are as on the command line; empty: the network that leads to the first other host.
-    """
+    """What to measure."""
 
     method: str = TCP
-    rails: list[str] = []
+    rails: Annotated[
+        list[str],
+        Meta(
+            description="as on the command line; empty: the network that leads to the first other"
+            " host"
+        ),
+    ] = []
     seconds: float = 2.0
     both: Annotated[bool, Meta(description="also measure both directions at the same time")] = False
     streams: Annotated[int, Meta(description="TCP connections, or queue pairs of perftest")] = 4
@@ -78,25 +81,30 @@ class Rail(msgspec.Struct, frozen=True):
 
 
 class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Data in one direction.
-
-    `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
-
-    `together`: the opposite direction ran at the same time. `cores` are the processor cores that
-    sender and receiver used. `moved` holds by how much the counters of loss, congestion and faults
-    rose, by host, port (or "tcp") and counter. `mtu` is what the test reported.
-    """
+    """Data in one direction."""
 
     rail: int
     sender: int
     receiver: int
-    together: bool = False
-    rate: float | None = None
-    cores: tuple[float, float] | None = None
+    together: Annotated[bool, Meta(description="the opposite direction ran too")] = False
+    rate: Annotated[
+        float | None,
+        Meta(description="bytes of data per second at the receiver; null if it failed"),
+    ] = None
+    cores: Annotated[
+        tuple[float, float] | None,
+        Meta(description="processor cores that sender and receiver used"),
+    ] = None
     processor_bound: bool = False
-    mtu: int | None = None
-    moved: dict[str, dict[str, dict[str, int]]] = {}
-    error: str = ""
+    mtu: Annotated[int | None, Meta(description="as the test reported it")] = None
+    moved: Annotated[
+        dict[str, dict[str, dict[str, int]]],
+        Meta(
+            description="by how much the counters of loss, congestion and faults rose, by host,"
+            ' port (or "tcp") and counter'
+        ),
+    ] = {}
+    error: Annotated[str, Meta(description="why it failed")] = ""
 
     @property
     def retransmissions(self) -> int:
@@ -119,17 +127,14 @@ class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
-    """All that was measured, in the order of measurement.
-
-    `complete` is false if the tournament was interrupted.
-    """
+    """All that was measured, in the order of measurement."""
 
     spec: LinkSpec
     busbw: str = ""
     argv: list[str] = []
     start: str = ""
     end: str = ""
-    complete: bool = False
+    complete: Annotated[bool, Meta(description="false if the tournament was interrupted")] = False
     hosts: list[LinkHost] = []
     rails: list[Rail] = []
     flows: list[Flow] = []
@@ -137,9 +142,7 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
     findings: list[Finding] = []
 
     def __post_init__(self) -> None:
-        """ValueError, and so a DecodeError of a file, where an index names no host or rail of
-        the report.
-        """
+        """ValueError, so a DecodeError of a file, for an index of no host or rail of the report."""
         hosts, rails = range(len(self.hosts)), range(len(self.rails))
         for rail in self.rails:
             if len(rail.endpoints) != len(hosts):
@@ -161,7 +164,6 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
         return any(finding.verdict in BAD_VERDICTS for finding in self.findings)
 
     def measured(self) -> list[Flow]:
-        """The flows with a rate."""
         return [flow for flow in self.flows if flow.rate is not None]
 
 

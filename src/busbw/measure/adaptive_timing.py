@@ -38,24 +38,21 @@ SMALLEST_TIME_S = 1e-9  # a measured 0 would make bandwidths infinite
 
 @dataclass(slots=True)
 class Measured:
-    """A cell's samples in seconds.
+    """A cell's samples in seconds."""
 
-    `longest_s`: from the first rank's start to the last rank's end. `shortest_s`: the smallest
-    duration over the ranks, of the slowest group. `late_s[r]`: how late rank r started.
-    `ends_s[r]`: from the first rank's start to the end of rank r. `launches_s`: each process'
-    median time to enqueue one operation. `visits[k]`: the number of samples of visit k.
-    `throttled`: a GPU was slowed down during some of the samples.
-    """
-
+    # from the first rank's start to the last rank's end
     longest_s: list[float] = field(default_factory=list)
+    # the smallest duration over the ranks, of the slowest group
     shortest_s: list[float] = field(default_factory=list)
-    late_s: list[list[float]] = field(default_factory=list)
+    late_s: list[list[float]] = field(default_factory=list)  # by rank: how late it started
+    # by rank: from the first rank's start to its end
     ends_s: list[list[float]] = field(default_factory=list)
+    # each process' median time to enqueue one operation
     launches_s: list[float] = field(default_factory=list)
-    visits: list[int] = field(default_factory=list)
+    visits: list[int] = field(default_factory=list)  # the number of samples of each visit
     decision: Decision = field(default_factory=Decision)
     tick_s: float = 0.0
-    throttled: bool = False
+    throttled: bool = False  # a GPU was slowed down during some of the samples
 
     def by_visit(self) -> list[list[float]]:
         """The longest durations of each visit."""
@@ -64,20 +61,15 @@ class Measured:
 
 @dataclass(slots=True)
 class Visiting:
-    """A cell between its visits. It is the same on all processes, except that only process 0 fills
-    `measured`.
+    """A cell between its visits: the same on all processes, but only process 0 fills `measured`."""
 
-    `turn` has a launch for each buffer position. `more` is the number of samples of the next visit,
-    0 if there is none. `estimate_s` is the expected time of one operation. `visited` counts visits.
-    """
-
-    turn: Iterator[Launch]
-    more: int
-    estimate_s: float
+    turn: Iterator[Launch]  # a launch for each buffer position
+    more: int  # samples of the next visit; 0 if there is none
+    estimate_s: float  # expected time of one operation
     measured: Measured = field(default_factory=Measured)
     launch_s: list[float] = field(default_factory=list)
     spent_s: float = 0.0
-    visited: int = 0
+    visited: int = 0  # number of visits so far
 
 
 def visit(
@@ -219,12 +211,10 @@ def _add(
 
 
 def _largest(ranks: Iterable[list[float]]) -> list[float]:
-    """The largest value of each operation over the ranks."""
     return [max(values) for values in zip(*ranks, strict=True)]
 
 
 def _smallest(ranks: Iterable[list[float]]) -> list[float]:
-    """The smallest value of each operation over the ranks."""
     return [min(values) for values in zip(*ranks, strict=True)]
 
 

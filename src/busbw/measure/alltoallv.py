@@ -282,9 +282,7 @@ class Matrices:
             self.source = "" if self._spread == 1 else f"spread {self._spread:g}"
 
     def at(self, size: int, whole_parts: int) -> Matrix:
-        """Bytes from rank i to rank j at a size; `whole_parts` is the size cut to whole parts
-        for each rank.
-        """
+        """Bytes from rank i to j; `whole_parts` is the size cut to whole parts for each rank."""
         if self._weights:
             return scaled_bytes(self._weights, size)
         if not self._exact:

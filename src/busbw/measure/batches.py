@@ -46,9 +46,7 @@ WARM_S, MAX_WARM = 1e-3, 8
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """An id of the monotonic clock that this process shares with others: the booted kernel and
-    the time namespace.
-    """
+    """An id of the monotonic clock, equal where processes share it: the boot and time namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     try:
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"
@@ -76,9 +74,7 @@ class Clocks:
             reach *= 2
 
     def offset_s(self) -> float:
-        """Seconds to add to this process' perf_counter to get process 0's; 0.0 if all share one
-        clock.
-        """
+        """Seconds from this process' perf_counter to process 0's; 0.0 if all share one clock."""
         offset_s = 0.0
         for pair in self._pairs:
             if pair is not None:
@@ -190,7 +186,6 @@ class HeldBatches:
         return estimate_s + ENQUEUE_S
 
     def untimed(self, estimate_s: float) -> int:
-        """See Batches."""
         return min(round(LEAD_IN_S / max(estimate_s, SHORTEST_S)), MAX_LEAD_IN, self._max_held)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
@@ -267,7 +262,6 @@ class HostClockBatches:
         return SLOT_DURATIONS * estimate_s + SLOT_MARGIN_S
 
     def untimed(self, estimate_s: float) -> int:
-        """See Batches."""
         return min(int(WARM_S / self.each_s(estimate_s)), MAX_WARM)
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> BatchTimes:
@@ -303,9 +297,7 @@ class HostClockBatches:
 
 
 def _until(moment: float) -> None:
-    """Wait for a time of this clock: sleep first, then poll, yielding to processes that share
-    the core.
-    """
+    """Wait for a time of this clock: sleep, then poll, yielding to processes on the same core."""
     left = moment - time.perf_counter()
     if left > 1e-3:
         time.sleep(left - 5e-4)

@@ -95,9 +95,7 @@ class CellRun:
         self.operation_s = self.visit_s / max(self.runner.spec.iters, 1)
 
     def visit(self) -> None:
-        """One visit of precise timing; the first also checks what was timed, and shares the
-        counts of wrong elements.
-        """
+        """One visit of precise timing; the first also checks the data and shares the counts."""
         began = time.perf_counter()
         runner, state = self.runner, self._visiting
         assert state is not None and runner.batches is not None and runner.spec.sampling is not None
@@ -236,9 +234,7 @@ class CellRun:
         )
 
     def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
-        """Write data into what is timed next, so that it can be checked afterwards; None if it
-        is not to be checked.
-        """
+        """Write data to check into what is timed next; None if it is not to be checked."""
         runner = self.runner
         reduces_in_place = self.call.in_place and self.calls.collective.reduces
         if not runner.spec.check_timed or runner.iters <= 0 or reduces_in_place or not self._tally:

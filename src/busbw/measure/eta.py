@@ -29,9 +29,7 @@ class Forecast:
         *,
         last: bool,
     ) -> None:
-        """A visit of a cell of `size` bytes has ended: seconds of its check, of this visit, and
-        of one operation.
-        """
+        """Take the seconds of a visit: of its check, of all of it, and of one operation."""
         visits_left = self._visits
         if cell in self._begun:
             visits_left, _ = self._begun[cell]
@@ -43,9 +41,7 @@ class Forecast:
         self._visit_s = visit_s
 
     def left_s(self) -> float | None:
-        """Seconds until the sweep ends, with checks and operations proportional to bytes; None
-        before the first cell.
-        """
+        """Seconds until the sweep ends, proportional to bytes; None before the first cell."""
         if not self._begun:
             return None
         begun_s = sum(visits_left * visit_s for visits_left, visit_s in self._begun.values())

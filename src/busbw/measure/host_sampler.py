@@ -185,7 +185,6 @@ class HostSampler:
         return self._latest
 
     def close(self) -> None:
-        """Close the readers."""
         for reader in (self._vitals, self._links):
             if reader is not None:
                 reader.close()

@@ -29,46 +29,33 @@ KINDS = {
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """The fields of all jobs.
-
-    `ranks` is the expected number (0: as many as the launcher started), so that a split job is
-    detected. After `limit_s` without a completed operation, or `launch_limit_s` before the first,
-    the job is stopped (0: no limit). `net` is the network that NCCL must use ('' for NCCL's
-    choice), `nccl` the file it is loaded from (None for the one installed). With `progress` rank 0
-    reports once a second what it is doing.
-    """
+    """The fields of all jobs."""
 
     engine: str = AUTO
+    # the expected number, so that a split job is detected; 0: as many as were started
     ranks: int = 0
     gpus_per_process: int = 1
     program: str = "busbw"
     argv: list[str] = []
+    # the job is stopped after so long without a completed operation; 0: no limit
     limit_s: float = 0.0
-    launch_limit_s: float = 0.0
-    net: str = ""
-    nccl: NcclLibrary | None = None
-    progress: bool = False
+    launch_limit_s: float = 0.0  # the same before the first operation
+    net: str = ""  # the network that NCCL must use; '' for NCCL's choice
+    nccl: NcclLibrary | None = None  # the file it is loaded from; None for the one installed
+    progress: bool = False  # rank 0 reports once a second what it is doing
 
 
 class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
-    """One collective over many sizes.
-
-    Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound, like 450GB/s (''
-    for that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject
-    as `parse` reads it, and `compat` selects the behavior of nccl-tests. With `watch` each
-    row has what the links of every host carried. `table` is the text of a table for NCCL's tuner.
-    With `full_rows` the sweep begins at the first size at which every rank has an element, which
-    its number of ranks decides.
-    """
+    """One collective over many sizes. Each process drives `gpus_per_process` ranks."""
 
     sweep: SweepSpec
-    ideal: str = ""
-    simulation: dict[str, float] = {}
-    compat: bool = False
-    inject: str = ""
-    watch: bool = False
-    table: str = ""
-    full_rows: bool = False
+    ideal: str = ""  # the user's own bound, like 450GB/s; '' for that of the topology
+    simulation: dict[str, float] = {}  # parameters of the sim engine
+    compat: bool = False  # behave as nccl-tests does
+    inject: str = ""  # a fault to inject, as measure.fault_injection.parse reads it
+    watch: bool = False  # each row has what the links of every host carried
+    table: str = ""  # the text of a table for NCCL's tuner
+    full_rows: bool = False  # begin at the first size at which every rank has an element
 
 
 def encode(job: Job) -> str:
@@ -83,16 +70,12 @@ def encode(job: Job) -> str:
 
 @dataclass(frozen=True)
 class RunKind:
-    """One kind of run.
-
-    `perform` is the module and function of a rank's part; `events` are those that other kinds do
-    not have.
-    """
+    """One kind of run."""
 
     job: type[Job]
     result: type[Outcome]
-    perform: tuple[str, str]
-    events: tuple[type[Event], ...] = ()
+    perform: tuple[str, str]  # module and function of a rank's part
+    events: tuple[type[Event], ...] = ()  # those that other kinds do not have
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
@@ -115,7 +98,6 @@ SWEEP = RunKind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,)
 
 
 def kind_of(job: Job) -> RunKind:
-    """The kind of a job."""
     return _kind_by_tag(str(job.__struct_config__.tag))
 
 
@@ -149,9 +131,7 @@ def perform(
 
 
 def with_timeout(job: Job) -> Job:
-    """The job with -T as its limit for engines that block in their library and so cannot check
-    it themselves.
-    """
+    """The job with -T as its limit, for engines that block in their library."""
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
     return job

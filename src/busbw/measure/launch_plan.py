@@ -139,7 +139,6 @@ def _local_ranks(row: EngineRow, job: Job, where: Placement) -> int:
 
 
 def program(job: Job) -> list[str]:
-    """The command line of every rank."""
     return module_command(PROGRAM, encode(job))
 
 

@@ -64,7 +64,6 @@ class LibrarySession:
 
 
 def library_session(job: SweepJob, party: Party) -> LibrarySession:
-    """The session of a job's engine."""
     if not engine(job.engine).nccl:
         return LibrarySession(job, party)
     from busbw.measure.nccl_session import NcclSession

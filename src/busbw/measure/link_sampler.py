@@ -32,9 +32,7 @@ class LinkSampler:
         self._before = self._traffic.read() if self._traffic else Sample(0.0, (), {})
 
     def row(self) -> tuple[list[Carried], int | None]:
-        """What each link carried since the last row, and how many segments TCP sent again, None
-        if that is unknown.
-        """
+        """What each link carried since the last row, and what TCP resent (None: unknown)."""
         if self._traffic is None:
             return [], None
         before, now = self._before, self._traffic.read()
@@ -51,7 +49,6 @@ class LinkSampler:
         return [self.reason] if self.reason else list(self._before.unread)
 
     def close(self) -> None:
-        """Close every descriptor, and NVML."""
         if self._traffic is not None:
             self._traffic.close()
 

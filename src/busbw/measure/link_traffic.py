@@ -26,22 +26,17 @@ TROUBLES = ("lost", "dropped", *PAUSES, "cnp_in", "cnp_out", "ecn")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What the links of one kind (NETWORK, NVLINK or PCIE) of a host carried during a row.
-
-    `all` has the sums over the links, but for pauses the largest value. `least` is the bytes that
-    the operations of the row must send from a host, None where that is not known. `resent` counts
-    the segments that TCP of the host sent again. `troubled` names the links with lost or dropped
-    packets, pauses or notifications.
-    """
+    """What the links of one kind of a host carried during a row."""
 
     row: ResultRow
     host: str
-    kind: str
-    links: int
-    all: Carried
+    kind: str  # NETWORK, NVLINK or PCIE
+    links: int  # how many there are
+    all: Carried  # the sums over the links; of pauses the largest
+    # bytes that the row's operations must send from a host; None where not known
     least: int | None = None
-    resent: int | None = None
-    troubled: tuple[str, ...] = ()
+    resent: int | None = None  # segments that TCP of the host sent again
+    troubled: tuple[str, ...] = ()  # links with lost or dropped packets, pauses or notifications
 
 
 def loads(result: Result) -> list[Load]:

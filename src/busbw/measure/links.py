@@ -50,9 +50,7 @@ def measure(
     enter_phase: EnterPhase,
     limit_s: float,
 ) -> list[Link]:
-    """The links of all pairs, on process 0; [] elsewhere, with fewer than three ranks, or with
-    too little memory.
-    """
+    """The links of all pairs, on process 0; [] elsewhere, or with few ranks or little memory."""
     chosen, size = pairs(devices), min(BYTES, room_bytes)
     row, item = BY_NAME["alltoallv"], dtype(ITEM)
     if len(chosen) < 3 or size < MIN_BYTES or engine.unsupported(row, item, None):

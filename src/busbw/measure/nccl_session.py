@@ -24,7 +24,6 @@ class NcclSession(LibrarySession):
 
     @contextmanager
     def opening(self, repeat: int) -> Iterator[None]:
-        """See LibrarySession."""
         job, world = self.job, self.party.world
         stay = repeat == 0 and not job.compat
         with (
@@ -36,14 +35,12 @@ class NcclSession(LibrarySession):
         self._log = self._log or log
 
     def opened(self, opened: Engine) -> None:
-        """See LibrarySession."""
         self.recorder = what_ran.agreed(opened, self.party, self._counts, self._reason)
         agreed = timed_loop.agreed(opened, self.party.world, self.job.sweep)
         self.loop, self.loop_name = agreed.loop, agreed.name
         self.notes = (agreed.note,) if agreed.note else ()
 
     def confirm(self, result: Result) -> None:
-        """See LibrarySession."""
         assert self._log is not None and self.recorder is not None
         library = result.library
         nccl_library.confirm(self.job.nccl, library)
@@ -53,16 +50,13 @@ class NcclSession(LibrarySession):
         self.notes += (unconfirmed,) if unconfirmed else ()
 
     def connections(self, opened: Engine) -> Ran | None:
-        """See LibrarySession."""
         if self.job.compat or self._log is None:
             return None
         return what_ran.connections(self._log, self.party, opened)
 
     def missing(self) -> str:
-        """See LibrarySession."""
         return self.recorder.missing() if self.recorder else ""
 
     def close(self) -> None:
-        """See LibrarySession."""
         if self._log is not None:
             self._log.close()

@@ -93,9 +93,7 @@ class Calls:
         self._matrix_by_size: dict[int, Matrix] = {}
 
     def at(self, size: int, *, in_place: bool, shift_bytes: int = 0) -> Call:
-        """The call of a size: `size` is the bytes of the largest buffer, and buffers begin
-        `shift_bytes` later.
-        """
+        """The call whose largest buffer has `size` bytes; buffers begin `shift_bytes` later."""
         elements_asked = size // self.dtype.itemsize
         buffers = self.collective.buffers(elements_asked, self.ranks, self.dtype.itemsize)
         matrix: tuple[tuple[int, ...], ...] = ()
@@ -114,9 +112,7 @@ class Calls:
         )
 
     def matrix_bytes(self, size: int) -> "Matrix":
-        """alltoallv's bytes for each pair of ranks, the same for a size as long as the series
-        runs.
-        """
+        """alltoallv's bytes for each pair of ranks, the same for a size throughout the series."""
         if size not in self._matrix_by_size:
             item = self.dtype.itemsize
             buffers = self.collective.buffers(size // item, self.ranks, item)
@@ -143,7 +139,6 @@ class Calls:
         )
 
     def rates(self, call: Call) -> Rates:
-        """The bandwidths of the call."""
         return Rates(self.moved_bytes(call)[2], float(self.collective.bus_factor(self.ranks)))
 
 

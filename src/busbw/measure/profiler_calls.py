@@ -122,13 +122,9 @@ def drop_overwritten(calls: Sequence[TimedCall]) -> None:
 
 @dataclass(slots=True)
 class ProfiledCall:
-    """One call of a process.
+    """One call of a process."""
 
-    `comm` is the communicator's number there, `gpu_ns` start and end by `clock`. `timing` is the
-    number of that time, which calls of one launch share.
-    """
-
-    comm: int
+    comm: int  # the communicator's number in the process
     function: str
     count: int
     dtype: str | None
@@ -142,9 +138,9 @@ class ProfiledCall:
     group: int | None = None
     captured: bool = False
     uncounted: bool = False  # as in TimedCall
-    gpu_ns: tuple[int, int] | None = None
+    gpu_ns: tuple[int, int] | None = None  # start and end by `clock`
     clock: str | None = None
-    timing: int | None = None
+    timing: int | None = None  # the number of that time, which calls of one launch share
 
     @property
     def gpu_us(self) -> float | None:
@@ -180,7 +176,6 @@ class _Join:
 
 
 def read_calls(file: ProcessFile) -> ProcessCalls:
-    """The calls of a process."""
     join = _read_records(file)
     calls: list[ProfiledCall] = []
     for number in sorted(join.calls):

@@ -47,13 +47,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class ProcessFile:
-    """The file of one process.
-
-    `dropped` records found no room in the ring or on the disk, or were being written when the
-    process ended. `broken` bytes at the end are no record. `no_event`, `captured` and `failed` are
-    launches that have no time by CUDA events: none was free, their stream was being captured, or
-    the driver returned an error.
-    """
+    """The file of one process."""
 
     name: str
     facts: dict[str, str]
@@ -61,13 +55,14 @@ class ProcessFile:
     monotonic_ns: int
     nccl: int
     interface: int
+    # records without room in the ring or on the disk, or cut off by the end of the process
     dropped: int
     untimed: int
     errno: int
-    broken: int = 0
-    no_event: int = 0
-    captured: int = 0
-    failed: int = 0
+    broken: int = 0  # bytes at the end that are no record
+    no_event: int = 0  # launches without a time: no CUDA event was free
+    captured: int = 0  # launches without a time: their stream was being captured
+    failed: int = 0  # launches without a time: the driver returned an error
     records: list[Record] = field(default_factory=list)
 
     def time_us(self, monotonic_ns: int) -> float:

@@ -89,7 +89,6 @@ def nccl_report() -> str:
 
 
 def failure_report(error: BaseException, control: Control | None) -> Failed:
-    """The report of an error that ended this rank."""
     rank, host = control.process if control else -1, platform.node()
     error = out_of_memory(error) or error
     if isinstance(error, BusbwError):

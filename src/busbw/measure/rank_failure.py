@@ -33,9 +33,7 @@ class RankFailed(BusbwError):
 
 
 def write_failure(failed: Failed) -> None:
-    """Write a failure to stderr for the launcher, in one write so that lines of several ranks do
-    not mix.
-    """
+    """Write a failure to stderr in one write, so that lines of several ranks do not mix."""
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
 

@@ -52,7 +52,6 @@ class _Row:
 
     @property
     def more(self) -> bool:
-        """Whether another visit follows."""
         return any(cell.more for cell in self.cells)
 
     def machine(self) -> list[HostChange] | None:
@@ -67,27 +66,22 @@ class _Row:
 
 @dataclass(kw_only=True)
 class Runner:
-    """Runs a sweep on an engine, and holds what its cells share.
-
-    `world` connects all processes, `group` only those of this communicator. Without a split they
-    are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
-    detail (`1 MiB in place`). `late_s` is an injected delay of this process. `host_sampler` reads
-    the counters of its host. `repeat` is the number of times the communicators have been recreated
-    so far. `loop` enqueues operations in place of Python. `recorder` asks NCCL what it runs.
-    """
+    """Runs a sweep on an engine, and holds what its cells share."""
 
     engine: Engine
-    world: Control
-    group: Control
+    world: Control  # connects all processes
+    group: Control  # connects those of this communicator; the same as `world` without a split
     spec: SweepSpec
     max_bytes: int
     emit: Emit
+    # called before each phase (warm-up, verify, timing) with its detail, `1 MiB in place`
     enter_phase: EnterPhase = lambda *_: None
-    late_s: float = 0.0
+    late_s: float = 0.0  # an injected delay of this process
+    # reads the counters of its host
     host_sampler: HostSampler = field(default_factory=lambda: HostSampler(()))
-    repeat: int = 0
-    loop: "Loop | None" = None
-    recorder: "Recorder | None" = None
+    repeat: int = 0  # how often the communicators have been recreated so far
+    loop: "Loop | None" = None  # enqueues operations in place of Python
+    recorder: "Recorder | None" = None  # asks NCCL what it runs
 
     def __post_init__(self) -> None:
         """Prepare what all cells share."""
@@ -106,9 +100,7 @@ class Runner:
 
     @property
     def iters(self) -> int:
-        """Operations that are guaranteed to be timed: data verified afterwards must come from
-        them.
-        """
+        """Operations that are sure to be timed: data that is verified must come from them."""
         sampling = self.spec.sampling
         return min(sampling.fixed or PRECISE_POSITIONS, MAX_HELD) if sampling else self.spec.iters
 

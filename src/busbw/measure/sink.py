@@ -41,14 +41,12 @@ class Sink:
         return False
 
     def take(self, event: Event) -> None:
-        """Record an event."""
         self.record.take(event)
 
     def working(self, work: Working) -> None:
         """Show what rank 0 is doing."""
 
     def note(self, text: str) -> None:
-        """Log a message."""
         LOG.info("%s", text)
 
     def error(self, text: str) -> None:

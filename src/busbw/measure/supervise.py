@@ -181,9 +181,7 @@ class Follower:
         return error
 
     def _out_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
-        """The error if a rank died because its host has no memory, or the job because this host
-        has no room for its files.
-        """
+        """The error if a host has no memory for a rank, or this one no room for the job's files."""
         rank = self._killed_rank(status, text)
         kill = self.monitor.memory_kill(rank) if rank is not None else ""
         if kill:

@@ -113,9 +113,7 @@ def _refuse_options(job: SweepJob, control: Control, emit: Emit) -> None:
 
 @contextmanager
 def running(opened: Engine) -> Iterator[None]:
-    """Close the engine at the end; after an error, which its library may explain, without
-    waiting for other ranks.
-    """
+    """Close the engine at the end; after an error without waiting for other ranks."""
     try:
         yield
     except BaseException as error:
@@ -128,9 +126,7 @@ def running(opened: Engine) -> Iterator[None]:
 
 
 def settled(job: OfSweep, opened: Engine) -> OfSweep:
-    """The job with a default precision that its ranks can reach; CPU ranks share their cores
-    with other processes.
-    """
+    """The job with a default precision that its ranks can reach: CPU ranks share their cores."""
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:
         return job
@@ -169,9 +165,7 @@ def _host_sampler(job: SweepJob, party: Party, world: World) -> HostSampler:
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
-    """UsageError if groups of different sizes would run different sweeps, as they would wait for
-    each other forever.
-    """
+    """UsageError if groups of different sizes would run different sweeps, and so wait forever."""
     spec = job.sweep
     every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
     if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):

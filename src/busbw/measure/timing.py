@@ -172,9 +172,7 @@ def _enqueue(
 def _enqueue_with_barriers(
     engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec
 ) -> float:
-    """Run each iteration to completion, then a barrier; returns the seconds of the barriers, which
-    are to be subtracted.
-    """
+    """Run each iteration to its end, then a barrier; returns the barriers' seconds, to subtract."""
     outside = 0.0
     for number, iteration in enumerate(iterations):
         if spec.per_iter_timing:
@@ -197,9 +195,7 @@ def _samples(engine: Engine, spec: SweepSpec) -> list[float]:
 
 
 def over_ranks(control: Control, seconds: float, average: int) -> float:
-    """Combine the times of all processes: -a 0 takes process 0's, 1 the mean, 2 the smallest, 3
-    the largest.
-    """
+    """Combine the times of all processes by -a: 0 process 0's, 1 mean, 2 smallest, 3 largest."""
     if average == 0:
         return float(control.bcast(seconds))
     how = {1: "sum", 2: "min", 3: "max"}.get(average, "sum")

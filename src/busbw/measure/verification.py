@@ -27,9 +27,7 @@ def around(call: Call, rank: int) -> list[Region]:
 
 
 def expected(call: Call, rank: int) -> list[Region]:
-    """The receive buffer of `rank` after the call: moved or reduced data, and the rest
-    unchanged.
-    """
+    """The receive buffer of `rank` after the call: moved or reduced data, the rest unchanged."""
     moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
     regions: list[Region] = []
     end = 0  # of the regions so far
@@ -45,9 +43,7 @@ def expected(call: Call, rank: int) -> list[Region]:
 
 
 def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
-    """The elements from `start` to `end`, to which nothing moves: sentinels, or in place the rank's
-    input.
-    """
+    """Elements `start` to `end`, to which nothing moves: sentinels, or in place rank's input."""
     if not call.in_place:
         return [Region(start, end - start, "untouched")]
     if call.collective.in_place is InPlace.SEND_IN_RECV:

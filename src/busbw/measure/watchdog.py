@@ -147,7 +147,6 @@ class Watchdog:
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def enter_phase(self, phase: str, detail: str = "", progress: Progress | None = None) -> None:
-        """The rank begins a phase."""
         now, before = time.monotonic(), self.phase
         self._pace.learn(before.name, before.progress, now - before.since)
         self._starting = self._starting and phase in STARTING
@@ -170,7 +169,6 @@ class Watchdog:
         self._report(Leaving(self._rank))
 
     def stop(self) -> None:
-        """Stop watching."""
         self._stopped = True
 
     def _watch(self) -> None:

@@ -15,9 +15,7 @@ from busbw.model.types import Bounds, Level
 def algorithm_bounds(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Bounds:
-    """The levels of every algorithm that can run, the highest bound first, and the algorithm that
-    NCCL takes.
-    """
+    """Bounds of each algorithm that can run, highest first, and the one that NCCL takes."""
     system = setting.system
     wire = setting.fabric(hosts, per_host, size_bytes)
     data = setting.fabric(hosts, per_host, size_bytes, payload=True)

@@ -29,9 +29,7 @@ def columns(bounds: Bounds) -> list[Column]:
 
 
 def text(bounds: Bounds, release: str, width: int | None = None) -> str:
-    """The table of bounds with a title and the meaning of its columns. `release` is the first NCCL
-    release of the constants.
-    """
+    """The table of bounds, its title and notes; `release` is the constants' first NCCL release."""
     table = aligned(columns(bounds), bounds.levels, width, DROP_ORDER)
     return f"{title(bounds)}\n\n{table}\n{wrapped(meaning(bounds, release), width)}"
 

@@ -32,28 +32,24 @@ OF_NICS = 0.95  # what NVLSTree reached of the NICs' rate on 2 x 8 B200: 0.93 an
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an estimate depends on besides the operation.
-
-    `spine` may divide the rate of the NICs; NCCL does not know of it. `traffic` gives what
-    an alltoallv of so many hosts and bytes moves between the ranks, which are numbered host by
-    host; None for an even exchange. `dtype` and `op` are names of their tables. `comm` are
-    the hosts of the communicator of a send and its ranks on each; None for a measured sendrecv.
-    `ctas` are the most channels that NCCL may use, 0 for as many as it takes; its choice does not
-    depend on them.
-    """
+    """What an estimate depends on besides the operation."""
 
     system: System
     release: Release = field(default_factory=fitted_release)
     may: Allowed = field(default_factory=Allowed)
+    # may divide the rate of the NICs, of which NCCL does not know
     spine: Spine = field(default_factory=Spine)
+    # (hosts, bytes) to what an alltoallv moves between ranks numbered host by host; None for an
+    # even exchange
     traffic: Callable[[int, int], Traffic | None] | None = None
-    dtype: str = "float"
-    op: str = "sum"
+    dtype: str = "float"  # a name of core.dtypes
+    op: str = "sum"  # a name of core.redops
+    # of a send: hosts of its communicator, and ranks on each; None for a measured sendrecv
     comm: tuple[int, int] | None = None
+    # most channels that NCCL may use, which does not change its choice; 0: any number
     ctas: int = 0
 
     def allowed(self, collective: str) -> Allowed:
-        """What NCCL may use for the collective with this element type."""
         return allowed_for(self.may, collective, self.dtype, self.op)
 
     def choices(self, collective: str, hosts: int, per_host: int, size_bytes: int) -> list[Choice]:

@@ -96,8 +96,10 @@ def explain(
 
 
 def _ran(figure: Figure, judged: Sequence[Judged]) -> Kernel | None:
-    """What NCCL ran by the result itself; None if it does not say it, or if the measurement is
-    above the bound of that algorithm, and the links are not those described.
+    """What NCCL ran, as the result states it; None if it does not.
+
+    Also None if the measurement is above that algorithm's bound: the system cannot be the described
+    one then, and what ran says nothing about it.
     """
     ran = figure.ran
     possible = [candidate.algorithm for candidate in judged if not candidate.excluded]
@@ -208,9 +210,7 @@ def _is_near(candidate: Judged, judged: Sequence[Judged], nearest: str) -> bool:
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
-    """What the algorithm moves over each kind of link, per GPU or per host, if the measured
-    busbw is reached by it.
-    """
+    """What the algorithm moves over each kind of link at the measured busbw, per GPU or host."""
     hosts, per_host, features = measured.hosts, measured.per_host, setting.system.features()
     size = measured.figure.row.size_bytes
     wire = setting.fabric(hosts, per_host, size)

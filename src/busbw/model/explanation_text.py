@@ -42,9 +42,7 @@ def title(collective: str, about: Described) -> str:
 
 
 def links(about: Described) -> list[str]:
-    """A line for each kind of link that the ranks use: its description, its rate, and its rate of
-    data.
-    """
+    """A line for each kind of link in use: its description, its rate, and its rate of data."""
     lines = []
     if about.link:
         lines.append(f"GPU   {about.link_text}: {_rates(about.link, about.link_payload)}")

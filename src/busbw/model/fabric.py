@@ -22,28 +22,22 @@ NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """`hosts` (Q) machines of `per_host` (P) ranks each; rates are bytes per second in one
-    direction.
+    """Hosts and their links; rates are bytes per second in one direction."""
 
-    `gpu` (B) is one GPU's link to its peers, `pcie` its slot, `nics` (I) all ports of one host
-    together, `rail` one of these ports. `traffic` is what an alltoallv moves between the ranks;
-    None for an even exchange.
-    """
-
-    hosts: int
-    per_host: int
-    gpu: float | None  # None with one rank per host
+    hosts: int  # Q in formulas
+    per_host: int  # ranks of each host, P in formulas
+    gpu: float | None  # one GPU's link to its peers, B in formulas; None with one rank per host
     gpu_link: str
-    pcie: float | None
+    pcie: float | None  # of a GPU's slot
     over_nvlink: bool
-    nics: float = 0.0
-    rail: float = 0.0
+    nics: float = 0.0  # all ports of one host together, I in formulas
+    rail: float = 0.0  # one of these ports
     nic_link: str = ""
+    # what an alltoallv moves between the ranks; None for an even exchange
     traffic: Traffic | None = None
 
     @property
     def ranks(self) -> int:
-        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
 
@@ -55,9 +49,7 @@ class NoFabric:
 
 
 def rails_of(nics: int, per_host: int) -> int:
-    """How many NICs NCCL counts: it joins the ports next to one of `per_host` GPUs
-    (NCCL_IB_MERGE_NICS).
-    """
+    """The NICs that NCCL counts: it joins ports next to one of `per_host` GPUs (IB_MERGE_NICS)."""
     return per_host if nics > per_host and nics % per_host == 0 else nics
 
 
@@ -158,9 +150,7 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
 
 
 def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
-    """The links of one CPU rank on each host. Only the rate of a lab is known to be theirs: MPI may
-    use any port.
-    """
+    """The links of one CPU rank on each host: known only for a lab, as MPI may use any port."""
     if len(hosts) < 2 or not all(any(nic.in_lab for nic in host.nics) for host in hosts):
         return NoFabric(ON_CPUS)
     within = Fabric(len(hosts), 1, None, "", None, over_nvlink=False)
@@ -168,7 +158,6 @@ def between_cpus(hosts: Sequence[Host]) -> Fabric | NoFabric:
 
 
 def in_lab(ideal: Ideal) -> bool:
-    """Whether the ideal is that of a lab's rate."""
     return ideal.link.startswith(OF_LAB)
 
 

@@ -275,9 +275,7 @@ def _find_latency(run: Run) -> Conclusion | None:
 
 
 def _find_dip(run: Run) -> Conclusion | None:
-    """A size that dips in all measured placements: noise affects one, a change of algorithm
-    affects all.
-    """
+    """A size that dips in all measured placements: noise affects one, a new algorithm all."""
     candidates = [dip for figures in run.series for dip in dips(figures)]
     measured = Counter(id(figure.row) for figures in run.all_series for figure in figures)
     dipped = Counter(id(figure.row) for figure, _ in candidates)

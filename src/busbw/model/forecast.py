@@ -113,9 +113,7 @@ def forecast(
 def unlimited(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int
 ) -> Setting:
-    """The setting without limits of NCCL's choice that do not change it, as published runs are
-    without them.
-    """
+    """The setting without limits that do not change NCCL's choice, as in published runs."""
     if setting.may == ALL_ALLOWED:
         return setting
     free = replace(setting, may=ALL_ALLOWED)

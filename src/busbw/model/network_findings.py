@@ -15,9 +15,7 @@ MEASURED = (
 
 
 def paced(result: Outcome, topology: Topology) -> Conclusion | None:
-    """BBR on hosts that exchanged data over the system's TCP: it slows down streams that pause,
-    as those of collectives do.
-    """
+    """BBR on hosts that used TCP: it slows down streams that pause, as collectives do."""
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
     with_bbr = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
@@ -35,9 +33,7 @@ def paced(result: Outcome, topology: Topology) -> Conclusion | None:
 
 
 def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
-    """Whether hosts exchanged data over the system's TCP; if that is not known, whether they
-    have no RDMA port.
-    """
+    """Whether hosts exchanged data over the system's TCP; if unknown, whether RDMA is absent."""
     if result.library.network:
         return result.library.network == SOCKET
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)

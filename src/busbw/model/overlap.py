@@ -1,11 +1,10 @@
-"""How long calls take together that may run at once: between sharing their links without a gap and
-following one another.
+"""The range of the time that calls take which may run at the same time.
 
-Calls of one communicator, or of one stream, follow one another: a chain. Of several chains, the one
-that takes longest decides, and each call outside it adds (r - 1) of its own time. r is the ratio of
-its pair of functions: 1 if both run as fast as alone, 2 if it costs as much as one after the other.
-What is not measured is between 1, but no less than the bytes take on the links that the calls
-share, and 2.
+Calls of one communicator, or of one stream, follow one another: a chain. The time is that of the
+longest chain, and each call outside it adds (r - 1) of its own time. r is the measured ratio of a
+pair of functions: 1 if both run as fast together as alone, 2 if it takes as long as one after the
+other. For a pair that was not measured, r is from 1 to 2. Calls never take less time than their
+bytes need on the links that they share.
 """
 
 import re
@@ -45,11 +44,10 @@ class Span:
     most_s: float = 0.0
 
     def __add__(self, other: "Span") -> "Span":
-        """The span of both, one after the other."""
         return Span(self.least_s + other.least_s, self.most_s + other.most_s)
 
     def times(self, factor: float) -> "Span":
-        """The span of as many such groups of calls, one after the other."""
+        """The span of `factor` such groups of calls, one after the other."""
         return Span(factor * self.least_s, factor * self.most_s)
 
 
@@ -93,7 +91,7 @@ def _longest_chain(works: Sequence[Work]) -> str:
 
 
 def _ratio(work: Work, inside: Sequence[Work], ratios: Ratios) -> tuple[float, float]:
-    """The least and the largest ratio of a work beside those of the longest chain."""
+    """The range of r of a work beside the works `inside` the longest chain."""
     functions = {other.function for other in inside}
     measured = [ratios.get(frozenset((work.function, name))) for name in functions]
     least = [ALONE if ratio is None else ratio for ratio in measured]

@@ -29,9 +29,7 @@ def overlap_note(overlapped: Overlap, average: str) -> str:
 
 
 def unused_notes(overlapped: Overlap, ratios: Ratios) -> list[str]:
-    """The measured ratios that leave a range: of functions that did not run together, or of which
-    that is not known.
-    """
+    """Measured ratios that leave a range: their functions are not known to have run together."""
     if overlapped.untimed:
         pairs = sorted(map(pair_text, ratios))
         return [f"--together {pair}: the longest total remains; {UNTIMED}" for pair in pairs]

@@ -21,18 +21,14 @@ _Group = tuple[tuple[int, int], ...]  # rows, and the number of their calls that
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The total of a pattern, averaged over its ranks like PatternPrediction.total_s.
+    """What the calls of a pattern take in all, if some run at the same time."""
 
-    `untimed` of `calls` have no time on the GPU. `together` are the pairs of functions that ran
-    together on a rank, on different communicators. `shared_nics`: calls of other ranks used the NIC
-    of a rank.
-    """
-
-    total: Span
-    calls: int
-    untimed: int
+    total: Span  # averaged over the pattern's ranks, like PatternPrediction.total_s
+    calls: int  # those with a forecast
+    untimed: int  # calls of these whose time on the GPU is not known
+    # pairs of functions that ran together on a rank, on different communicators
     together: frozenset[frozenset[str]]
-    shared_nics: bool
+    shared_nics: bool  # ranks share a NIC with others that have other calls
 
 
 @dataclass(slots=True)
@@ -57,7 +53,7 @@ class _Timed:
                 self.intervals.setdefault(call.row, []).append(interval)
 
     def work(self, number: int, calls: int) -> Work:
-        """So many calls of a row on one rank."""
+        """What `calls` calls of the row `number` take on one rank."""
         row, stream = self.rows[number], self.streams.get(number)
         comm = self.pattern.comm(self.pattern.rows[number])
         time_s = row.forecast.time_s if row.forecast else 0.0
@@ -69,7 +65,6 @@ class _Timed:
         return Work(row.function, tuple(chains), calls * time_s, gpu_s, nic_s)
 
     def works(self, numbers: Iterable[int], calls: dict[int, int]) -> list[Work]:
-        """The work of those rows of which there are calls."""
         return [self.work(number, calls[number]) for number in numbers if calls.get(number)]
 
     def together(self, kind: RankKind, calls: dict[int, int], *, known: bool) -> Span:
@@ -110,9 +105,10 @@ class _Timed:
 def overlap(
     pattern: Pattern, rows: Sequence[PredictedRow], ratios: Ratios, per_host: int, gpus_of_nic: int
 ) -> Overlap:
-    """The total from all calls overlapping as they may, to one after the other.
+    """The range of a pattern's total: calls overlap as their times say, or as they may if unknown.
 
-    `gpus_of_nic` of the `per_host` ranks of a host use the same NIC.
+    `rows` have the forecasts, and `ratios` how much calls slow each other down. Of the `per_host`
+    ranks of a host, `gpus_of_nic` use the same NIC.
     """
     timed = _Timed(pattern, {row.row: row for row in rows if row.forecast}, ratios)
     timed.read_calls()

@@ -11,26 +11,24 @@ from busbw.model.types import PredictedRow
 
 @dataclass(frozen=True, slots=True)
 class RankKind:
-    """Ranks with the same calls: the rows that they make, and those that the other ranks on their
-    NIC make over it.
-    """
+    """Ranks that make the same calls. Rows are indices of the pattern's rows."""
 
-    own: tuple[int, ...]
+    own: tuple[int, ...]  # the rows that each of these ranks makes
+    # the rows that only other ranks on the same NIC make, over this NIC
     beside: tuple[int, ...] = ()
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """All of these rows."""
         return self.own + self.beside
 
 
 def rank_kinds(
     pattern: Pattern, rows: Mapping[int, PredictedRow], per_host: int, gpus_of_nic: int
 ) -> Counter[RankKind]:
-    """The kinds of ranks that were read, with how many there are of each; `rows` are those that
-    count.
+    """The kinds of ranks that were read, each with its number of ranks.
 
-    Ranks fill hosts of `per_host` one after the other; `gpus_of_nic` of them use the same NIC.
+    Only calls of `rows` are looked at. Hosts have `per_host` consecutive ranks, of which
+    `gpus_of_nic` use the same NIC.
     """
     rows_of = _rows_by_rank(pattern, rows)
     over_nic: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -50,8 +48,9 @@ def _nic(rank: int, per_host: int, gpus_of_nic: int) -> tuple[int, int]:
 
 
 def _rows_by_rank(pattern: Pattern, rows: Iterable[int]) -> dict[int, set[int]]:
-    """The rows that each rank makes, of the ranks that were read. Where the members of a
-    communicator are unknown, one rank stands for all.
+    """For each rank that was read the rows that it makes.
+
+    If the members of a communicator are unknown, the first rank stands for all.
     """
     ranks = sorted(set(pattern.header.ranks)) or range(world_of(pattern))
     if any(not pattern.comm(pattern.rows[number]).members for number in rows):

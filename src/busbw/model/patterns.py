@@ -186,7 +186,7 @@ def _row(
 
 
 def _collective(function: str) -> str:
-    """The collective that a function's time is that of."""
+    """The collective whose model gives a function's time: sendrecv for a send or receive."""
     return PAIRS if function in (SEND, RECV) else function
 
 
@@ -254,18 +254,14 @@ def under_leaves(spine: Spine, comm: Comm, row: PatternRow, per_host: int) -> Sp
 
 
 def _sides(comm: Comm, row: PatternRow) -> list[int]:
-    """Both ranks of a send or receive, as ranks of the job; empty if they are unknown, and for
-    collectives.
-    """
+    """Both ranks of a send or receive, as ranks of the job; [] if unknown, or a collective."""
     if row.rank is None or row.peer is None:
         return []
     return [_member(comm.members, row.rank), _member(comm.members, row.peer)]
 
 
 def _on_one_host(comm: Comm, row: PatternRow, per_host: int) -> bool:
-    """Whether both sides of a send or receive are on one host; unknown sides are, if the whole
-    communicator is.
-    """
+    """Whether a send or receive stays on a host; if unknown, whether its communicator does."""
     sides = _sides(comm, row)
     if not sides:
         hosts, _ = place(comm, per_host)

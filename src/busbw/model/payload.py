@@ -17,9 +17,7 @@ from busbw.model.hardware import NCCL_PCI, generation
 
 
 def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
-    """NCCL's bytes per second for the GPU's link to its peers, and a description; None for
-    hardware not in the table.
-    """
+    """NCCL's bytes per second for the GPU's link to its peers, described; None if not known."""
     if gpu.nvlink:
         row = generation(gpu)
         if row is None:

@@ -84,9 +84,7 @@ def _add(result: Rates, key: Key, before: Group | None, after: Group, seconds: f
 
 
 def increases(before: Sample, after: Sample) -> Rates:
-    """The whole increases between two samples of one host; none of a group that was not read in
-    between.
-    """
+    """The increases between two samples of a host, without groups that lack a reading."""
     result = Rates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)

@@ -46,9 +46,7 @@ class Run:
 
     @cached_property
     def series(self) -> list[Series]:
-        """The series without cells that did not reach the requested precision: only the others
-        are judged.
-        """
+        """The series without cells that missed the requested precision: these are not judged."""
         precise = {id(figure.cell) for figure in precise_figures(self.result)}
         lines = []
         for figures in self.all_series:
@@ -123,7 +121,6 @@ class Rule:
 
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
-    """The findings of the rules, in their order."""
     findings = []
     for rule in rules:
         conclusion = rule.find(run)

@@ -36,9 +36,7 @@ def sampled(result: Result) -> Series:
 
 
 def series(result: Result) -> list[Series]:
-    """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats
-    the middle one.
-    """
+    """Every series with rows that moved bytes, sorted by size; of --repeats the middle one."""
     lines: dict[tuple[str, str, int, str], Series] = {}
     for key, figures in repeated(result).items():
         if key.size_bytes > 0:
@@ -59,9 +57,7 @@ def repeated(result: Result) -> dict[CellKey, Series]:
 
 
 def half_peak(line: Series, top: Figure) -> Figure:
-    """The smallest size that reaches half of the peak: from there on time depends more on
-    bandwidth than on latency.
-    """
+    """The smallest size with half of the peak: from there, bandwidth decides more than latency."""
     return next(figure for figure in line if figure.busbw >= HALF_SHARE * top.busbw)
 
 
@@ -81,9 +77,7 @@ def dips(line: Series) -> list[tuple[Figure, float]]:
 
 
 def still_rising(line: Series) -> bool:
-    """Whether bandwidth may not have leveled off: a last step up of more than a tenth, or a
-    single small size.
-    """
+    """Whether bandwidth may still rise: the last step was over a tenth, or one small size."""
     if len(line) < 2:
         return line[-1].row.size_bytes < BANDWIDTH_BOUND
     return line[-1].busbw > STILL_RISING * line[-2].busbw

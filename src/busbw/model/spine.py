@@ -6,9 +6,10 @@ under the first leaves, and so on. A share s of what the NICs of N hosts send cr
 With oversubscription K the uplinks carry N/K NICs' rate, so the NICs have 1 / max(1, K s) of their
 rate.
 
-ECMP hashes each flow to an uplink. A NIC has c flows, so F = N c s flows of a leaf switch share U
-uplinks of N / (K U) NICs' rate. The largest number of flows on one of S U uplinks is expected to be
-at most sum over m >= 0 of min(1, S U P(Binomial(F, 1/U) > m)), the union bound of balls in bins.
+ECMP hashes each flow to an uplink. A NIC has c flows, so F = N c s flows of a leaf switch share its
+U uplinks, each with the rate of N / (K U) NICs. With S leaf switches, the most loaded of all S U
+uplinks is expected to have at most the sum over m >= 0 of min(1, S U P(Binomial(F, 1/U) > m))
+flows, which is the union bound for balls in bins.
 """
 
 from dataclasses import dataclass
@@ -25,17 +26,12 @@ SMALLEST_TAIL, ROUNDING = 1e-9, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Spine:
-    """The network above the leaf switches.
+    """The network above the leaf switches."""
 
-    `hosts_per_leaf` is 0 where it is unknown: all traffic then crosses. `uplinks` are those of one
-    leaf switch that ECMP hashes flows to, 0 where collisions are left out; they need
-    `hosts_per_leaf`. `colliding` says whether rates are those that the expected collisions leave.
-    """
-
-    oversubscription: float = 1.0
-    hosts_per_leaf: int = 0
-    uplinks: int = 0
-    colliding: bool = False
+    oversubscription: float = 1.0  # the rate of a leaf's ports to hosts over that of its uplinks
+    hosts_per_leaf: int = 0  # 0 where it is unknown: all traffic then crosses the spine
+    uplinks: int = 0  # of a leaf switch, to which ECMP hashes flows; 0 leaves collisions out
+    colliding: bool = False  # rates are those that the expected collisions leave; needs `uplinks`
 
     def share(self, collective: str, algorithm: str, hosts: int) -> float:
         """The share of the NICs' traffic that crosses the spine.
@@ -115,8 +111,10 @@ def _mass(flows: int, chance: float, count: int) -> float:
 
 @cache
 def tree_crossing(hosts: int, hosts_per_leaf: int) -> float:
-    """The edges of NCCL's double binary tree that leave the busiest group of `hosts_per_leaf`
-    hosts, relative to as many hosts as busy as the busiest one.
+    """The share of the NICs' traffic that crosses the spine, for NCCL's double binary tree.
+
+    It is the number of edges that leave the group of `hosts_per_leaf` hosts with the most such
+    edges, divided by the edges that the group would have if all its hosts were the busiest one.
     """
     degrees, leaving = [0] * hosts, [0] * ceil(hosts / hosts_per_leaf)
     for child, parent in _edges_of_both_trees(hosts):

@@ -59,21 +59,15 @@ SYSTEM_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A kind of host.
+    """A kind of host. Rates are bytes per second."""
 
-    `link` joins a GPU to its peers (NVLink, or PCIe), `planned` is NCCL's constant for it.
-
-    `name` is empty for a machine whose links were read. `near` says whether NICs and GPUs share
-    PCIe switches.
-    """
-
-    name: str
+    name: str  # empty for a machine whose links were read
     gpu: str
     gpus: int
     sm: int
-    link: float
+    link: float  # joins a GPU to its peers: NVLink, or PCIe
     link_text: str
-    planned: float
+    planned: float  # NCCL's constant for `link`
     over_nvlink: bool
     pcie: float
     pcie_planned: float
@@ -81,7 +75,7 @@ class System:
     nic: float = 0.0  # of a port, or its share of its slot, if the slot is slower than its ports
     nvls: bool = False
     cpu: str = "intel"
-    near: bool = True
+    near: bool = True  # whether NICs and GPUs share PCIe switches
     pair: Pair | None = None  # of GPUs that are joined each to each other, without a switch
     # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False

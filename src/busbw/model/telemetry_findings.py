@@ -100,19 +100,16 @@ def expected_s(figures: Series, index: int, unusual: Callable[[ResultRow], bool]
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One counter that moved, or reduced clocks of one GPU, during one row.
-
-    Rows are compared by `rate`: for reduced clocks the share of the row's time, for a port's
-    counters the increase per byte of its traffic (a slow row has more seconds, not more data), for
-    other counters the increase per second. `name` is the counter, or the reasons for reduced
-    clocks.
-    """
+    """One counter that moved, or reduced clocks of one GPU, during one row."""
 
     host: str
     subject: str
-    name: str
+    name: str  # the counter, or the reasons for reduced clocks
     kind: CounterKind
     amount: float
+    # by which rows are compared: for reduced clocks the share of the row's time, for a port's
+    # counters the increase per byte of traffic (a slow row has more seconds, not more data), for
+    # others the increase per second
     rate: float
     where: str
     what: str
@@ -122,9 +119,7 @@ class Sign:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may
-        vary.
-        """
+        """Identifies a sign in other rows; the reasons for a GPU's reduced clocks may vary."""
         return self.host, self.subject, "" if self.kind is CounterKind.THROTTLE else self.name
 
     @property
@@ -163,11 +158,9 @@ class Signs:
             self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
     def of(self, row: ResultRow) -> list[Sign]:
-        """All signs of a row, the most serious first."""
         return self._of[id(row)]
 
     def unusual(self, row: ResultRow) -> list[Sign]:
-        """The signs of a row that are unusual for the run."""
         return [sign for sign in self.of(row) if sign.unusual]
 
     def unread(self, row: ResultRow) -> list[str]:
@@ -176,9 +169,7 @@ class Signs:
 
 
 def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
-    """What could not be read, without ports that carried no data; a reason begins with its
-    subject.
-    """
+    """What could not be read, without idle ports; a reason begins with its subject."""
     return [
         reason
         for reason in change.unread

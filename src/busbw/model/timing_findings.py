@@ -31,9 +31,7 @@ NAMED = 4  # pairs in a message
 
 
 def _find_crowded_host(run: Run) -> Conclusion | None:
-    """More processes than cores: they take turns, so that a late rank or slow pair does not
-    indicate a fault.
-    """
+    """More processes than cores: they take turns, so a late rank need not be a fault."""
     result = run.result
     processes = {(device.host, device.process) for device in result.world.devices}
     counts = Counter(host for host, _ in processes)
@@ -81,9 +79,7 @@ def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
 
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
-    """The rank that is late in half of all cells or more, with these cells and its delays in
-    seconds; None if there is none.
-    """
+    """The rank that is late in at least half of all cells, these cells, and its delays in s."""
     timed = sampled(result)
     share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in timed) else LATE_SHARE
     delays: dict[int, list[tuple[Figure, float]]] = {}
@@ -151,9 +147,7 @@ def _find_slow_host(run: Run) -> Conclusion | None:
 
 
 def usual_bandwidth(links: list[Link]) -> float:
-    """The upper quartile of pairs in bytes per second: with few ranks, most pairs include the slow
-    rank.
-    """
+    """The upper quartile of pairs, bytes per second: with few ranks most include the slow one."""
     return nearest_rank(sorted(link.bandwidth for link in links), 75)
 
 
@@ -199,9 +193,7 @@ def _judge_links(run: Run) -> Conclusion | None:
 
 
 def _find_slow_link(run: Run) -> Conclusion | None:
-    """Slow pairs; if all pairs of one rank are far slower than any other pair, the link of that
-    rank.
-    """
+    """Slow pairs; if all pairs of one rank are far slower than any other, that rank's link."""
     result = run.result
     slow = _slow_pairs(result)
     if not slow:
@@ -289,9 +281,7 @@ def _find_two_modes(run: Run) -> Conclusion | None:
 
 
 def _compare_repeats(run: Run) -> Conclusion | None:
-    """With --repeats: the differences between medians of repeats, and the interval within one
-    repeat.
-    """
+    """With --repeats: how medians of repeats differ, and the interval within one repeat."""
     groups = [figures for figures in repeated(run.result).values() if len(figures) > 1]
     if not groups:
         return None

@@ -38,7 +38,6 @@ class Gpu:
 
     @property
     def total(self) -> int:
-        """The number of all links."""
         return sum(count for _, count, _ in self.links)
 
     @property

@@ -1,5 +1,7 @@
-"""What a step of a recorded DistributedDataParallel training takes on another system: its
-computation as recorded, and what the exchange of its buckets exposes there.
+"""Predicts a step of a recorded DistributedDataParallel training on another system.
+
+It is the recorded computation, and the part of the exchange of gradients that computation does not
+hide there.
 """
 
 from collections.abc import Sequence
@@ -16,15 +18,13 @@ GRADIENTS = "all_reduce"
 
 @dataclass(frozen=True, slots=True)
 class RecordedTraining:
-    """A step of `ranks` ranks: its buckets and their element types, what it took, and how much of
-    that it waited for gradients when backward had ended.
-    """
+    """A step of a recorded training."""
 
-    ranks: int
+    ranks: int  # of the recording
     buckets: Sequence[Bucket]
-    dtypes: Sequence[str]
-    step_s: float
-    waited_s: float
+    dtypes: Sequence[str]  # the element type of each bucket
+    step_s: float  # how long the step took
+    waited_s: float  # the part of it after backward, when it waited for gradients
 
 
 def predicted_step(

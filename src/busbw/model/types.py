@@ -4,18 +4,18 @@ Rates are bytes per second in one direction, times are seconds, busbw is that of
 Bands and shares are fractions.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from busbw.core.result import Ideal
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The hardware that an answer is about.
+    """The hardware that an answer is about."""
 
-    `source` says where it comes from; `nccl` is the first release of the row of constants.
-    """
-
-    source: str
+    source: Annotated[str, Meta(description="where the description comes from")]
     system: str
     gpu: str
     hosts: int
@@ -26,24 +26,25 @@ class Described(msgspec.Struct, frozen=True):
     nics: float
     nics_payload: float
     nics_text: str
-    nccl: str
+    nccl: Annotated[str, Meta(description="the first release of the row of constants")]
     notes: list[str] = []
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The bounds of one algorithm: at the link rates (`wire`), at what the links carry of data
-    (`payload`), and what NCCL's model expects of the size (`planned`).
-
-    `link` is what limits the bound of the data. `planned` is None where NCCL has no model of the
-    algorithm.
-    """
+    """The bounds of one algorithm."""
 
     algorithm: str
-    wire: float
-    payload: float
-    link: str
+    wire: Annotated[float, Meta(description="at the link rates")]
+    payload: Annotated[float, Meta(description="at what the links carry of data")]
+    link: Annotated[str, Meta(description="what limits the bound of the data")]
     why: str
-    planned: float | None = None
+    planned: Annotated[
+        float | None,
+        Meta(
+            description="what NCCL's model expects of the size; null where it has no model of the"
+            " algorithm"
+        ),
+    ] = None
     protocol: str = ""
 
 
@@ -61,11 +62,8 @@ class Bounds(msgspec.Struct, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The expected time of one size on `hosts` hosts, and the range that busbw is expected in.
-
-    `low` and `high` are bytes per second like `busbw`; `coverage` is the share of runs that such a
-    range is made to hold. `basis` is what the time rests on (model.reference.expected.Basis, or
-    `calibration`), `runs` names the runs of the table of reference curves that it comes from.
+    """The expected time of one size, and the range that busbw is expected in. Rates are bytes per
+    second.
     """
 
     hosts: int
@@ -76,18 +74,25 @@ class Forecast(msgspec.Struct, frozen=True):
     time_s: float
     latency_s: float
     busbw: float
-    low: float
+    low: Annotated[float, Meta(description="low to high is the range of busbw")]
     high: float
-    coverage: float
-    basis: str = "model"
-    runs: tuple[str, ...] = ()
+    coverage: Annotated[float, Meta(description="share of runs that such a range is made to hold")]
+    basis: Annotated[
+        str,
+        Meta(
+            description="what the time rests on: a value of model.reference.expected.Basis, or"
+            " `calibration`"
+        ),
+    ] = "model"
+    runs: Annotated[
+        tuple[str, ...],
+        Meta(description="names of the runs of the table of reference curves that it comes from"),
+    ] = ()
     extrapolated: bool = False
 
     @property
     def regime(self) -> str:
-        """`latency` where more than half of the time does not depend on the size, else
-        `bandwidth`.
-        """
+        """`latency` if more than half of the time is the same for all sizes, else `bandwidth`."""
         return "latency" if 2 * self.latency_s > self.time_s else "bandwidth"
 
 
@@ -102,42 +107,43 @@ class Crossing(msgspec.Struct, frozen=True):
 
 
 class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", kw_only=True):
-    """The expected times of one collective, and its bounds on the largest number of hosts.
-
-    `rows` is empty where there is no model of times, as for RCCL. `hosts_per_leaf` and `uplinks`
-    are those of a leaf switch, 0 where they were not stated.
-    """
+    """The expected times of one collective, and its bounds on the largest number of hosts."""
 
     collective: str
     described: Described
-    rows: list[Forecast]
+    rows: Annotated[
+        list[Forecast], Meta(description="empty where there is no model of times, as for RCCL")
+    ]
     crossings: list[Crossing]
     bounds: Bounds
     calibrated_by: list[str] = []
     oversubscription: float = 1.0
-    hosts_per_leaf: int = 0
-    uplinks: int = 0
+    hosts_per_leaf: Annotated[int, Meta(description="of a leaf switch; 0 where not stated")] = 0
+    uplinks: Annotated[int, Meta(description="of a leaf switch; 0 where not stated")] = 0
     rails_lost: int = 0
     notes: list[str] = []
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One algorithm compared with a measurement.
-
-    It is `excluded` if the measurement is above its bound `at_most`. `planned` is the busbw that
-    the model expects of this size, up to `planned_to` for a ring that fills the NICs, and `off` is
-    the relative deviation of the measurement from them (0.01: 1 % above). `in_network` says that
-    it needs reduction in the network's switches (SHARP).
-    """
+    """One algorithm compared with a measurement."""
 
     algorithm: str
-    at_most: float
-    excluded: bool
-    planned: float | None = None
+    at_most: Annotated[float, Meta(description="its bound")]
+    excluded: Annotated[bool, Meta(description="the measurement is above its bound")]
+    planned: Annotated[
+        float | None, Meta(description="busbw that the model expects of this size")
+    ] = None
     protocol: str = ""
-    off: float | None = None
-    in_network: bool = False
-    planned_to: float | None = None
+    off: Annotated[
+        float | None,
+        Meta(description="relative deviation of the measurement from the model (0.01: 1 % above)"),
+    ] = None
+    in_network: Annotated[
+        bool, Meta(description="it needs reduction in the network's switches (SHARP)")
+    ] = False
+    planned_to: Annotated[
+        float | None, Meta(description="upper end of `planned` for a ring that fills the NICs")
+    ] = None
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -154,12 +160,6 @@ class Load(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
     """Which algorithm a measurement fits best, how it compares with what is expected of such a
     system, and how much of each link it uses.
-
-    `ran` is what the result says that NCCL ran; empty if it does not. `fits` is that algorithm, or
-    the one whose model is nearest; empty if the measurement is above the bounds of all algorithms.
-    `about_as_near` are others whose models fit nearly as well. `verdict` is `slower` below the
-    range of the forecast, `faster` above its busbw's upper end, else `expected`. `causes` are what
-    would explain that it is slower.
     """
 
     source: str
@@ -170,26 +170,35 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
     busbw: float
     algbw: float
     judged: list[Judged]
-    verdict: str
-    causes: list[str] = []
+    verdict: Annotated[
+        str,
+        Meta(
+            description="slower: below the range of the forecast; faster: above its busbw's upper"
+            " end; else expected"
+        ),
+    ]
+    causes: Annotated[list[str], Meta(description="what would explain that it is slower")] = []
     forecast: Forecast | None = None
-    ran: str = ""
-    fits: str = ""
-    about_as_near: list[str] = []
+    ran: Annotated[
+        str, Meta(description="what the result says that NCCL ran; empty if it does not")
+    ] = ""
+    fits: Annotated[
+        str,
+        Meta(
+            description="that algorithm, or the one whose model is nearest; empty if the"
+            " measurement is above the bounds of all"
+        ),
+    ] = ""
+    about_as_near: Annotated[
+        list[str], Meta(description="others whose models fit nearly as well")
+    ] = []
     chosen: str = ""
     loads: list[Load] = []
     notes: list[str] = []
 
 
 class PredictedRow(msgspec.Struct, frozen=True):
-    """One row of a pattern on the other system.
-
-    `forecast` is None where no time can be given, and `reason` says why.
-
-    `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send
-    that of its sender. `gpu_s` and `nic_s` are what the bytes of a call take on a GPU's links to
-    its peers and on the NICs, if nothing else limits them.
-    """
+    """One row of a pattern on the other system."""
 
     row: int
     function: str
@@ -197,12 +206,25 @@ class PredictedRow(msgspec.Struct, frozen=True):
     calls: int
     hosts: int
     per_host: int
-    forecast: Forecast | None = None
-    reason: str = ""
+    forecast: Annotated[Forecast | None, Meta(description="null where no time can be given")] = None
+    reason: Annotated[str, Meta(description="why no time can be given")] = ""
     measured_s: float | None = None
-    weight: float = 1.0
-    gpu_s: float = 0.0
-    nic_s: float = 0.0
+    weight: Annotated[
+        float,
+        Meta(
+            description="part of the ranks read that a call occupies; of a send, that of its sender"
+        ),
+    ] = 1.0
+    gpu_s: Annotated[
+        float,
+        Meta(
+            description="what a call's bytes take on a GPU's links to its peers, if nothing else"
+            " limits them"
+        ),
+    ] = 0.0
+    nic_s: Annotated[
+        float, Meta(description="what a call's bytes take on the NICs, if nothing else limits them")
+    ] = 0.0
 
     @property
     def total_s(self) -> float:
@@ -227,26 +249,29 @@ class PredictedStep(msgspec.Struct, frozen=True, kw_only=True):
 class PatternPrediction(
     msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True
 ):
-    """What a recorded application's communication takes on another system.
-
-    `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on;
-    `scale` is the rule where they differ. The calls take from `least_s`, if they overlap as they
-    may, to `most_s`; both are total_s if none overlap. Within the ranges of the calls it is from
-    `low_s` to `high_s`. `step` is that of a training of which buckets, step and wait were recorded.
-    """
+    """What a recorded application's communication takes on another system."""
 
     source: str
     described: Described
     rows: list[PredictedRow]
     recorded_s: float = 0.0
-    ranks: int = 0
-    recorded_ranks: int = 0
-    scale: str = ""
-    least_s: float = 0.0
-    most_s: float = 0.0
-    low_s: float = 0.0
+    ranks: Annotated[int, Meta(description="for how many it was predicted")] = 0
+    recorded_ranks: Annotated[int, Meta(description="on how many it was recorded")] = 0
+    scale: Annotated[str, Meta(description="the rule where they differ")] = ""
+    least_s: Annotated[
+        float, Meta(description="if calls overlap as they may; total_s if none overlap")
+    ] = 0.0
+    most_s: Annotated[
+        float, Meta(description="the longest that overlapping calls take; total_s if none overlap")
+    ] = 0.0
+    low_s: Annotated[
+        float, Meta(description="low_s to high_s holds within the ranges of the calls")
+    ] = 0.0
     high_s: float = 0.0
-    step: PredictedStep | None = None
+    step: Annotated[
+        PredictedStep | None,
+        Meta(description="of a training of which buckets, step and wait were recorded"),
+    ] = None
     notes: list[str] = []
 
     @property

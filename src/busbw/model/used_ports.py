@@ -31,18 +31,14 @@ class UsedPorts:
                 self._bytes[change.host].update(change.received)
 
     def used(self, host: str, subject: str) -> bool:
-        """Whether a port, or TCP, may have carried a part of the data; any port may if no
-        traffic is known.
-        """
+        """Whether a port, or TCP, may have carried data; true for any if no traffic is known."""
         if not self._network or subject == TCP:
             return self._network and self._over_tcp
         ports = self._bytes[host]
         return ports[subject] >= MIN_USED_SHARE * max(ports.values(), default=0)
 
     def unused(self, host: str, subject: str) -> bool:
-        """Whether `subject` is a port or TCP that carried no data; False for all other subjects,
-        such as GPUs.
-        """
+        """Whether `subject` is a port or TCP that carried no data; False for a GPU and others."""
         is_port = (
             subject == TCP or subject in self._ports.get(host, ()) or subject in self._bytes[host]
         )

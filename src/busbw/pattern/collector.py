@@ -115,7 +115,6 @@ class Tally:
             self._calls.extend([call] * calls)
 
     def to_pattern(self) -> Pattern:
-        """The record of what was added so far."""
         rows = []
         for collected in self._rows.values():
             row = collected.row
@@ -193,7 +192,6 @@ class Collector:
             self.add_note(where)
 
     def add_note(self, text: str) -> None:
-        """Add a remark, once."""
         if text not in self.header.notes:
             self.header.notes.append(text)
 
@@ -202,13 +200,10 @@ class Collector:
         self.omitted[function, process] += 1
 
     def add_lost(self, comm: Hashable, process: Hashable, calls: int) -> None:
-        """State how many calls of a communicator were made but not recorded in a process; the
-        largest number counts.
-        """
+        """State how many calls of a process on a communicator lack a record; the largest counts."""
         self.lost_calls[comm, process] = max(calls, self.lost_calls.get((comm, process), 0))
 
     def add_host(self, name: str) -> None:
-        """Add a host."""
         if name and name not in self.header.hosts:
             self.header.hosts.append(name)
 

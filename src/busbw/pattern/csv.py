@@ -102,9 +102,7 @@ FIELDS: tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...] = (
 
 
 def table_csv(pattern: Pattern) -> str:
-    """A line for each row with all its fields; times of each kind in columns of their own, in
-    microseconds.
-    """
+    """A line for each row with all its fields; each kind of time in microseconds."""
 
     def values(row: PatternRow) -> list[object]:
         return [value(pattern, row) for _, value in FIELDS]

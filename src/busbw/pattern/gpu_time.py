@@ -39,11 +39,9 @@ class GpuTimes:
         self._unlisted: dict[Kernels, array[float]] = defaultdict(lambda: array("d"))
 
     def has_kernels(self) -> bool:
-        """Whether any kernel was added."""
         return bool(self._gpus)
 
     def add(self, gpu: Hashable, at_us: float, time_us: float, *, communicates: bool) -> None:
-        """Add a kernel."""
         if not (0 <= time_us < MAX_FIGURE and math.isfinite(at_us)):
             return
         spans = self._gpus[gpu].communicating if communicates else self._gpus[gpu].computing

@@ -97,9 +97,7 @@ _OP_NAMES = {key(name): row.name for row in REDOPS for name in (row.name, *row.a
 
 
 def function(name: str) -> str | None:
-    """The row for `AllReduce`, `_allgather_base` or `all_to_all_v_single`; None if there is
-    none.
-    """
+    """The row for `AllReduce`, `_allgather_base` or `all_to_all_v_single`; None if none."""
     return _FUNCTIONS.get(key(name))
 
 
@@ -119,9 +117,7 @@ def nccl_element(number: int) -> tuple[str, int] | None:
 
 
 def nccl_op(number: int) -> str | None:
-    """The operator for a number of ncclRedOp_t; larger numbers are operators that the
-    application made (mulsum).
-    """
+    """The operator of a ncclRedOp_t; `mulsum` for numbers that the application made."""
     return _OPS.get(number, "mulsum" if number > max(_OPS) else None)
 
 
@@ -131,9 +127,7 @@ def op(name: str) -> str | None:
 
 
 def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
-    """NCCL's count argument from the elements of both buffers of one rank; None for an
-    all-to-all with unequal parts.
-    """
+    """NCCL's count argument from both buffers' elements; None for an uneven all-to-all."""
     if function in ("all_gather", "gather", SEND):
         return sent
     if function in ("reduce_scatter", "scatter", RECV):
@@ -144,16 +138,9 @@ def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
 
 
 class Observed(msgspec.Struct):
-    """One call as one rank saw it. None is what the source does not say.
+    """One call as one rank saw it. None is what the source does not say."""
 
-    `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the
-    call among those of the communicator; without it, calls are the same if they are on each rank
-    the n-th with their function and size. `at_us` is the start since any moment common to all
-    ranks. `stream` and `group` are compared within one rank only. `gpu_at_us` is the start by the
-    GPU's clock, moved to the host's.
-    """
-
-    comm: Hashable
+    comm: Hashable  # the same on all ranks of a communicator
     function: str  # a collective's name, send or recv
     bytes: int  # as in core.pattern.PatternRow
     count: int | None = None
@@ -164,14 +151,16 @@ class Observed(msgspec.Struct):
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None
+    # the source's number of the call in its communicator; without it, calls are the same if they
+    # are on each rank the n-th with their function and size
     seq: int | None = None
-    at_us: float | None = None
+    at_us: float | None = None  # start, since any moment common to all ranks
     cpu_us: float | None = None
     gpu_us: float | None = None
-    gpu_at_us: float | None = None
+    gpu_at_us: float | None = None  # start by the GPU's clock, moved to the host's
     predicted_us: float | None = None
-    stream: Hashable = None
-    group: Hashable = None
+    stream: Hashable = None  # compared within one rank only
+    group: Hashable = None  # compared within one rank only
     clock: str | None = None  # as in core.pattern.Call
 
 
@@ -201,9 +190,7 @@ class Merged:
 
 
 def merge(queues: Sequence[Sequence[Observed]]) -> Merged:
-    """The calls of all ranks in one order; `queues` has the calls of each rank, in the order in
-    which it made them.
-    """
+    """The calls of all ranks in one order; each queue has those of a rank in its order."""
     return _Merge(queues).run()
 
 
@@ -237,7 +224,10 @@ class _Merge:
             self._take(first)
 
     def _show(self, number: int) -> None:
-        """Make the next call of a queue known, past those that were taken out of turn."""
+        """Note that a queue has come to its next call, without those that are merged already.
+
+        If all ranks of the call have come to it, it is ready to be merged.
+        """
         ids = self._ids[number]
         while self._heads[number] < len(ids) and ids[self._heads[number]] in self._taken:
             self._heads[number] += 1
@@ -277,8 +267,9 @@ class _Merge:
 
 
 def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
-    """For each call of a rank what it has in common with the same call on other ranks: the
-    communicator and a number in it. A send or recv has nothing in common with others.
+    """A key for each call of a rank, which is the same for the same call on other ranks.
+
+    A send or receive is a call of its own, so its key is of this queue alone.
     """
     counts: Counter[tuple[Hashable, ...]] = Counter()
     identities: list[Hashable] = []

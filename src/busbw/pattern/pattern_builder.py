@@ -26,7 +26,6 @@ _Numbers = dict[Hashable, dict[Hashable, int]]  # by process, then by stream or 
 
 
 def pattern(collector: Collector) -> Pattern:
-    """The record of what was added to a collector."""
     return _Builder(collector).pattern()
 
 
@@ -237,9 +236,10 @@ class _Builder:
 
 
 def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None:
-    """The number of a stream or group, which is new in `numbers` or known.
+    """A small number for a stream or group, the same each time; None for None.
 
-    Counted from 0 for each process, or over all of them if `process` is None.
+    A value that is new in `numbers` gets the next number of its process, from 0 on. With None as
+    `process` all processes share one count.
     """
     if value is None:
         return None
@@ -250,8 +250,10 @@ def _number(numbers: _Numbers, process: Hashable, value: Hashable) -> int | None
 def _numbered(
     processes: Iterable[Hashable], groups: dict[Hashable, CommMembers]
 ) -> dict[Hashable, int]:
-    """A number for each process of a source that does not say which ranks they are: one that is a
-    member of every communicator that it called, as far as these state members.
+    """A rank for each process, for sources that do not state the ranks of their processes.
+
+    It is the lowest free rank that is a member of every communicator that the process called. For
+    a process that called none with known members it is any free rank.
     """
     called: dict[Hashable, list[set[int]]] = {process: [] for process in processes}
     for group in groups.values():

@@ -53,21 +53,20 @@ Calls = dict[int, _Started]  # by number within their group
 
 
 class Outstanding(msgspec.Struct, kw_only=True):
-    """The first collective of a process group that some ranks have called and that has not ended,
-    or in which ranks made different calls, from Flight Recorder dumps.
+    """The first collective of a process group that has not ended, or in which ranks differ.
 
-    Ranks are those of the job. `absent` have not called it; `silent` gave no dump. `different` is
-    what each rank called, if that differs. `since_ns` is Unix time of its first call.
+    It is from Flight Recorder dumps. Some ranks have called it, or ranks made different calls.
+    Ranks are those of the job.
     """
 
     group: str
     seq: int
     function: str
-    since_ns: int
+    since_ns: int  # Unix time of its first call
     waiting: list[int] = []
     absent: dict[int, str] = {}  # with their last call: `all_reduce number 7`
-    silent: list[int] = []
-    different: dict[int, str] = {}
+    silent: list[int] = []  # gave no dump
+    different: dict[int, str] = {}  # what each rank called, if that differs
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:

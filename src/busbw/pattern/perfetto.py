@@ -66,7 +66,6 @@ def _arguments(row: PatternRow, call: Call) -> dict[str, Any]:
 
 
 def _names(pattern: Pattern, tracks: set[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """The names of the tracks."""
     for comm in pattern.comms:
         ranks = f", {comm.ranks} ranks" if comm.ranks else ""
         name = f"{comm.name or f'communicator {comm.id}'}{ranks}"

@@ -40,18 +40,15 @@ CAPTURED = (".capture", ".fr")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of logs, traces or dumps.
-
-    `recognizes` takes a file's first bytes. `read` adds what is in a file to a collector.
-    """
+    """A format of logs, traces or dumps."""
 
     name: str
     title: str
     made_by: str
     has: str
     lacks: str
-    recognizes: Callable[[bytes], bool]
-    read: Callable[[Source, Collector], None]
+    recognizes: Callable[[bytes], bool]  # takes a file's first bytes
+    read: Callable[[Source, Collector], None]  # adds what is in a file to a collector
 
 
 # The first that recognizes a file reads it: those with the clearest marks are first.
@@ -273,9 +270,7 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
 
 
 def sources(files: Sequence[str]) -> Iterator[Source]:
-    """Every file, opened when it is needed: a job can have more ranks than a process may open
-    files.
-    """
+    """Every file, opened only when needed: a process may open fewer files than a job has ranks."""
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:
         raise UsageError("stdin is given twice", "give - once")

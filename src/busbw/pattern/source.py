@@ -37,14 +37,11 @@ class Source:
 
     @property
     def rank(self) -> int | None:
-        """The number at the end of the file's name: `trace.3.et`, `rank_3.json`,
-        `nccl_trace_rank_3`.
-        """
+        """The number at the end of the name: `trace.3.et`, `rank_3.json`, `nccl_trace_rank_3`."""
         match = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
         return int(match[1]) if match and len(match[1]) < 7 else None
 
     def close(self) -> None:
-        """Close the file."""
         self.stream.close()
 
     def lines(self, collector: Collector) -> Iterator[tuple[int, bytes]]:

@@ -124,7 +124,6 @@ def run_name(name: str, taken: set[str]) -> str:
 
 
 def with_curves(table: Table, sources: Sequence[Source], curves: Sequence[Curve]) -> Table:
-    """The table with more curves."""
     return Table(sources=[*table.sources, *sources], curves=[*table.curves, *curves])
 
 

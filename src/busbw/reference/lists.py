@@ -26,7 +26,6 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def part_of(known: Reference, curves: Sequence[Curve]) -> Table:
-    """The curves and their sources as a table."""
     keys = dict.fromkeys(curve.source for curve in curves)
     sources = [known.sources[key] for key in keys if key in known.sources]
     return Table(sources=sources, curves=list(curves))
@@ -75,7 +74,6 @@ def _source_text(source: Source) -> str:
 
 
 def _table(collective: str, curves: Sequence[Curve], width: int | None) -> str:
-    """busbw of each curve by size."""
     sizes = sorted({size for curve in curves for size in curve.sizes})
     columns = [Column(title="size", value=format_size), *map(_column, curves)]
     title = f"{BY_NAME[collective].title}, busbw in GB/s by GPUs of a host; {_systems(curves)}\n"

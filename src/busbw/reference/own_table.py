@@ -93,7 +93,6 @@ def _check_schema(data: bytes, name: str) -> None:
 
 
 def _line(error: msgspec.DecodeError, data: bytes) -> str:
-    """`, line 3` where the error names a byte."""
     match = _POSITION.fullmatch(str(error))
     return f", line {_line_of(int(match[2]), data)}" if match else ""
 
@@ -154,9 +153,7 @@ def _locked(folder: Path, path: Path) -> contextlib.AbstractContextManager[None]
 
 
 def _replace(target: Path, data: bytes) -> None:
-    """Write the file next to its place, then let it take the place; an existing file's mode
-    stays.
-    """
+    """Write the file beside its place, then rename it; an existing file's mode stays."""
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
     draft = None
     try:

@@ -93,9 +93,7 @@ def _head(first: ReportInput, others: Sequence[ReportInput]) -> tuple[Element, E
 
 
 def _line(key: CellKey, files: Sequence[CellsByKey]) -> Iterator[Element]:
-    """One cell in each file: its size, type, operator and placement, then times, ratios and
-    verdicts.
-    """
+    """A cell in each file: size, type, operator, placement, then times, ratios and verdicts."""
     yield tag("th", format_size(key.size_bytes), scope="row")
     for text, (_, classes) in zip((key.dtype, key.op, placement(key)), KEYS[1:], strict=True):
         yield tag("td", text or NO_VALUE, class_=classes)

@@ -1,4 +1,4 @@
-"""The results themselves in a page, so that its figures can be computed anew; and the way back."""
+"""Writes results as JSON into an HTML page, and reads them from it, to compute figures anew."""
 
 import html
 import json

@@ -100,7 +100,6 @@ def _title(group: Sequence[ReportInput], groups: int) -> str:
 
 
 def _plots(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
-    """The plots of each group of files that are alike."""
     groups, elements = alike(inputs), []
     for group in groups:
         indices = [source.index for source in group if source.index in comparisons]
@@ -115,7 +114,6 @@ def _plots(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Elem
 
 
 def _parts(result: Result, level: str) -> list[Element]:
-    """The parts of one file's section."""
     return [
         section("Findings", findings(result.findings), level=level),
         section("Rows", rows(result), level=level),

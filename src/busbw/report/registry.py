@@ -34,7 +34,6 @@ class View:
         return self._text("header", result)
 
     def row(self, result: "Result", row: "ResultRow") -> str:
-        """The text of a row."""
         return self._text("row", result, row)
 
     def footer(self, result: "Result") -> str:

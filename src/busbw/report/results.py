@@ -21,20 +21,17 @@ HINT = "give a file that busbw wrote; it must be complete"
 
 @dataclass(frozen=True, slots=True)
 class ResultKind:
-    """A kind of result besides a sweep.
-
-    `noun` is what it is: `a training of mlp`. `table` takes the width of the terminal, None for
-    all columns, and whether to add the columns of what NCCL ran; `parts` are those of a report's
-    section. `check` raises UsageError for figures that no run gives. `markdown` and `brief_text`,
-    the text without lines that only a running command needs, are None where they are not made.
-    """
+    """A kind of result besides a sweep."""
 
     structure: type[Outcome]
-    noun: Callable[[Any], str]
+    noun: Callable[[Any], str]  # what it is: `a training of mlp`
+    # of the result, the terminal's width (None: all columns), and whether to show what NCCL ran
     table: Callable[[Any, int | None, bool], str]
-    parts: Callable[[Any], list[Element]]
+    parts: Callable[[Any], list[Element]]  # those of a report's section
+    # raises UsageError for figures that no run gives
     check: Callable[[Any], None] = lambda result: None
-    markdown: Callable[[Any], str | None] = lambda result: None
+    markdown: Callable[[Any], str | None] = lambda result: None  # None where it is not made
+    # without lines that only a running command needs; None where it is not made
     brief_text: Callable[[Any, int | None], str] | None = None
 
     @property

@@ -97,9 +97,7 @@ def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
 
 
 def drawable(value: float) -> bool:
-    """Whether a value (seconds, bytes per second, ratio) can be drawn on a logarithmic axis:
-    above 0 and not absurdly large.
-    """
+    """Whether a value can be drawn on a logarithmic axis: above 0 and not absurdly large."""
     return SMALLEST < value < LARGEST
 
 

@@ -216,9 +216,7 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
 
 
 def _nearest(deviations: Mapping[CellKey, float], key: CellKey) -> list[float]:
-    """The deviations of this cell and the sizes next to it, NEAREST_SIZES in all if there are so
-    many.
-    """
+    """The deviations of this cell and those nearest in size, up to NEAREST_SIZES in all."""
     series = sorted(
         (neighbor.size_bytes, deviation)
         for neighbor, deviation in deviations.items()

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 from statistics import NormalDist
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 EXACT_UP_TO = 400  # beyond it the normal approximation is right to 1e-4
 MIN_CORRELATION = 0.2  # weaker correlation widens an interval less than its own uncertainty
@@ -116,10 +118,7 @@ def quantile_interval(
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Statistics of `count` samples in seconds.
-
-    `cv` is the standard deviation over the mean, a fraction; 0 if the mean is 0.
-    """
+    """Statistics of `count` samples in seconds."""
 
     count: int
     min_s: float
@@ -129,7 +128,10 @@ class Summary(msgspec.Struct, frozen=True):
     p95_s: float
     p99_s: float
     stdev_s: float
-    cv: float
+    cv: Annotated[
+        float,
+        Meta(description="the standard deviation over the mean, a fraction; 0 if the mean is 0"),
+    ]
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:

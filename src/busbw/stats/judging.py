@@ -152,13 +152,11 @@ def _times(key: CellKey, runs: Sequence[Cells]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class RunSpread:
-    """How much equal runs differ: as standard deviations of logarithms, the `usual` one of such
-    machines and those `known` of cells from stored runs; and the degrees of freedom of Student's t.
-    """
+    """How much equal runs differ, as standard deviations of the logarithm of a cell's time."""
 
-    usual: float
-    known: Mapping[CellKey, float] = field(default_factory=dict)
-    freedom: int = RUNS_FREEDOM
+    usual: float  # what is usual for such machines
+    known: Mapping[CellKey, float] = field(default_factory=dict)  # of cells, from stored runs
+    freedom: int = RUNS_FREEDOM  # degrees of freedom of Student's t
 
     def is_none(self) -> bool:
         """Whether equal runs do not differ, as simulated ones."""
@@ -171,9 +169,10 @@ class RunSpread:
         return 2 * t_tail(abs(math.log(ratio)) / deviation, self.freedom)
 
     def _of_ratio(self, a: Cell, b: Cell, scatter: float) -> float:
-        """The standard deviation of the log ratio of equal runs that are not known: they differ by
-        what is usual, and as much as the visits of one run do or as the ratios of neighbouring
-        sizes `scatter`.
+        """The standard deviation of the log ratio of a cell in two runs without stored ones.
+
+        Its variance is twice that of runs (`usual`), and that within a run: of the cell's visits,
+        or `scatter` of the ratios of neighbouring sizes if that is more.
         """
         of_visits = sum(statistics.variance(_logs(cell)) for cell in (a, b))
         return math.sqrt(max(of_visits, scatter**2) + 2 * self.usual**2)
@@ -234,11 +233,10 @@ def _series(keys: Iterable[CellKey]) -> list[list[CellKey]]:
 
 
 def _scatter(log_ratios: Mapping[CellKey, float]) -> float:
-    """The standard deviation by which the log ratios of cells vary from size to size; 0 if there
-    are too few sizes.
+    """The standard deviation of the log ratios of cells from size to size; 0 for too few sizes.
 
-    It is that of most steps between neighbouring sizes, so that a few cells that really changed do
-    not hide themselves.
+    It is estimated from the median step between neighbouring sizes: a few cells that really changed
+    do not enlarge it, which would hide their change.
     """
     steps = [
         abs(log_ratios[larger] - log_ratios[smaller])
@@ -266,8 +264,10 @@ def _neighbours(keys: Sequence[CellKey]) -> dict[CellKey, list[CellKey]]:
 def _supported(
     cell: ComparedCell, neighbours: Sequence[CellKey], compared: Mapping[CellKey, ComparedCell]
 ) -> ComparedCell:
-    """The cell, ambiguous in place of slower or faster if it has neighbours and none of them
-    changed in the same direction, at least half as much.
+    """The cell, made ambiguous if it was slower or faster but no neighbour changed likewise.
+
+    A neighbour supports a change in the same direction of at least SUPPORT of the cell's. A cell
+    without neighbours keeps its verdict.
     """
     needed = SUPPORT * math.log(cell.ratio or 1.0)
     changes = [math.log(compared[key].ratio or 1.0) for key in neighbours]
@@ -281,9 +281,7 @@ def _logs(cell: Cell) -> list[float]:
 
 
 def by_means(key: CellKey, a_s: float, b_s: float, limits: Limits) -> ComparedCell:
-    """Compare single means, which cannot be tested: a difference counts if it exceeds the
-    variation of such means.
-    """
+    """Compare single means, which no test can: they must differ by more than such means do."""
     ratio = b_s / a_s
     if max(ratio, 1 / ratio) <= 1 + limits.tolerance:
         verdict = Verdict.SAME

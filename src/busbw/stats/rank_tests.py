@@ -125,9 +125,7 @@ def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests, adjusted so that the probability of any false rejection is
-    at most the level.
-    """
+    """The adjusted p-values of a family: any false rejection is at most as likely as the level."""
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
     for rank, index in enumerate(order):
@@ -137,9 +135,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def sign_test(higher: int, lower: int) -> float:
-    """The two-sided p-value of these counts of signs, if both signs are equally likely; 1
-    without any.
-    """
+    """The two-sided p-value of these counts of equally likely signs; 1 without any."""
     count, fewer = higher + lower, min(higher, lower)
     arrangements = sum(math.comb(count, k) for k in range(fewer + 1))
     return min(1.0, float(2 * arrangements / 2**count))

@@ -78,9 +78,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 
 
 def ratio_interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the geometric mean of one positive ratio per round; None for fewer than
-    two.
-    """
+    """The interval of the geometric mean of one positive ratio per round; None below two."""
     logs = mean_interval([math.log(ratio) for ratio in ratios], confidence)
     if logs is None:
         return None

@@ -231,9 +231,7 @@ def warm_up(visits: Visits, precision: float) -> int:
 
 
 def _first_is_slower(visits: Visits, precision: float) -> bool:
-    """Whether the first visit is slower than every other by more than `precision`, and a rank
-    test rules out chance.
-    """
+    """Whether the first visit is slower than all others by over `precision`, and by a rank test."""
     head, others = visits[0], visits[1:]
     if not others or median(head) <= (1 + precision) * max(map(median, others)):
         return False

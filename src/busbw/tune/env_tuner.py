@@ -135,9 +135,7 @@ def candidates(collective: str, nccl: int) -> Iterator[dict[str, str]]:
 
 
 def _ratios(before: Result, result: Result, after: Result) -> list[float]:
-    """The time of each cell of `result` as a share of that of NCCL's choice, which was measured
-    `before` and `after`.
-    """
+    """The times of `result` as shares of NCCL's choice, measured `before` and `after` it."""
     before_s, after_s = _times_s(before), _times_s(after)
     ratios = [
         time_s / median((before_s[key], after_s[key]))

@@ -110,9 +110,7 @@ class Search:
         self._done = set(self.job.done)
 
     def size(self, size: int) -> None:
-        """Search at one size, unless it was done before or is one that other rows have rounded
-        to.
-        """
+        """Search at one size, unless this or one that rounds to it was searched before."""
         call = self._calls.at(size, in_place=False)
         self._bytes = self._calls.moved_bytes(call)[0]
         self._launch = self.engine.bind(call)
@@ -133,9 +131,7 @@ class Search:
         self._search(costs, nodes)
 
     def _common_costs(self) -> dict[Choice, float]:
-        """The costs by NCCL's model of what all ranks can run, else ranks would choose
-        differently.
-        """
+        """NCCL's costs of what all ranks can run: else ranks would choose differently."""
         mine, *others = self.control.allgather(self.tuner.costs())
         common = set(mine).intersection(*others)
         return {choice: cost for choice, cost in mine.items() if choice in common}

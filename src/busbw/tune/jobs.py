@@ -59,15 +59,12 @@ class Listener(Sink):
 
     @property
     def progress(self) -> bool:
-        """As where messages are shown."""
         return self._shown.progress
 
     def working(self, work: Working) -> None:
-        """Pass it on."""
         self._shown.working(work)
 
     def take(self, event: Event) -> None:
-        """Record the event."""
         super().take(event)
         if isinstance(event, Started) and isinstance(event.result, Result):
             self._started(event.result)
@@ -79,27 +76,22 @@ class Listener(Sink):
             self._tried(event.trial)
 
     def note(self, text: str) -> None:
-        """Pass it on."""
         self._shown.note(text)
 
     def error(self, text: str) -> None:
-        """Pass it on."""
         self._shown.error(text)
 
 
 @dataclass(slots=True)
 class Jobs:
-    """Starts jobs like `job`, and reports what happens to `sink`.
-
-    `system` is what they run on and `environment` the variables of their ranks; both are known when
-    the first job has started. `judge` raises if it is the wrong system.
-    """
+    """Starts jobs like `job`, and reports what happens to `sink`."""
 
     job: TuneJob
     where: Placement
     sink: Sink
-    judge: Callable[[TunedSystem], None] = lambda _: None
-    system: TunedSystem | None = None
+    judge: Callable[[TunedSystem], None] = lambda _: None  # raises if it is the wrong system
+    system: TunedSystem | None = None  # what jobs run on; known when the first one has started
+    # variables of the ranks; known when the first job has started
     environment: dict[str, str] = field(default_factory=dict)
     dropped: dict[Choice, str] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)  # of the check with new ranks, by id

@@ -64,9 +64,7 @@ def is_checked(table: Table, collective: str) -> bool:
 
 
 def differences(table: TunedSystem, system: TunedSystem) -> tuple[list[str], list[str]]:
-    """What makes a table useless on a system, and what is harmless: another patch release of
-    NCCL.
-    """
+    """What makes a table useless on a system, and the harmless: another patch of NCCL."""
     compared = (
         ("GPU", table.device, system.device),
         ("ranks", table.ranks, system.ranks),

@@ -74,9 +74,7 @@ def title(collective: str, system: TunedSystem) -> str:
 
 
 def size_line(size: Tuned) -> str:
-    """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than NCCL's
-    Ring LL`.
-    """
+    """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than ...`."""
     own = f"NCCL's {size.own}" if size.own else "NCCL's choice"
     if size.choice is None or size.gain is None:
         best, comparison = own, time_text(size.own_s)
@@ -120,9 +118,7 @@ def outcome(tuning: Tuning) -> str:
 
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
-    """The tuning as text; with `exports`, the variables that make any NCCL program use it, also
-    how to set them.
-    """
+    """The tuning as text, with the variables `exports` for any NCCL program, if given."""
     parts = [
         title(tuning.collective, tuning.system) + "\n\n",
         aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),

@@ -43,24 +43,20 @@ Step = TypeVar("Step")
 
 @dataclass(slots=True)
 class TableTuner:
-    """Tunes one collective.
-
-    `before` is the table in the file: its rules for other collectives stay, and if it has
-    variables, the search uses these and no others. `planned` is the number of sizes; `trial` is
-    called after each. `say` gets messages. `written` is whether the file has anything of this
-    tuning.
-    """
+    """Tunes one collective."""
 
     jobs: Jobs
     file: Path
+    # the table in the file: its rules for other collectives stay, and if it has variables, the
+    # search uses these and no others
     before: Table | None
-    planned: int
+    planned: int  # number of sizes
     rounds: int
     limits: Limits
     try_settings: bool
-    say: Callable[[str], None]
-    trial: Callable[[Tuned], None]
-    written: bool = field(default=False, init=False)
+    say: Callable[[str], None]  # gets messages
+    trial: Callable[[Tuned], None]  # called after each size
+    written: bool = field(default=False, init=False)  # whether the file has anything of this tuning
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
     def tune(self) -> Tuning:
@@ -86,9 +82,7 @@ class TableTuner:
     def _unless_failed(
         self, setting: Mapping[str, str], step: Callable[[], Step | None]
     ) -> Step | None:
-        """What a step with a setting returns; None if a job failed, which rules out only
-        this setting.
-        """
+        """What a step with a setting returns; None if a job failed, which rules out the setting."""
         try:
             return step()
         except BusbwError as error:
@@ -161,9 +155,7 @@ class TableTuner:
         return self._outcome(sizes, fixed)
 
     def _with_variables(self, sizes: list[Tuned], variables: dict[str, str]) -> Tuning | None:
-        """The outcome with variables; None if a size is slower by over 2 % or has wrong data, or
-        none is faster.
-        """
+        """The outcome with variables; None if a size loses over 2 % or is wrong, or none wins."""
         outcome = self._unless_failed(variables, partial(self._check, sizes, variables))
         if outcome is None:
             return None
@@ -200,9 +192,7 @@ class TableTuner:
         )
 
     def _write(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> None:
-        """Write the file; rules of this collective that were checked stay until new ones have
-        been.
-        """
+        """Write the file; rules that were checked stay until new ones have been checked."""
         collective = self.jobs.job.sweep.collective
         if not checked and self.before and table_file.is_checked(self.before, collective):
             return

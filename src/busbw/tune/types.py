@@ -9,9 +9,10 @@ what the best one gains.
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.comparison import Verdict
 from busbw.core.finding import Finding
@@ -52,18 +53,16 @@ def variables_text(variables: Mapping[str, str]) -> str:
 class Trial(msgspec.Struct, kw_only=True):
     """The search at one size.
 
-    `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is
-    NCCL's choice by its model, with its number of channels, and `own_s` its median time in the last
-    round of the search. The samples were taken in turn after the search had ended; each is of one
-    turn: the median over its operations of the longest duration over ranks. `nodes` are the hosts
-    of the communicator as NCCL counts them: those that NVLink joins may be one.
+    The samples were taken in turn after the search had ended. Each is of one turn: the median over
+    its operations of the longest duration over ranks.
     """
 
     size_bytes: int
-    own: Choice
-    own_s: float
+    own: Choice  # NCCL's choice by its model, with its number of channels
+    own_s: float  # its median time in the last round of the search
     candidates: int
-    nodes: int
+    nodes: int  # hosts of the communicator as NCCL counts them: those that NVLink joins may be one
+    # had the shortest time of `candidates`; None if that was NCCL's own choice
     choice: Choice | None = None
     default_s: list[float] = []
     choice_s: list[float] = []
@@ -85,23 +84,27 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuned(msgspec.Struct, kw_only=True):
-    """One size: NCCL's choice and its time, the best candidate and its gain, and the gain in the
-    check with new ranks.
-
-    With variables the gain is that of the check, and without a table NCCL's choice is not known.
-    `kept` says whether the table has the choice, `reason` why not. `nodes`: see Trial.
-    """
+    """One size: NCCL's choice and its time, the best candidate, and what it gains."""
 
     size_bytes: int
-    own: Choice | None
+    own: Annotated[
+        Choice | None,
+        Meta(description="null with variables but without a table: it is not known then"),
+    ]
     own_s: float
     candidates: int
-    nodes: int = 0
+    nodes: Annotated[
+        int,
+        Meta(
+            description="hosts of the communicator as NCCL counts them: those that NVLink joins"
+            " may be one"
+        ),
+    ] = 0
     choice: Choice | None = None
-    gain: Gain | None = None
-    check: Gain | None = None
-    kept: bool = False
-    reason: str = ""
+    gain: Annotated[Gain | None, Meta(description="with variables, that of the check")] = None
+    check: Annotated[Gain | None, Meta(description="gain in the check with new ranks")] = None
+    kept: Annotated[bool, Meta(description="whether the table has the choice")] = False
+    reason: Annotated[str, Meta(description="why the table does not have it")] = ""
 
     @property
     def expected_s(self) -> float:
@@ -120,18 +123,16 @@ class TunedSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
-    """The outcome of a tuning.
-
-    `dropped` are the candidates that failed, with the reason; `findings` are about the machines
-    during the check.
-    """
+    """The outcome of a tuning."""
 
     collective: str
     system: TunedSystem
     sizes: list[Tuned] = []
     variables: dict[str, str] = {}
-    dropped: dict[str, str] = {}
-    findings: list[Finding] = []
+    dropped: Annotated[
+        dict[str, str], Meta(description="candidates that failed, with the reason")
+    ] = {}
+    findings: Annotated[list[Finding], Meta(description="about the machines during the check")] = []
     file: str = ""
 
     def kept(self) -> list[Tuned]:
@@ -185,9 +186,7 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
 
 
 def compute_gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
-    """What a choice gains, from samples that were not used to choose it; `p` is that of this size
-    only.
-    """
+    """What a choice gains, by samples not used to choose it; `p` is that of this size only."""
     change = shift(independent(default_s), independent(choice_s), confidence)
     return Gain(
         default_s=median(default_s),
@@ -216,5 +215,4 @@ def slower_than_allowed(ratios: Sequence[float]) -> bool:
 
 
 def geometric_mean(ratios: Sequence[float]) -> float:
-    """The geometric mean of the ratios."""
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

@@ -60,9 +60,7 @@ def count_sizes(spec: SweepSpec) -> int:
 
 
 def candidates(network: str, environment: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
-    """The settings to try with the network that NCCL uses; none of a variable that the user has
-    set.
-    """
+    """The settings to try with NCCL's network, without variables that the user has set."""
     set_by_user = {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
     if is_network_chosen(environment):
         set_by_user.add(MIN_CHANNELS)

@@ -36,7 +36,6 @@ class Column:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def text(self, *item: object) -> str:
-        """The text of one cell."""
         return str(self.value(*item))
 
     def pad(self, text: str, width: int) -> str:
@@ -132,9 +131,7 @@ def _wrap(line: str, width: int, label: str | None = None) -> str:
 
 
 def _breakable(text: str, room: int) -> str:
-    """The text with marks after the commas of words that are longer than a line, such as a list of
-    hosts.
-    """
+    """The text with break marks after the commas of words longer than a line."""
     if max(map(len, text.split()), default=0) <= room:
         return text
     return _COMMA.sub(f",{_BREAK}", text)

@@ -28,7 +28,6 @@ class Case(NamedTuple):
 
 
 def junit(suites: Mapping[str, Sequence[Case]]) -> str:
-    """The document of these suites by name."""
     root = ElementTree.Element("testsuites", name="busbw")
     for name, cases in suites.items():
         counts = {

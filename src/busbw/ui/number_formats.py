@@ -36,9 +36,7 @@ def time_text(seconds: float) -> str:
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
-    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` for a value that
-    would be rounded to 0.
-    """
+    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` below 0.005."""
     value = bytes_per_s / 1e9
     if 0 < value < 0.005:
         return "<0.01"
@@ -76,9 +74,7 @@ def percent_text(part: float, whole: float | None) -> str:
 
 
 def half_width_text(figure: Figure) -> str:
-    """The wider side of a cell's interval as a percentage of its time: `4.9`, `120`, `>999`; `-`
-    without an interval.
-    """
+    """The wider side of a cell's interval in percent of its time: `4.9`, `>999`; `-` without."""
     percent = 100 * figure.half_width
     if percent == math.inf:
         return "-"
@@ -133,9 +129,7 @@ def text_or_unknown(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def nccl_version_text(number: int) -> str:
-    """`2.28.9` for NCCL's version number 22809; before 2.9 the minor version had one digit less
-    (2804 is 2.8.4).
-    """
+    """`2.28.9` for NCCL's number 22809; before 2.9 it had one digit less: 2804 is 2.8.4."""
     major, minor_and_patch = divmod(number, 10000 if number >= 10000 else 1000)
     minor, patch = divmod(minor_and_patch, 100)
     return f"{major}.{minor}.{patch}"
@@ -186,9 +180,7 @@ def op_column(collective: Collective, row: ResultRow) -> str:
 
 
 def op_of_column(collective: Collective, text: str) -> str:
-    """The operator a row was run with, from the text of nccl-tests' redop column: the inverse of
-    `op_column`.
-    """
+    """The operator a row was run with, from nccl-tests' redop column: undoes `op_column`."""
     return text if collective.reduces or collective.redop_column == "op" else ""
 
 
@@ -210,9 +202,7 @@ def problems(result: Result) -> list[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, from the lowest for 0 to the highest for the largest value; a space for
-    a value that is not finite.
-    """
+    """One bar per value, from the lowest for 0 to the highest for the largest; ' ' for nan."""
     top = max(filter(math.isfinite, values), default=0.0)
     return "".join(_bar(value, top) for value in values)
 
@@ -236,9 +226,7 @@ def finding_text(finding: Finding) -> str:
 
 
 def local_time(text: str) -> str:
-    """A date and time as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they
-    are.
-    """
+    """A date and time as nccl-tests writes it (`2026-11-21 18:24:51`); other text as it is."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -246,9 +234,7 @@ def local_time(text: str) -> str:
 
 
 def printed_time_s(result: Result, cell: Cell) -> float:
-    """Seconds in the time column: with -C the CPU's time to enqueue if it was measured, else the
-    time of the operation.
-    """
+    """Seconds in the time column: with -C the CPU's time to enqueue, if it was measured."""
     if result.spec.report_cputime and cell.cpu_time_s is not None:
         return cell.cpu_time_s
     return cell.time_s

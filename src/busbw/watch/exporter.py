@@ -1,8 +1,8 @@
 """A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
 `Exporter` is the server. Beyond loopback a scraper has to know a token. Connections are few, and
-each has a time limit. When there are too many, the one that has been idle for longest is closed, so
-that strangers who only connect keep no scraper out.
+each has a time limit. When there are too many, the one that has been idle for longest is closed:
+clients that connect and send nothing cannot lock out Prometheus.
 """
 
 import contextlib
@@ -106,9 +106,10 @@ class Exporter(ThreadingMixIn, HTTPServer):
         return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more connection is accepted: always, unless all others are being answered.
+        """Whether to accept one more connection.
 
-        An idle one is ended for it.
+        If there are MAX_CONNECTIONS, the one that is idle for longest is ended to make room. The
+        new one is refused only if all are being answered.
         """
         with self._lock:
             if len(self._open) >= MAX_CONNECTIONS:
@@ -121,9 +122,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
             return True
 
     def _longest_idle(self) -> socket.socket | None:
-        """The oldest connection that has sent nothing, else the oldest that has sent no whole
-        request.
-        """
+        """The oldest connection that has sent nothing, else the oldest without a whole request."""
         waiting = [request for request in self._open if request not in self._answering]
         silent = (
             request for request in waiting if request not in self._asking and not has_data(request)
@@ -157,7 +156,6 @@ class Exporter(ThreadingMixIn, HTTPServer):
         """A client that disconnects is not an error of the watch."""
 
     def close(self) -> None:
-        """Stop listening."""
         self.shutdown()
         self.server_close()
         self._thread.join(REQUEST_S)
@@ -208,9 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"only / and /metrics are here\n", "text/plain")
 
     def _answer_packed(self, page: bytes) -> None:
-        """The metrics, gzipped for a client that accepts it, as Prometheus does: a tenth of the
-        bytes.
-        """
+        """The metrics, gzipped to a tenth for a client that accepts it, as Prometheus does."""
         headers = {"Vary": "Accept-Encoding"}
         if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
             page = gzip.compress(page, compresslevel=1)

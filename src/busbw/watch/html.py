@@ -206,9 +206,7 @@ def _figures(host: HostWatch, prefix: str) -> Iterator[Element]:
 
 
 def _groups(host: HostWatch) -> Iterator[tuple[str, list[str]]]:
-    """The links that carried something or failed, in groups of one kind and of few enough for one
-    plot.
-    """
+    """The links that carried something or failed, by kind, few enough for a plot each."""
     idle = set(host.idle)
     by_kind: dict[str, list[str]] = {}
     for link, flows in host.flows.items():
@@ -289,7 +287,6 @@ def _note(marked: Sequence[Event]) -> str:
 
 
 def _description(lines: Sequence[_Line], unit: str, marks: Sequence[Mark]) -> str:
-    """The plot as text, for screen readers."""
     most = [f"{line.name} at most {line.most:.4g}" for line in lines]
     text = f"{unit} over time: {', '.join(most)}."
     return f"{text} {counted(len(marks), 'mark')} of errors or findings." if marks else text

@@ -83,9 +83,7 @@ class HostWatch:
     flows: dict[str, list[Flow | None]]
 
     def runs(self, link: str, quantity: Quantity) -> list[list[Value]]:
-        """The values of a link without the times at which they are unknown, at most
-        2 * MAX_BUCKETS of them.
-        """
+        """The known values of a link over time, at most 2 * MAX_BUCKETS of them."""
         values = (quantity.value(flow) if flow else None for flow in self.flows[link])
         return self.drawn(values, quantity.scale)
 
@@ -135,7 +133,6 @@ class HostWatch:
 
 
 def by_host(intervals: Iterable[WatchInterval]) -> list[HostWatch]:
-    """The intervals of each host."""
     hosts: dict[str, list[WatchInterval]] = {}
     for watched in sorted(intervals, key=unix_s):
         hosts.setdefault(watched.host, []).append(watched)
@@ -157,9 +154,7 @@ def unix_s(watched: WatchInterval) -> float:
 
 
 def thinned(values: Iterable[tuple[float, float | None]], scale: float) -> list[list[Value]]:
-    """Runs of known values, divided by `scale`; of many the least and the largest in each part of
-    the time.
-    """
+    """Runs of known values, divided by `scale`; of many, the extremes of each part of the time."""
     runs: list[list[Value]] = [[]]
     for at_s, value in values:
         if value is not None and 0 <= value < LARGEST:
@@ -193,9 +188,7 @@ def _counters(watched: WatchInterval) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def events(host: HostWatch, links: Sequence[str]) -> list[Event]:
-    """The findings on these links; where there is none, their counters of faults and losses that
-    rose.
-    """
+    """The findings on these links; without any, their counters of faults that rose."""
     events: list[Event] = []
     for at, (watched, at_s) in enumerate(zip(host.intervals, host.times, strict=True)):
         texts: dict[str, list[str]] = {}

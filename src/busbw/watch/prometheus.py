@@ -34,7 +34,6 @@ OTHERS = {
 
 
 def render(shown: Exposition) -> bytes:
-    """The whole page."""
     page = MetricText()
     _add_counters(page, shown)
     _add_rates(page, shown)

@@ -84,7 +84,6 @@ def _percent(value: float | None, full: float | None) -> str:
 
 
 def table(watched: WatchInterval, width: int | None = None) -> str:
-    """The whole text of one interval."""
     local = datetime.fromisoformat(watched.at).astimezone()
     time = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
     head = f"{watched.host}  {time}  {_seconds(watched.seconds)}"
@@ -198,9 +197,7 @@ def _count(per_s: float | None, seconds: float) -> str:
 
 
 def _pauses(part: Part, direction: str, quantity: str, seconds: float) -> str:
-    """The pauses of all priorities if there are any, else those of the whole link; durations in
-    us.
-    """
+    """The pauses of all priorities if any are known, else of the whole link; in us."""
     counters = part.counters
     names = [f"{direction}_prio{number}_{quantity}" for number in range(8)]
     by_priority = [counters[name] for name in names if name in counters]

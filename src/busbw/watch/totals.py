@@ -69,7 +69,6 @@ class Page:
         self.shown = self._expose(first, WatchInterval(host="", at="", seconds=0.0))
 
     def take(self, sample: Sample, watched: WatchInterval) -> None:
-        """Take a sample and its evaluation."""
         self.shown = self._expose(sample, watched)
 
     def _expose(self, sample: Sample, watched: WatchInterval) -> Exposition:

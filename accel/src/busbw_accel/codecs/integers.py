@@ -167,7 +167,6 @@ def _join_pairs(steps: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _split_pairs(packed: torch.Tensor, bits: int) -> torch.Tensor:
-    """The inverse of `_join_pairs`."""
     return (
         packed if bits == 8 else torch.stack(((packed << 4) >> 4, packed >> 4), dim=-1).flatten(-2)
     )

@@ -35,7 +35,6 @@ class Matrix:
 
     @property
     def end(self) -> int:
-        """The offset of the end of the matrix."""
         return self.begin + self.rows * self.columns
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
@@ -212,7 +211,6 @@ def _owners(parts: Layout, device: torch.device, *, left: bool) -> Owners:
 
 
 def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """The largest magnitude of each matrix."""
     largest = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
     return largest.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
 

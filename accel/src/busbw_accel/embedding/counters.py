@@ -27,38 +27,21 @@ class Counters:
     """Counts since the table was made.
 
     Every id of a lookup in training is stored, refused or not admitted, so none is lost.
-
-    Attributes:
-        stored: rows at present.
-        forgotten: ids without a row whose lookups so far were forgotten, when the index was built
-            anew.
-        inserted: ids that got a row, with those that were loaded.
-        evicted: ids that lost their row.
-        refused: ids without a row because the table was full; an id counts once per lookup.
-        not_admitted: ids that had too few lookups so far; an id counts once per lookup.
-        absent: lookups without training of ids without a row.
-        skipped: gradients of ids without a row, in `update`.
-        not_finite: rows that an update left as they were, because their gradient was NaN or
-            infinite.
-        promoted: rows that a lookup brought from host memory to the GPU, `Layout.nbytes` each.
-        demoted: rows that went from the GPU to host memory for them, or for new rows,
-            `Layout.nbytes` each.
-        in_place: rows that a lookup left in host memory, because its batch fills the GPU, or
-            ("lfu") all rows on the GPU were looked up more often. Kernels read and write them in
-            host memory.
     """
 
-    stored: int
-    forgotten: int
-    inserted: int
-    evicted: int
-    refused: int
-    not_admitted: int
-    absent: int
-    skipped: int
-    not_finite: int
-    promoted: int
-    demoted: int
+    stored: int  # rows at present
+    forgotten: int  # ids without a row whose lookups were forgotten, when the index was built anew
+    inserted: int  # ids that got a row, with those that were loaded
+    evicted: int  # ids that lost their row
+    refused: int  # ids without a row because the table was full, once per lookup
+    not_admitted: int  # ids that had too few lookups so far, once per lookup
+    absent: int  # lookups without training of ids without a row
+    skipped: int  # gradients of ids without a row, in `update`
+    not_finite: int  # rows left as they were, because their gradient was NaN or infinite
+    promoted: int  # rows that a lookup brought from host memory to the GPU, `Layout.nbytes` each
+    demoted: int  # rows moved from the GPU to the host for them or new rows, `Layout.nbytes` each
+    # rows that kernels used in host memory, because the batch fills the GPU, or ("lfu") all rows on
+    # the GPU were looked up more often
     in_place: int
     lost: int = 0
 

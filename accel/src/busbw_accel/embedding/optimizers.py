@@ -122,7 +122,6 @@ def signed(word: int) -> int:
 
 
 def _shifted(word: torch.Tensor, bits: int) -> torch.Tensor:
-    """A logical shift to the right."""
     return (word >> bits) & ((1 << (64 - bits)) - 1)
 
 

@@ -43,7 +43,6 @@ def save(
     settings: TableSettings,
     exchange: Exchange | None,
 ) -> None:
-    """See DynamicEmbedding.save."""
     target = Path(folder)
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
     begun = _begin_save(target) if rank == 0 else ("", "")
@@ -71,7 +70,6 @@ def load(
     settings: TableSettings,
     exchange: Exchange | None,
 ) -> None:
-    """See DynamicEmbedding.load."""
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
     error, hint, rows = "", "", 0
     try:

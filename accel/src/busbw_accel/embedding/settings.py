@@ -14,53 +14,41 @@ MAX_ROWS = 1 << 30  # rows and slots of the index have 32-bit numbers
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """The settings of a table.
+    """The settings of a table."""
 
-    Attributes:
-        capacity: the maximum number of rows; None: until memory is full, or as many as gpu_bytes
-            and host_bytes hold.
-        initial: rows that are allocated at first.
-        gpu_bytes: GPU memory for rows with their states, allocated at once; None: no limit, and no
-            rows in host memory. Further rows are in pinned host memory. A lookup brings its rows to
-            the GPU, and rows with the lowest scores make room (with eviction "none": those not
-            looked up for the longest time). Only for tables on GPUs that Triton compiles for. The
-            index stays on the GPU: 44 to 76 bytes per row.
-        host_bytes: host memory for the rows of each rank. It is allocated and pinned as the table
-            grows; `initial` rows at once.
-        init: initial values: "uniform" in [-init_scale, init_scale), "normal" with this standard
-            deviation, or "zeros".
-        seed: initial values depend on the seed, the id and the column alone.
-        optimizer: "sgd", "adam", "rowwise_adam" or "rowwise_adagrad" (one second moment per row).
-        betas: decay of the first and second moment.
-        weight_decay: decoupled (as in AdamW), and applied only to the rows of an update.
-        eviction: which rows make room in a full table: "lfu": those with the fewest lookups;
-            "lru": those not looked up for the longest time; "none": none, and new ids are refused.
-        admission: the lookup of an id in training at which it gets a row. See embedding/index.py
-            for the memory that counts lookups.
-        deterministic: sum the gradients of repeated ids in the order of the ids, which needs a sort
-            per lookup on GPUs.
-        strict: raise an error where ids are refused or gradients are not finite. Otherwise both are
-            counted.
-    """
-
+    # most rows; None: until memory is full, or as gpu_bytes and host_bytes hold
     capacity: int | None = None
-    initial: int = 1 << 12
+    initial: int = 1 << 12  # rows that are allocated at first
+    # GPU memory for rows with their states, allocated at once; None: no limit, and no rows in host
+    # memory. Further rows are in pinned host memory. A lookup brings its rows to the GPU, and rows
+    # with the lowest scores make room (with eviction "none": those not looked up for the longest
+    # time). Only for tables on GPUs that Triton compiles for. The index stays on the GPU: 44 to 76
+    # bytes per row.
     gpu_bytes: int | None = None
+    # host memory for the rows of each rank, allocated and pinned as the table grows; `initial` rows
+    # at once
     host_bytes: int = 0
+    # "uniform" in [-init_scale, init_scale), "normal" with this deviation, or "zeros"
     init: str = "uniform"
     init_scale: float = 0.05
-    seed: int = 0
+    seed: int = 0  # initial values depend on the seed, the id and the column alone
+    # "sgd", "adam", "rowwise_adam", "rowwise_adagrad" (one second moment a row)
     optimizer: str = "adam"
     lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = (0.9, 0.999)  # decay of the first and second moment
     eps: float = 1e-8
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # decoupled (as in AdamW), only for the rows of an update
+    # which rows make room in a full table: "lfu": those with the fewest lookups; "lru": those not
+    # looked up for the longest time; "none": none, and new ids are refused
     eviction: str = "none"
+    # the lookup of an id in training at which it gets a row; embedding/index.py has the memory that
+    # counts lookups
     admission: int = 1
+    # sum the gradients of repeated ids in their order, which needs a sort per lookup on GPUs
     deterministic: bool = False
-    strict: bool = False
+    strict: bool = False  # raise where ids are refused or gradients not finite; else count both
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         for name, choices in {
             "init": INITS,
             "optimizer": OPTIMIZERS,

@@ -88,18 +88,14 @@ class Steps(Protocol):
 
 @dataclass(slots=True)
 class Batch:
-    """One lookup.
+    """One lookup. All but `ids` and `inverse` have a value for each unique id."""
 
-    `ids` are unique, and `inverse` has the index in them of each position. For each unique id:
-    `counts`, its occurrences; `slots` and `rows` (-1: none); `new`, whether it just got its row.
-    """
-
-    ids: torch.Tensor
-    inverse: torch.Tensor
-    counts: torch.Tensor
+    ids: torch.Tensor  # unique
+    inverse: torch.Tensor  # for each position of the lookup the index of its id in `ids`
+    counts: torch.Tensor  # positions with this id
     slots: torch.Tensor
-    rows: torch.Tensor
-    new: torch.Tensor
+    rows: torch.Tensor  # -1: none
+    new: torch.Tensor  # whether the id just got its row
 
 
 def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:

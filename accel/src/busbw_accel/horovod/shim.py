@@ -58,9 +58,7 @@ class _OtherModules:
 
 
 def install() -> None:
-    """Make `import horovod...` find busbw's modules in this process, even if Horovod is
-    installed.
-    """
+    """Make `import horovod...` find busbw's modules here, even if Horovod is installed."""
     if _OtherModules not in sys.meta_path:
         sys.meta_path.insert(0, _OtherModules)
     for name, module in MODULES.items():

@@ -67,9 +67,7 @@ def parts(shape: GptShape, sequence: int) -> list[Part]:
 
 
 def on_gpu(all_parts: list[Part], gpu_share: float) -> list[bool]:
-    """For each part whether its states stay on the GPU: see
-    busbw_accel.offloading.placement.choose.
-    """
+    """Which parts keep their states on the GPU: see busbw_accel.offloading.placement.choose."""
     total = sum(part.count for part in all_parts)
     kept = 0
     chosen = []
@@ -215,7 +213,6 @@ class Schedule:
         return count / self._machine.gpu_adam if self._machine.gpu_adam else 0.0
 
     def _update(self, state: _State, gradients: list[_Piece]) -> None:
-        """Copy down, update and copy up."""
         machine = self._machine
         for piece in gradients:
             state.down = max(state.down, piece.made_s) + SLOT * piece.count / machine.down
@@ -243,9 +240,7 @@ class Schedule:
             state.ready[ROOT] = state.updated.get(ROOT, 0.0)
 
     def _came(self, piece: _Piece, state: _State) -> float:
-        """When a piece may be updated: at once, but with clipping and streamed weights after the
-        last gradient.
-        """
+        """When a piece may be updated: with clipping and streamed weights after backward."""
         if self._training.max_norm is not None and self._stream:
             return max(piece.came_s, state.gpu)
         return piece.came_s

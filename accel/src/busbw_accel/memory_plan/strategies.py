@@ -121,9 +121,7 @@ def _largest(training: Training) -> int:
 
 
 def _table(training: Training) -> int:
-    """Bytes of the gradient of the tokens' table, which lives from the loss until the end of
-    backward.
-    """
+    """Bytes of the gradient of the tokens' table, alive from the loss to the end of backward."""
     return BF16 * training.shape.vocabulary * training.shape.width
 
 

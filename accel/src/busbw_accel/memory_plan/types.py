@@ -4,7 +4,10 @@ bytes, seconds, and bytes per second.
 `text` shows a plan of where to keep a model's states.
 """
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw_accel.memory_plan.gpt_shape import GptShape
@@ -38,12 +41,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens of a step."""
         return self.batch_size * self.sequence
 
     @property
     def parameters(self) -> int:
-        """The parameters of the model."""
         return self.shape.parameters(self.sequence)
 
 
@@ -59,38 +60,34 @@ class Compute(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU and its host.
-
-    `host_memory` is what states may take, `process` what a process with torch holds besides them.
-    `down` and `up` are the rates of copies from and to the GPU. `host_adam` and `gpu_adam` are
-    updates in parameters per second; a `gpu_adam` of 0 is unknown, and its updates count as taking
-    no time. `measured`: on this machine, not stated by the user.
-    """
+    """One GPU and its host."""
 
     gpu_memory: int
-    host_memory: int
-    process: int = 0
-    down: float
-    up: float
-    host_adam: float
-    gpu_adam: float = 0.0
+    host_memory: Annotated[int, Meta(description="what states may take")]
+    process: Annotated[int, Meta(description="what a process with torch holds besides states")] = 0
+    down: Annotated[float, Meta(description="rate of copies from the GPU")]
+    up: Annotated[float, Meta(description="rate of copies to the GPU")]
+    host_adam: Annotated[float, Meta(description="updates in parameters per second")]
+    gpu_adam: Annotated[
+        float,
+        Meta(
+            description="updates in parameters per second; 0: unknown, and counted as taking no"
+            " time"
+        ),
+    ] = 0.0
     compute: Compute
-    measured: bool = False
+    measured: Annotated[bool, Meta(description="on this machine, not stated by the user")] = False
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a GPU at the peak, by what holds them, and bytes of the host.
-
-    `activations` are those kept for backward, `layer` one layer's in backward, `scores` those of
-    the output and the loss.
-    """
+    """Bytes of a GPU at the peak, by what holds them, and bytes of the host."""
 
     weights: int
     states: int = 0
     gradients: int = 0
-    activations: int = 0
-    layer: int = 0
-    scores: int = 0
+    activations: Annotated[int, Meta(description="those kept for backward")] = 0
+    layer: Annotated[int, Meta(description="of one layer in backward")] = 0
+    scores: Annotated[int, Meta(description="those of the output and the loss")] = 0
     host: int = 0
 
     @property
@@ -150,7 +147,6 @@ def code(way: Way, max_norm: float | None) -> str:
 
 
 def header(plan: StatesPlan) -> str:
-    """The training and the machine."""
     training, machine = plan.training, plan.machine
     shape = training.shape
     activations = "recomputed" if training.recompute else "kept"

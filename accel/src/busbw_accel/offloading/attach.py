@@ -87,7 +87,6 @@ def _hook_weights(model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]
 
 
 def _remove_at_end(optimizer: OffloadedAdamW, handles: list[Any]) -> None:
-    """Remove hooks when the optimizer is closed."""
     optimizer.at_end([handle.remove for handle in handles])
 
 

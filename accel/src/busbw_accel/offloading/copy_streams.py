@@ -35,11 +35,9 @@ class Copied:
         self._begun, self._ended = begun, ended
 
     def done(self) -> bool:
-        """Whether the copy has ended."""
         return self._ended is None or bool(self._ended.query())
 
     def wait(self) -> None:
-        """Block this thread until the copy has ended."""
         if self._ended is not None:
             self._ended.synchronize()
 

@@ -25,9 +25,8 @@ KIND = "busbw_accel.offload"
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Bytes and seconds of copies and updates, summed over `steps`.
-
-    They overlap with the work of the GPU; the program waited `waited_s` for them.
+    """Bytes and seconds of copies and updates, summed over `steps`. They overlap with the GPU's
+    work.
     """
 
     steps: int
@@ -36,7 +35,7 @@ class StepTimes:
     down_s: float
     update_s: float
     up_s: float
-    waited_s: float
+    waited_s: float  # how long the program waited for them
 
 
 class OffloadedAdamW(torch.optim.Optimizer):

@@ -37,23 +37,18 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class Offloaded:
-    """One parameter, of which a sharded model has a part on each rank.
-
-    `local` is this rank's bf16 data on the device, flat. `states` are fp32: in host memory, or on
-    the device if `on_device`. `slot` is bf16 in host memory: it has the gradient until the update,
-    and then the new weights. `step` counts updates. `group` is the index of the optimizer's
-    parameter group, and `index` that of the parameter.
-    """
+    """One parameter, of which a sharded model has a part on each rank."""
 
     name: str
     parameter: nn.Parameter
-    group: int
-    index: int
+    group: int  # index of the optimizer's parameter group
+    index: int  # index of the parameter
     unit: Unit
-    local: torch.Tensor
+    local: torch.Tensor  # this rank's bf16 data on the device, flat
     on_device: bool = False
-    step: int = 0
-    states: States | None = None
+    step: int = 0  # number of updates so far
+    states: States | None = None  # fp32, in host memory or on the device
+    # bf16 in host memory: the gradient until the update, then the new weights
     slot: torch.Tensor | None = None
 
     @property
@@ -204,7 +199,6 @@ class Placement:
             offloaded.slot.copy_(offloaded.states.weight)
 
     def close(self) -> None:
-        """Unpin the slots."""
         self.slots.close()
 
 

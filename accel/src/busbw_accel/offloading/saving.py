@@ -12,7 +12,6 @@ _NAMES = {"exp_avg": "moment", "exp_avg_sq": "square"}
 
 
 def _shape(offloaded: Offloaded) -> torch.Size:
-    """The shape of this rank's part of a parameter."""
     to_local = getattr(offloaded.parameter, "to_local", None)
     return (to_local() if to_local else offloaded.parameter).shape
 

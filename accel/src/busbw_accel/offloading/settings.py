@@ -23,7 +23,7 @@ class OffloadSettings:
     threads: int = 0
     skip_nonfinite: bool = False
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         if self.max_norm is not None and not self.max_norm > 0:
             raise UsageError(
                 f"max_norm is {self.max_norm}, and must be above 0",

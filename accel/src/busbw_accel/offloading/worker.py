@@ -21,21 +21,17 @@ LIMIT_S = 600.0
 
 @dataclass(order=True, slots=True)
 class Piece:
-    """A range of a parameter's elements whose gradient is on its way to the host.
+    """A range of a parameter's elements whose gradient is on its way to the host."""
 
-    Pieces are ordered by `rank`: when their weights are needed. `copied` is the copy of the
-    gradient to the host. `rules` are still to be applied, each in place of the one before it; None
-    restores the states from before the step. `applied` is the rule in the states now. `limit`: a
-    gradient with a larger norm does not get the first rule.
-    """
-
-    rank: tuple[int, int, int]
+    rank: tuple[int, int, int]  # order of pieces: when their weights are needed
     offloaded: Offloaded = field(compare=False)
     part: slice = field(compare=False)
-    copied: Copied = field(compare=False)
+    copied: Copied = field(compare=False)  # the copy of the gradient to the host
+    # still to be applied, each in place of the one before; None restores the earlier states
     rules: list[Rule | None] = field(compare=False)
+    # a gradient with a larger norm does not get the first rule
     limit: float = field(compare=False, default=math.inf)
-    applied: Rule | None = field(compare=False, default=None)
+    applied: Rule | None = field(compare=False, default=None)  # the rule in the states now
     checked: bool = field(compare=False, default=False)
     idle: bool = field(compare=False, default=False)
 

@@ -84,7 +84,6 @@ class Wrapped:
         self.net.broadcast_buffers = before
 
     def close(self) -> None:
-        """Stop the method's worker."""
         if self.attached is not None:
             self.attached.close()
 
@@ -202,7 +201,6 @@ class Bench:
                 del wrapped, loop
 
     def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
-        """Run one round of each rank alone."""
         return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> TrainingLoop:

@@ -21,7 +21,6 @@ STEP_TITLE = "Median step, ms"
 
 
 def training(result: TrainResult) -> list[Element]:
-    """The parts of a training benchmark."""
     if result.training.spec.states:
         return _states(result)
     measured = result.training

@@ -80,7 +80,6 @@ def _states_bench(spec: TrainSpec, device: "torch.device", control: Control) -> 
 def _measure(
     job: TrainJob | PlanJob, bench: "Bench | StatesBench", emit: Emit, enter_phase: EnterPhase
 ) -> None:
-    """Measure what the job asks for."""
     from busbw_accel.train.bench import Bench
     from busbw_accel.train.methods import parse
     from busbw_accel.train.plan_measure import survey

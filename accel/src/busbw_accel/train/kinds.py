@@ -84,7 +84,6 @@ class Trained(Event, tag="trained"):
     run: TrainRun
 
     def add_to(self, result: Outcome) -> bool:
-        """Add the run."""
         assert isinstance(result, TrainResult | PlanResult)
         result.training.runs.append(self.run)
         return True
@@ -96,7 +95,6 @@ class Surveyed(Event, tag="surveyed"):
     plan: Plan
 
     def add_to(self, result: Outcome) -> bool:
-        """Replace the plan."""
         assert isinstance(result, PlanResult)
         result.plan = self.plan
         return True

@@ -148,7 +148,6 @@ def with_layers(spec: TrainSpec, layers: int) -> TrainSpec:
 
 
 def parameters(spec: TrainSpec) -> int:
-    """The number of the model's parameters."""
     assert spec.states is not None
     return spec.states.shape.parameters(spec.sequence)
 

@@ -63,7 +63,6 @@ class TrainingLoop:
         return time_steps(self.step, self.device, steps)
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

@@ -51,7 +51,6 @@ class Method:
 
     @property
     def plain(self) -> bool:
-        """Whether the method is plain DDP."""
         return self.settings is None and not self.hook
 
     @property

@@ -97,7 +97,6 @@ class Survey:
         yield from ((method, None) for method in list(self.methods) if not method.plain)
 
     def plan(self) -> Plan:
-        """The plan so far."""
         run, rounds = self._run, self._run.layouts[0].rounds
         ready = _means([_ready_times(layout_round) for layout_round in rounds])
         sizes = [bucket.nbytes for bucket in rounds[0].buckets]

@@ -145,7 +145,6 @@ def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = 
 
 
 def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
-    """All of them."""
     return "".join(row(result, plan, exchange, width) for exchange in plan.exchanges)
 
 

@@ -12,9 +12,10 @@ train.recommendation says what follows from them.
 """
 
 from statistics import fmean, geometric_mean
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from busbw.model.buckets import Bucket, exposed_s
 
@@ -94,27 +95,41 @@ class CheckRound(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct):
-    """One method over one transport.
-
-    `loss` is an index into LOSSES. `bucket_s` is the time of each bucket's exchange, on the rank
-    that started last. `busy_s` is the part that delays backward on CPUs: the largest processor time
-    of a rank divided by its threads; empty on GPUs. Both are the means over `rounds` of medians;
-    files without rounds have one median. `counted` is the bytes per step that leave a host, the
-    maximum over hosts, None if unknown. `code` is the line of Python that selects the method.
-    `bucket_mb` is the size of DDP's buckets if it is not that of the training. `checked_s` is the
-    step of a training run with it, if there was one: the mean over `checks`.
-    """
+    """One method over one transport. Times are means over `rounds` of medians."""
 
     transport: str
     method: str
-    loss: int
-    bucket_s: list[float]
-    busy_s: list[float] = []
-    counted: float | None = None
-    code: str = ""
-    checked_s: float | None = None
-    bucket_mb: float | None = None
-    rounds: list[ExchangeRound] = []
+    loss: Annotated[int, Meta(description="an index into LOSSES")]
+    bucket_s: Annotated[
+        list[float],
+        Meta(description="time of each bucket's exchange, on the rank that started last"),
+    ]
+    busy_s: Annotated[
+        list[float],
+        Meta(
+            description="the part that delays backward on CPUs: the largest processor time of a"
+            " rank divided by its threads; empty on GPUs"
+        ),
+    ] = []
+    counted: Annotated[
+        float | None,
+        Meta(
+            description="bytes per step that leave a host, the maximum over hosts; null if unknown"
+        ),
+    ] = None
+    code: Annotated[str, Meta(description="the line of Python that selects the method")] = ""
+    checked_s: Annotated[
+        float | None,
+        Meta(
+            description="step of a training run with it, if there was one: the mean over `checks`"
+        ),
+    ] = None
+    bucket_mb: Annotated[
+        float | None, Meta(description="size of DDP's buckets if it is not that of the training")
+    ] = None
+    rounds: Annotated[
+        list[ExchangeRound], Meta(description="files without rounds have one median")
+    ] = []
     checks: list[CheckRound] = []
 
     def __post_init__(self) -> None:

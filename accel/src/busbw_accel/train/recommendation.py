@@ -21,12 +21,10 @@ EQUAL_STEP_SHARE = 0.02  # largest difference of two steps that is treated as no
 
 
 def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
-    """The interval of the predicted step, in seconds."""
     return rounds.mean_interval([prediction.step_s for prediction in plan.predictions(exchange)])
 
 
 def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
-    """The interval of the exposed time, in seconds."""
     return rounds.mean_interval([prediction.exposed_s for prediction in plan.predictions(exchange)])
 
 
@@ -53,9 +51,7 @@ def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interv
 
 
 def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
-    """Whether `exchange` is faster than `other`: by more than EQUAL_STEP_SHARE, and beyond the
-    interval if there is one.
-    """
+    """Whether `exchange` is faster by more than EQUAL_STEP_SHARE, and beyond any interval."""
     ratio, interval = gain(plan, exchange, other)
     return ratio > 1 + EQUAL_STEP_SHARE and (interval is None or interval.low > 1)
 

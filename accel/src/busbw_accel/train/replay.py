@@ -32,11 +32,9 @@ class Replayed:
         self._flat = into[: self._gradient.numel()].copy_(self._gradient)
 
     def index(self) -> int:
-        """The bucket's index in a step."""
         return self._index
 
     def is_last(self) -> bool:
-        """Whether the bucket is the last of a step."""
         return self._last
 
     def buffer(self) -> torch.Tensor:
@@ -44,7 +42,6 @@ class Replayed:
         return self._flat
 
     def parameters(self) -> list[nn.Parameter]:
-        """The parameters of the bucket."""
         return self._parameters
 
     def gradients(self) -> list[torch.Tensor]:
@@ -55,7 +52,6 @@ class Replayed:
 
     @property
     def gradient(self) -> torch.Tensor:
-        """The recorded gradient."""
         return self._gradient
 
     @property
@@ -80,7 +76,6 @@ class Recorder:
     buckets: list[Replayed] = field(default_factory=list)
 
     def begin(self, *_: object) -> None:
-        """Forward pre-hook: a step begins."""
         self.steps.append([self._now()])
 
     def ready_s(self, count: int) -> list[list[float]]:

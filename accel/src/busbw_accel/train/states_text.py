@@ -36,7 +36,6 @@ def header(result: TrainResult, width: int | None = None) -> str:
 
 
 def described(result: TrainResult) -> str:
-    """Model, machine and settings."""
     training = result.training
     spec, states = training.spec, training.spec.states
     assert states is not None
@@ -79,7 +78,6 @@ def render_all(result: TrainResult, width: int | None = None) -> str:
 
 
 def markdown(result: TrainResult) -> str:
-    """The table for GitHub."""
     training = result.training
     shown = columns(training, None)
     lines = [

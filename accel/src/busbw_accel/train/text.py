@@ -43,7 +43,6 @@ def device(result: Outcome) -> str:
 def header(
     result: TrainResult | PlanResult, width: int | None = None, *, iterations: bool = True
 ) -> str:
-    """Model, machine and settings."""
     training = result.training
     spec = training.spec
     sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""

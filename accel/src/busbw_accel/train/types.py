@@ -3,8 +3,10 @@ bytes.
 """
 
 from statistics import harmonic_mean, median, pstdev
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw_accel.memory_plan.gpt_shape import GptShape
 
@@ -32,75 +34,89 @@ class StatesSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One training benchmark as requested.
-
-    `batch_size` is samples per rank and step, `sequence` tokens per sample of a language model. An
-    iteration has `steps` training steps and gives one rate. All `methods` run one after the other,
-    `rounds` times. `bucket_mb` is DDP's bucket_cap_mb. With `states`, methods are ways to keep the
-    states of a gpt, not exchanges of gradients under DDP.
-    """
+    """One training benchmark as requested."""
 
     model: str
-    batch_size: int = 32
+    batch_size: Annotated[int, Meta(description="samples per rank and step")] = 32
     precision: str = "fp32"
-    sequence: int = 1024
+    sequence: Annotated[int, Meta(description="tokens per sample of a language model")] = 1024
     warmup: int = 10
-    iters: int = 10
+    iters: Annotated[int, Meta(description="iterations, each of which gives one rate")] = 10
     steps: int = msgspec.field(default=10, name="batches")
-    rounds: int = 1
+    rounds: Annotated[int, Meta(description="how often all methods run, one after the other")] = 1
     methods: tuple[str, ...] = ("none",)
-    bucket_mb: float = DEFAULT_BUCKET_MB
-    states: StatesSpec | None = None
+    bucket_mb: Annotated[float, Meta(description="DDP's bucket_cap_mb")] = DEFAULT_BUCKET_MB
+    states: Annotated[
+        StatesSpec | None,
+        Meta(
+            description="methods are then ways to keep the states of a gpt, not exchanges of"
+            " gradients under DDP"
+        ),
+    ] = None
 
 
 class StatesUse(msgspec.Struct):
     """What one way to keep states needed, and where its steps went.
 
-    `start_s`: from the model in memory to the first step. `gpu_bytes`: the most that tensors held
-    on one GPU, and `gpu_reserved` with what the allocator kept. `host_bytes`: the most memory of a
-    host, of all its ranks: what their processes held, or what the host lost from before them until
-    after the last step, if that is more. `pinned`: the part that cannot be paged out, where it is
-    known. The others are per step on the slowest rank, None where unknown: bytes copied to the host
-    and to the GPU, the seconds of these copies and of updates on the CPU, and how long the program
-    waited for them.
+    Fields from `down_bytes` on are per step on the slowest rank; null is unknown.
     """
 
-    start_s: float
-    gpu_bytes: int
-    gpu_reserved: int
-    host_bytes: int
-    pinned: int
-    down_bytes: float | None = None
-    up_bytes: float | None = None
-    down_s: float | None = None
-    update_s: float | None = None
-    up_s: float | None = None
-    waited_s: float | None = None
+    start_s: Annotated[float, Meta(description="from the model in memory to the first step")]
+    gpu_bytes: Annotated[int, Meta(description="the most that tensors held on one GPU")]
+    gpu_reserved: Annotated[int, Meta(description="gpu_bytes, with what the allocator kept")]
+    host_bytes: Annotated[
+        int,
+        Meta(
+            description="the most memory of a host, of all its ranks: what their processes held,"
+            " or what the host lost from before them until after the last step, if"
+            " that is more"
+        ),
+    ]
+    pinned: Annotated[int, Meta(description="the part that cannot be paged out, where it is known")]
+    down_bytes: Annotated[float | None, Meta(description="copied to the host")] = None
+    up_bytes: Annotated[float | None, Meta(description="copied to the GPU")] = None
+    down_s: Annotated[float | None, Meta(description="of copies to the host")] = None
+    update_s: Annotated[float | None, Meta(description="of updates on the CPU")] = None
+    up_s: Annotated[float | None, Meta(description="of copies to the GPU")] = None
+    waited_s: Annotated[float | None, Meta(description="how long the program waited")] = None
 
 
 class TrainRun(msgspec.Struct):
-    """One method in one round.
-
-    `steps_s` are the durations of steps, each the maximum over ranks; `rates` are samples per
-    second and rank of each iteration, on the slowest rank. `counted` and `seen` are bytes per step
-    that left a host, the maximum over hosts: as counted by the exchange (for DDP and torch's hooks
-    computed for a ring), and by the host's interfaces; None if unknown. `loss` is the last one of
-    rank 0. `silent_s` are steps over a perfect network: no data is exchanged, each rank uses its
-    own in place of the others'. For `alone` they are the steps under DDP; they are empty for
-    torch's hooks. `states`: only for a training that compares ways to keep states. `failed` says
-    why it has no steps, and is empty if it has.
-    """
+    """One method in one round."""
 
     method: str
     round: int
-    steps_s: list[float]
-    rates: list[float]
-    counted: float | None = None
-    seen: float | None = None
-    loss: float = 0.0
-    silent_s: list[float] = []
-    states: StatesUse | None = None
-    failed: str = ""
+    steps_s: Annotated[
+        list[float], Meta(description="durations of steps, each the maximum over ranks")
+    ]
+    rates: Annotated[
+        list[float],
+        Meta(description="samples per second and rank of each iteration, on the slowest rank"),
+    ]
+    counted: Annotated[
+        float | None,
+        Meta(
+            description="bytes per step that left a host, the maximum over hosts, as counted by"
+            " the exchange (for DDP and torch's hooks computed for a ring); null if"
+            " unknown"
+        ),
+    ] = None
+    seen: Annotated[
+        float | None, Meta(description="the same as counted by the host's interfaces")
+    ] = None
+    loss: Annotated[float, Meta(description="the last one of rank 0")] = 0.0
+    silent_s: Annotated[
+        list[float],
+        Meta(
+            description="steps over a perfect network: no data is exchanged, each rank uses its"
+            " own in place of the others'. For `alone` they are the steps under DDP;"
+            " empty for torch's hooks"
+        ),
+    ] = []
+    states: Annotated[
+        StatesUse | None, Meta(description="only for a training that compares ways to keep states")
+    ] = None
+    failed: Annotated[str, Meta(description="why it has no steps; empty if it has")] = ""
 
     @property
     def rate(self) -> float:
@@ -124,15 +140,12 @@ class Largest(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct):
-    """The benchmark and its runs.
-
-    `unit` is the unit of rates (img, seq, token); `gradients` is the gradient bytes of a step.
-    """
+    """The benchmark and its runs."""
 
     spec: TrainSpec
-    unit: str
+    unit: Annotated[str, Meta(description="of rates: img, seq or token")]
     parameters: int
-    gradients: int
+    gradients: Annotated[int, Meta(description="their bytes in a step")]
     hosts: int
     runs: list[TrainRun] = []
     largest: list[Largest] = []
@@ -144,11 +157,9 @@ class Training(msgspec.Struct):
 
     @property
     def methods(self) -> list[str]:
-        """The methods that were run, in their order."""
         return list(dict.fromkeys(run.method for run in self.runs))
 
     def of(self, method: str) -> list[TrainRun]:
-        """All rounds of a method."""
         return [run for run in self.runs if run.method == method]
 
     def rate(self, method: str) -> tuple[float, float | None] | None:
@@ -165,7 +176,6 @@ class Training(msgspec.Struct):
         return harmonic_mean(rates), spread
 
     def step_s(self, method: str) -> float | None:
-        """The median step."""
         steps = [step for run in self.of(method) for step in run.steps_s]
         return median(steps) if steps else None
 

@@ -53,7 +53,6 @@ def parts(training: Training, method: str) -> Parts:
 
 
 def share_interval(training: Training, method: str) -> Interval | None:
-    """The interval of the share of alone."""
     return rounds.ratio_interval(parts(training, method).shares)
 
 

@@ -14,7 +14,7 @@ def patch_once() -> Iterator[None]:
     """For each function that a kernel calls, Triton's interpreter replaces all functions of its
     language again, which the start of the kernel has replaced: a third of its time.
     """
-    tl = sys.modules.get("triton.language")  # by tests/conftest.py, where there is no GPU
+    tl = sys.modules.get("triton.language")  # by the root's conftest.py, where there is no GPU
     if tl is None:
         yield
         return

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("triton", reason="Triton is not installed")
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-if DEVICE.type == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftest.py asks
+if DEVICE.type == "cpu" and Path("/dev/nvidiactl").exists():  # as the root's conftest.py asks
     pytest.skip("kernels that are compiled have no GPU here", allow_module_level=True)
 if DEVICE.type == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"

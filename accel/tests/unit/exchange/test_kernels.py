@@ -1,5 +1,5 @@
 """Triton kernels compared with plain torch: on a GPU directly, elsewhere through Triton's
-interpreter (see tests/conftest.py).
+interpreter (see conftest.py at the root).
 """
 
 import os
@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu" and Path("/dev/nvidiactl").exists():  # as tests/conftest.py asks
+if DEVICE == "cpu" and Path("/dev/nvidiactl").exists():  # as the root's conftest.py asks
     pytest.skip("kernels that are compiled have no GPU here", allow_module_level=True)
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"

@@ -66,29 +66,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A command line, with facts of a machine: None, 0 or empty without one.
-
-    `launcher` is mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for
-    a program without one. `before` are the variables that are set in front of the launcher,
-    `passed` those that its options give to the ranks: None for `-x NAME`, which takes the value of
-    the environment. `major` is Open MPI's version. `interfaces` and `environment` are those of the
-    machine that starts the line. `gpus` is the number of GPUs of a machine that runs ranks.
-    `program_path` is where the machine that starts the line has the program on its PATH.
-    """
+    """A command line, with facts of a machine: None, 0 or empty without one."""
 
     argv: tuple[str, ...]
+    # mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun; '' without one
     launcher: str = ""
     options: tuple[Option, ...] = ()
-    before: tuple[tuple[str, str], ...] = ()
+    before: tuple[tuple[str, str], ...] = ()  # variables set in front of the launcher
+    # variables that its options give to the ranks; None: as in the environment (`-x NAME`)
     passed: tuple[tuple[str, str | None], ...] = ()
     program: tuple[str, ...] = ()
-    program_path: str = ""
-    major: int = 0
-    gpus: int = 0
+    program_path: str = ""  # the program on the PATH of the machine that starts the line
+    major: int = 0  # Open MPI's version
+    gpus: int = 0  # of a machine that runs ranks
     root: bool | None = None
-    interfaces: frozenset[str] = frozenset()
+    interfaces: frozenset[str] = frozenset()  # of the machine that starts the line
     ranks_here: bool = False  # on the machine that starts the line
-    environment: Mapping[str, str] | None = None
+    environment: Mapping[str, str] | None = None  # of the machine that starts the line
     environment_is_whole: bool = False  # not only what a script exports
     exported: tuple[str, ...] = ()  # names of NCCL's variables that a script exports before it
 
@@ -152,7 +146,6 @@ class Line:
         return None if own else self.of_job(variable)
 
     def has(self, *names: str) -> bool:
-        """Whether the line has an option with one of these names."""
         return any(option.name in names for option in self.options)
 
     @property

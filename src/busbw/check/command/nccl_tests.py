@@ -43,18 +43,15 @@ MAX_GPUS = 16  # GPUs that hosts have
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """The options of a run of nccl-tests. `stepped` says whether -f or -i is given.
-
-    `hidden` says whether a variable of the shell may hold more of them.
-    """
+    """The options of a run of nccl-tests."""
 
     name: str
     min_bytes: int
     max_bytes: int
-    stepped: bool
+    stepped: bool  # whether -f or -i is given
     gpus: int  # of each thread
     threads: int
-    hidden: bool = False
+    hidden: bool = False  # whether a variable of the shell may hold more options
 
     @property
     def devices(self) -> int:
@@ -117,9 +114,7 @@ def _hides_options(words: Sequence[str]) -> bool:
 
 
 def _option_values(arguments: Sequence[str]) -> dict[str, str]:
-    """The values of the options in LETTERS_BY_LONG_NAME, by their letter; '' if the last one has
-    none.
-    """
+    """The values of the options in LETTERS_BY_LONG_NAME, by letter; '' where one is missing."""
     values = {}
     for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
         if argument.startswith("--"):

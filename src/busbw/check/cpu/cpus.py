@@ -54,7 +54,6 @@ ISOLATED_FILE = "/sys/devices/system/cpu/isolated"
 
 @check(GOVERNOR)
 def check_governor(machine: Machine) -> Iterator[Finding]:
-    """One finding for all online CPUs."""
     online = machine.read(f"{CPUS}/online")
     paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
     readings = {path: machine.read(f"{path}/scaling_governor") for path in paths}

@@ -80,7 +80,6 @@ class LaunchContext:
 
     @property
     def names(self) -> list[str]:
-        """The names of the hosts, as they were given."""
         return [host.name for host in self.hosts]
 
     @property
@@ -117,7 +116,6 @@ class LaunchContext:
 
 
 def passed(name: str, message: str, *evidence: str) -> Stage:
-    """A stage without a fault."""
     return Stage(name=name, verdict=Verdict.PASS, message=message, evidence=evidence)
 
 

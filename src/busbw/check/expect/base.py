@@ -32,7 +32,6 @@ class Target:
     today: date
 
     def expected(self, text: str, *key: str | int) -> str:
-        """An expected value with its place in the file."""
         return f"{text} ({self.where(*key)})"
 
 
@@ -73,21 +72,16 @@ def hidden(machine: Machine) -> str:
 
 @dataclass
 class Comparison:
-    """The values of one part, `subject`, compared with what is expected of it.
-
-    `fix` is the remedy if one is wrong. `good` and `wrong` are texts on values as expected and on
-    others, `met` and `unmet` the evidence for them. `unread` are texts on values that could not be
-    read.
-    """
+    """The values of one part compared with what is expected of it."""
 
     target: Target
-    subject: str
-    fix: str
-    good: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    met: list[Evidence] = field(default_factory=list)
-    unmet: list[Evidence] = field(default_factory=list)
+    subject: str  # the part
+    fix: str  # the remedy if a value is wrong
+    good: list[str] = field(default_factory=list)  # texts on values as expected
+    wrong: list[str] = field(default_factory=list)  # texts on other values
+    unread: list[str] = field(default_factory=list)  # texts on values that could not be read
+    met: list[Evidence] = field(default_factory=list)  # evidence for `good`
+    unmet: list[Evidence] = field(default_factory=list)  # evidence for `wrong`
 
     def same(
         self,

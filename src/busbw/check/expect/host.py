@@ -43,7 +43,6 @@ MEMINFO = "/proc/meminfo"
 
 @expectation(VERSIONS)
 def expect_versions(target: Target) -> Iterator[Finding]:
-    """One finding for all versions of the host."""
     machine, expected = target.machine, target.node.versions
     compared = Comparison(target, "", VERSIONS.fix)
     if expected.driver_min or expected.driver_max:
@@ -131,7 +130,6 @@ CPUS = CheckRow(
 
 @expectation(CPUS)
 def expect_cpus(target: Target) -> Iterator[Finding]:
-    """One finding for all CPUs of the host."""
     machine, expected = target.machine, target.node.cpus
     compared = Comparison(target, "", CPUS.fix)
     if expected.sockets is not None:
@@ -184,7 +182,6 @@ MEMORY = CheckRow(
 
 @expectation(MEMORY)
 def expect_memory(target: Target) -> Iterator[Finding]:
-    """One finding for all memory of the host."""
     machine, expected = target.machine, target.node.memory
     ram, pages = inventory.ram_bytes(machine), inventory.hugepages(machine)
     fewer_pages = pages is not None and pages < (expected.hugepages or 0)

@@ -137,7 +137,6 @@ def firmware(machine: Machine, port: Port) -> str | None:
 
 
 def port_link(machine: Machine, port: Port) -> Link:
-    """The PCIe link of the port's device."""
     return read_link(machine, port.bdf) if port.bdf else Link(None, None, None, None)
 
 
@@ -232,5 +231,4 @@ def driver(machine: Machine) -> str | None:
 
 
 def kernel(machine: Machine) -> str | None:
-    """The kernel's release."""
     return machine.text("/proc/sys/kernel/osrelease") or None

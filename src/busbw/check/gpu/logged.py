@@ -55,16 +55,13 @@ def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """All errors of one number, severity and device; `line` is the latest.
-
-    `word` is what the line says of its severity or effect, '' if it says nothing.
-    """
+    """All errors of one number, severity and device."""
 
     bus: str
     number: int
-    word: str
+    word: str  # what the line says of its severity or effect; '' if nothing
     times: int
-    line: Line
+    line: Line  # the latest
     age_s: float
     ago: str  # the age in words
 

@@ -44,8 +44,6 @@ class Sighting:
 
 
 def check_rule(rule: KernelRule) -> Check:
-    """The check of a rule."""
-
     @check(rule.row)
     def judge_log(machine: Machine) -> Iterator[Finding]:
         return _judge_rule(rule, machine)

@@ -42,7 +42,6 @@ def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
 
 
 def find_parameter(parameters: Sequence[Parameter], name: str) -> Parameter | None:
-    """The first parameter with this name; None if there is none."""
     return next((parameter for parameter in parameters if parameter.name == name), None)
 
 

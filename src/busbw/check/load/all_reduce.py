@@ -31,9 +31,7 @@ def longest_s(seconds: float) -> float:
 
 
 def run(seconds: float, own_runs: Path | None = None) -> AllReduce:
-    """A sweep over all GPUs of this machine; it is compared with the runs in the file `own_runs`,
-    or with published ones.
-    """
+    """A sweep over all local GPUs, compared with the runs in `own_runs`, or with published ones."""
     answer = run_measurement(
         "busbw.check.load.all_reduce_run",
         seconds,

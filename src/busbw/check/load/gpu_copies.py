@@ -22,15 +22,12 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU under load. `bus_id` is as in sysfs.
-
-    Maxima are those of this GPU in this machine, None if NVML reports none.
-    """
+    """One GPU under load."""
 
     index: int
-    bus_id: str
+    bus_id: str  # as in sysfs
     name: str
-    gen_max: int | None = None
+    gen_max: int | None = None  # maxima are of this GPU in this machine; None if NVML reports none
     width_max: int | None = None
     sm_max_mhz: int | None = None
     copies: tuple[Copies, ...] = ()
@@ -42,7 +39,6 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """The samples of all copies."""
         return tuple(sample for copies in self.copies for sample in copies.samples)
 
 

@@ -127,7 +127,7 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
 
 
 def _spelled_right(value: str) -> str:
-    """The value with mlx5_0 for what is nearly the name of a device of mlx5, like m1x5_0."""
+    """The value with `mlx5` in place of misspelled names of the driver, as in m1x5_0."""
 
     def spelled(match: re.Match[str]) -> str:
         near = match[0] != MLX4 and get_close_matches(match[0], [MLX5], cutoff=0.75)
@@ -137,7 +137,7 @@ def _spelled_right(value: str) -> str:
 
 
 def _prefixes(selection: Selection) -> tuple[str, ...]:
-    """The tokens that are the name of no device: those of a driver, or without a number."""
+    """The tokens that name no single device: a driver's name, or one without a final number."""
     return tuple(
         token
         for token in selection.tokens

@@ -153,7 +153,6 @@ def _usual_keys(keys: list[dict[int, str]]) -> dict[int, str]:
 
 
 def _index_of_nccl(machine: Machine) -> int:
-    """The index of the key that NCCL uses."""
     setting = settings(machine).get(VARIABLE)
     return parse_int(setting.value) if setting else 0
 

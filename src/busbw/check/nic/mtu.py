@@ -147,7 +147,6 @@ ERDMA_MTU = CheckRow(
 
 @check(ERDMA_MTU)
 def check_erdma_mtu(machine: Machine) -> Iterator[Finding]:
-    """A finding for each eRDMA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "erdma"]
     if not ports:
         yield skipped("no eRDMA device")

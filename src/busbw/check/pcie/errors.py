@@ -39,7 +39,6 @@ class DeviceErrors:
 
     @property
     def total(self) -> int:
-        """The sum of all errors."""
         return sum(self.errors.values())
 
     @property

@@ -174,7 +174,6 @@ ATS = CheckRow(
 
 @check(ATS)
 def check_ats(machine: Machine) -> Iterator[Finding]:
-    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if not machine.hypervisor:
         yield skipped("this is not a virtual machine, according to DMI")

@@ -42,7 +42,6 @@ RELAXED_BIT = 1 << 4
 
 @check(MAX_READ_REQUEST)
 def check_max_read_request(machine: Machine) -> Iterator[Finding]:
-    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(
@@ -149,7 +148,6 @@ RELAXED_ORDERING = CheckRow(
 
 @check(RELAXED_ORDERING)
 def check_relaxed_ordering(machine: Machine) -> Iterator[Finding]:
-    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(

@@ -73,7 +73,6 @@ def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
 
 
 def amd_host(machine: Machine, part: Part) -> bool:
-    """Whether the part's root port is AMD's."""
     if not part.device.above:
         return False
     return machine.text(f"{at(part.device.above[0])}/vendor") == AMD

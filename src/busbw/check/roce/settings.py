@@ -67,7 +67,6 @@ def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Findi
 
 
 def absent(machine: Machine) -> str:
-    """Why no RoCE port has settings here."""
     return "no RoCE port with an interface here" if fabric(machine) else no_fabric(machine)
 
 

@@ -1,38 +1,35 @@
 """Types of the report on how error counts grew between snapshots."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one error counter of one link grew between a host's first and last snapshot.
-
-    These are `hours` apart. It grew by `by` in all, in `grown` of the `periods` between two
-    snapshots. `at_least` says that the counter was reset or is saturated, so it may be more.
-    """
+    """How one error counter of one link grew between a host's first and last snapshot."""
 
     host: str
     kind: str  # NVLink, port or PCIe
     link: str
     counter: str
-    by: int
-    hours: float
-    grown: int = 0
-    periods: int = 1
-    at_least: bool = False
+    by: Annotated[int, Meta(description="in all")]
+    hours: Annotated[float, Meta(description="between the two snapshots")]
+    grown: Annotated[int, Meta(description="periods in which it grew")] = 0
+    periods: Annotated[int, Meta(description="between two successive snapshots")] = 1
+    at_least: Annotated[
+        bool, Meta(description="the counter was reset or is saturated, so it may be more")
+    ] = False
 
 
 class OutlierLink(msgspec.Struct, frozen=True, kw_only=True):
-    """A link that differs from the `others` of its kind.
-
-    Their counters grew by `others_by` in all, and the one that grew most by `others_most`. `chance`
-    is an upper bound for the chance that a link like the others grows as much, times the number of
-    links.
-    """
+    """A link whose counter grew unlike those of the other links of its kind."""
 
     growth: Growth
-    others: int
-    others_by: int
-    others_most: int
+    others: int  # how many others there are
+    others_by: int  # by how much their counters grew in all
+    others_most: int  # by how much the one of them grew that grew most
+    # upper bound for the chance that a link like the others grows as much, times their number
     chance: float
 
 

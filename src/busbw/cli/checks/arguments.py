@@ -26,9 +26,7 @@ def known(
 def check_rows(
     only: Sequence[str], layers: Sequence[str], skip: Sequence[str] = ()
 ) -> list[CheckRow]:
-    """The rows of the checks that --only, --layer and --skip select; UsageError if there are
-    none.
-    """
+    """The rows of the checks that --only, --layer and --skip select; UsageError if none is."""
     ids = {find_row(name).id for name in only}
     skipped = {find_row(name).id for name in skip}
     rows = [
@@ -85,9 +83,7 @@ def _refuse_folder_of_snapshots(file: str) -> None:
 
 
 def refuse_files_as_commands(words: Sequence[str]) -> None:
-    """UsageError for a file where the name of a subcommand is expected: the shell wrote several for
-    a pattern after --from.
-    """
+    """UsageError for a file in place of a subcommand: the shell expanded a pattern after --from."""
     if Path(words[0]).is_file():
         raise UsageError(
             f"{words[0]}: --from takes one file, or a pattern in quotes",

@@ -33,7 +33,6 @@ class BriefGroup(GroupedCommand, click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """The context of a command line."""
         brief = "--brief" in args
         try:
             return super().make_context(info_name, args, parent, **extra)

@@ -72,9 +72,7 @@ class Output:
         return text(report, width(), everything=self.everything)
 
     def print_several(self, cluster: ClusterReport) -> int:
-        """Print the reports of several machines, and what differs between them; returns the exit
-        code.
-        """
+        """Print the reports of several machines, and what differs between them; the exit code."""
         for report in cluster.nodes:
             report.verdict = overall(report.findings, self.fail_on)
         if self.brief:

@@ -35,9 +35,7 @@ def refuse_watch_options(
 
 
 def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
-    """This machine, read now within `limit_s`; returns after `watch_s` seconds. Without `watch_s`
-    None, at once.
-    """
+    """This machine, read within `limit_s`, after which `watch_s` pass; None without `watch_s`."""
     if not watch_s:
         return None
     start_s = time.monotonic()

@@ -90,7 +90,6 @@ class _Chosen:
             LOG.info("%s = %s of %s is left out: %s", key, value.text, value.origin, why)
 
     def given(self, parameter: str) -> bool:
-        """Whether the command line has the parameter."""
         source = self.context.get_parameter_source(parameter)
         return source is ParameterSource.COMMANDLINE
 

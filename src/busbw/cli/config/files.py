@@ -107,9 +107,7 @@ def _parse(path: Path, name: str, read: Callable[[], bytes]) -> ConfigFile:
 
 
 def _refuse_foreign(path: Path, status: os.stat_result) -> None:
-    """UsageError for a file that somebody else made or may change: settings name hosts to log in
-    to.
-    """
+    """UsageError for a file that another user owns or may write: it names hosts to log in to."""
     trusted = {ROOT, os.geteuid()}
     if os.geteuid() == ROOT:  # under sudo, the user's own file
         with suppress(ValueError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reference_file() -> Path | None:
-    """The file of the setting; None where it is false."""
+    """The user's own table of curves, by the setting `reference`; None where that is false."""
     if click.get_current_context(silent=True) is None:
         return own_file(os.environ)
     from busbw.cli.config.settings import in_force
@@ -28,9 +28,7 @@ def reference_file() -> Path | None:
 
 
 def known_curves(file: Path | None = None) -> "Reference":
-    """Published curves and those of the file, or of the setting; UsageError for a file that is no
-    table.
-    """
+    """Published curves and the user's own, of `file` or the setting; UsageError for a bad file."""
     from busbw.model.reference.curves import built_in, with_own
     from busbw.reference.own_table import read
 
@@ -39,8 +37,9 @@ def known_curves(file: Path | None = None) -> "Reference":
 
 
 def known_or_published(file: Path | None = None) -> "Reference":
-    """As `known_curves`; published curves alone, with a warning, where the file is no table: what
-    was measured must not be lost for it.
+    """As `known_curves`, but for a bad file a warning and the published curves alone.
+
+    It is for use after a measurement, whose result must not be lost.
     """
     from busbw.model.reference.curves import built_in
 

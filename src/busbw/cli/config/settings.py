@@ -31,9 +31,7 @@ class Settings:
 
 
 def in_force() -> Settings:
-    """The settings of the current command line, with --config; UsageError if a place has a key or
-    a value that is not one.
-    """
+    """The settings of this command line, with --config; UsageError for an unknown key or value."""
     return read(click.get_current_context().meta.get(META, ""), os.environ)
 
 

@@ -19,8 +19,10 @@ NAMES = {
 
 
 def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
-    """The value of a setting as its option takes it; '' for false. Paths are relative to the
-    file's `folder`. UsageError names `where` it stands.
+    """The text of a setting's `value` in a file, as its option takes it; '' for false.
+
+    `where` is the place of the value, for errors, and `folder` that of the file, to which paths are
+    relative. UsageError for a value of another kind, or out of bounds.
     """
     if row.kind is Kind.SECONDS:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -41,7 +43,7 @@ def from_file(row: Setting, value: Any, where: str, folder: Path) -> str:
 
 
 def from_variable(row: Setting, text: str) -> str:
-    """The value of a setting in its variable, as its option takes it; '' for false."""
+    """The text of a setting's environment variable, as its option takes it; '' for false."""
     if row.kind is Kind.PATH_OR_FALSE and text.lower() in OFF:
         return ""
     if row.kind is Kind.SECONDS:
@@ -104,6 +106,6 @@ def _wrong(row: Setting, value: Any, where: str, problem: str) -> UsageError:
 
 
 def _toml(value: Any) -> str:
-    """A value nearly as TOML writes it, shortened."""
+    """A value as TOML writes it, shortened for a message."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

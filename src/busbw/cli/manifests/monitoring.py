@@ -128,9 +128,7 @@ def _write(texts: dict[str, str], folder: Path, *, force: bool) -> None:
 
 
 def _warn_if_missing(service: Service) -> None:
-    """Say so if a unit needs what this host lacks: systemd then names the step that failed, and for
-    a token not the file.
-    """
+    """Warn if this host lacks what a unit needs: systemd would name the failed step alone."""
     if service.token_file and not Path(service.token_file).is_file():
         talk(
             f"note: --token-file {service.token_file}: no such file; busbw-watch.service does not"
@@ -144,9 +142,7 @@ def _warn_if_missing(service: Service) -> None:
 
 
 def _warn_if_private(program: Path) -> None:
-    """Say so if the user of busbw-watch.service could not start the program, or the Python in its
-    first line.
-    """
+    """Warn if the user of busbw-watch.service cannot run the program, or its interpreter."""
     for path in (program, _interpreter(program)):
         for folder in path.resolve().parents:
             if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:

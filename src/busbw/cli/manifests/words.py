@@ -15,9 +15,7 @@ _OTHER_OUTPUT = ("--brief", "--list")
 
 
 def parse_check(text: str) -> list[str]:
-    """Options of `busbw check`; UsageError for those with which its exit code does not judge
-    this machine.
-    """
+    """Options of `busbw check`; UsageError if its exit code would not judge this machine."""
     words = parse("--check", check_command, text)
     other = next((word for word in words if word in _OTHER_OUTPUT), None)
     if other:
@@ -29,9 +27,7 @@ def parse_check(text: str) -> list[str]:
 
 
 def parse(option: str, command: click.Command, text: str) -> list[str]:
-    """Words that `busbw COMMAND` accepts; UsageError for others, because a step that cannot start
-    would protect no job.
-    """
+    """Words that `busbw COMMAND` accepts; UsageError for others, which would protect no job."""
     words = shell_words(option, text)
     try:
         if words:

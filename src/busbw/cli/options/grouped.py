@@ -24,9 +24,7 @@ class GroupedCommand(click.Command):
         self.groups = groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group, all with the same width of names; then the subcommands
-        of a group.
-        """
+        """Write a section for each group with names of one width, then the subcommands."""
         shown = [(heading, _shown(records)) for heading, records in sections(self, ctx)]
         lengths = [len(names) for _, records in shown for names, _ in records]
         widest = max((length for length in lengths if length <= NAMES_WIDTH), default=0)

@@ -17,7 +17,6 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --db."""
     help_text = (
         "the history's file  [default: the setting `history`, or busbw/history.sqlite under"
         " $XDG_DATA_HOME or ~/.local/share]"
@@ -29,7 +28,6 @@ def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --machine and --collective."""
     machine = click.option(
         "--machine", default="", callback=not_empty, help="only machines with this in their name"
     )

@@ -33,17 +33,13 @@ def argv() -> list[str]:
 
 
 def given(parameter: str) -> bool:
-    """Whether the command line of the current command contains the parameter. What a setting
-    gives is a default.
-    """
+    """Whether the command line has the parameter itself; what a setting gives is a default."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is ParameterSource.COMMANDLINE
 
 
 def shell_words(option: str, text: str) -> list[str]:
-    """The words of an option that holds others, as a shell splits them; UsageError for an open
-    quote.
-    """
+    """The words of an option that holds others, as a shell splits them; UsageError if it cannot."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -53,9 +49,7 @@ def shell_words(option: str, text: str) -> list[str]:
 
 
 def not_empty(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """A callback that raises UsageError for an option given as '', which is usually an unset
-    shell variable.
-    """
+    """A callback that raises UsageError for '', which is usually an unset shell variable."""
     source = context.get_parameter_source(parameter.name or "")
     if value == "" and source is not ParameterSource.DEFAULT:
         raise _empty_value(parameter)
@@ -76,7 +70,6 @@ class File(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The Path."""
         if value == "":
             raise _empty_value(param)
         return super().convert(value, param, ctx)
@@ -153,9 +146,7 @@ class Share(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The fraction; UsageError outside the bounds, and for a number above 1 without its
-        percent sign.
-        """
+        """The fraction; UsageError outside the bounds, or above 1 without a percent sign."""
         text = str(value).strip()
         name = param.opts[0] if param else "share"
         number = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

@@ -138,8 +138,7 @@ def result_file(json_name: str) -> Path | None:
 
 
 def take_where(fields: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options that say where ranks start from a command's `fields`; returns them as
-    arguments of `Where`.
+    """Take the options that say where ranks start out of a command's `fields`, for measure.target.
 
     UsageError for options of Slurm without --slurm, and for hosts with it.
     """

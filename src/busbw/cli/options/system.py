@@ -94,9 +94,7 @@ def _read_topo(path: str) -> System:
 
 
 def given_system(system: str, topo: str, links: Links) -> tuple[System, str] | None:
-    """The system that options describe and where it comes from; None if neither --system nor
-    --topo is given.
-    """
+    """The system that options describe, and its source; None without --system and --topo."""
     if system and topo:
         raise UsageError("--system and --topo are both given", "give one of them")
     if not (system or topo):

@@ -45,9 +45,7 @@ def version(path: Path) -> int:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """UsageError for a file that is no library, or one for another processor: the loader's own
-    error would be `No such file`.
-    """
+    """UsageError for no library or another processor's, for which the loader has no clear error."""
     try:
         with path.open("rb") as file, Path("/proc/self/exe").open("rb") as own:
             header, own_header = file.read(ELF_BYTES), own.read(ELF_BYTES)

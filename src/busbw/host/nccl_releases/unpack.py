@@ -60,7 +60,6 @@ def unpacked_hash(target: Path) -> str:
 
 
 def file_hash(path: Path) -> str:
-    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

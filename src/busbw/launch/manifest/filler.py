@@ -61,7 +61,6 @@ def fill_text(name: str, values: Mapping[str, int]) -> str:
 
 
 def plain(name: str) -> str:
-    """The template `name`, which has no values."""
     return _read(name)
 
 

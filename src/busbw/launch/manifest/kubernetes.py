@@ -89,20 +89,16 @@ def _check_name(option: str, name: str, longest: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Settings of the pod on each node.
-
-    `secret` is a Secret with the key `token`. `every_s` is the time between two checks. `selector`
-    is a label, `key=value`, or '' for all nodes. A `runtime_class` of '' is the cluster's default.
-    """
+    """Settings of the pod on each node."""
 
     name: str
     image: str
     namespace: str = ""
-    secret: str = "busbw-watch"
+    secret: str = "busbw-watch"  # a Secret with the key `token`
     port: int = METRICS_PORT
-    every_s: int = 300
-    runtime_class: str = "nvidia"
-    selector: str = "nvidia.com/gpu.present=true"
+    every_s: int = 300  # time between two checks
+    runtime_class: str = "nvidia"  # '' is the cluster's default
+    selector: str = "nvidia.com/gpu.present=true"  # a label, `key=value`; '' for all nodes
     check: tuple[str, ...] = CHECK
 
 

@@ -43,7 +43,6 @@ class Plan:
 
     @property
     def ranks(self) -> int:
-        """Total number of ranks."""
         return self.hosts * self.ranks_per_host
 
     @property

@@ -76,9 +76,7 @@ def _cells(rows: Sequence[ResultRow]) -> list[tuple[ResultRow, Cell]]:
 
 
 def of_collective(collective: Collective, evidence: Evidence, *, inferred: bool) -> list[Finding]:
-    """The finding that the collective was inferred, or that the table contradicts its name in the
-    log.
-    """
+    """The finding that the collective was inferred, or contradicts its name in the log."""
     if inferred:
         message = f"the log does not name its collective; its table is one of {collective.name}"
         signs = [f"busbw / algbw is {ratio_text(evidence)}"] if evidence.ratio else []

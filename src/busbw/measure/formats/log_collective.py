@@ -29,24 +29,18 @@ OLD_FACTOR_IN_ALGBW = ("all_gather", "reduce_scatter")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a table says of its collective; what it does not say is None.
+    """What a table says of its collective; what it does not say is None."""
 
-    `ratio` has the least and the largest busbw / algbw that the printed digits allow, or is
-    NO_RATIO. `parts` is size / (count x size of an element). `operator` is '' where rows have none,
-    `rooted` whether they have a root. `in_place_checked` is whether in-place data was checked where
-    out-of-place data was. `ranks` is 0 where no line says how many there are. `old` means a table
-    with deviations (`error`), `first` one of NCCL 1, `blank` one whose redop column is empty.
-    """
-
+    # the least and the largest busbw / algbw that the printed digits allow, or NO_RATIO
     ratio: tuple[float, float] | None
-    parts: int | None
-    operator: str | None
-    rooted: bool | None
-    in_place_checked: bool | None
-    ranks: int
-    old: bool
-    first: bool
-    blank: bool
+    parts: int | None  # size / (count x size of an element)
+    operator: str | None  # '' where rows have none
+    rooted: bool | None  # whether rows have a root
+    in_place_checked: bool | None  # whether in-place data was checked where out-of-place data was
+    ranks: int  # 0 where no line says how many there are
+    old: bool  # a table with deviations (`error`)
+    first: bool  # a table of NCCL 1
+    blank: bool  # a table whose redop column is empty
 
 
 def evidence_of(read: Sequence[Read], titles: Columns | None, ranks: int) -> Evidence:
@@ -156,9 +150,7 @@ def _operator_fits(row: Collective, evidence: Evidence) -> str:
 
 
 def _blank_fits(row: Collective, evidence: Evidence) -> str:
-    """The first alltoall and hypercube print an empty redop column; others print a word, or have no
-    such column.
-    """
+    """Whether a blank redop column fits: the first alltoall and hypercube print one."""
     prints_blank = row.name == ("alltoall" if evidence.old else "hypercube")
     if evidence.blank:
         return "" if prints_blank else "its redop column is not empty"

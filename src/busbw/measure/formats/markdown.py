@@ -40,7 +40,6 @@ def header(result: Result) -> str:
 
 
 def row(result: Result, row: ResultRow) -> str:
-    """One line of the table."""
     figure = figures(row)[0]
     return table_line(plain(column.text(result, figure)) for column in table.columns(result))
 

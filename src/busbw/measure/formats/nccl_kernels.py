@@ -31,9 +31,7 @@ def kernel(algorithm: str, protocol: str, channels: str) -> Kernel | None:
 
 
 def add(result: Result, text: str) -> None:
-    """Complete the rows of a log by the kernels in it. Of several for a size, the most frequent
-    counts.
-    """
+    """Complete the rows of a log by its kernels; of several for a size, the most frequent."""
     chosen = _chosen(text, result.spec.row.title)
     for row in result.rows:
         if row.ran is None and chosen[row.size_bytes]:

@@ -74,20 +74,16 @@ FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 
 @dataclass
 class Run:
-    """What was read so far from one table and the lines around it.
+    """What was read so far from one table and the lines around it."""
 
-    `facts` are the groups of FACTS. `cut` says that the last line of the table was no whole row.
-    `texts` are the lines of `rows`, which are read again when the
-    unit of time is known.
-    """
-
-    facts: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)  # the groups of FACTS
     devices: list[Device] = field(default_factory=list)
     titles: Columns | None = None
     rows: list[Read] = field(default_factory=list)
+    # the lines of `rows`, read again when the unit of time is known
     texts: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    cut: bool = False
+    cut: bool = False  # the last line of the table was no whole row
     errors: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 

@@ -75,23 +75,17 @@ BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The titles of a table: left of the figures, of each side, and behind both.
+    """The titles of a table."""
 
-    `sides` is how many placements a row has; `in_place` says that the first one is in place.
-    `label` is what a launcher put before the line. `per_second` is how many units of time a second
-    has, None where no line states the unit. `rate` is the unit of bandwidths in bytes/s. `first`
-    says that the titles are those of NCCL 1.
-    """
-
-    left: tuple[str, ...]
-    side: tuple[str, ...]
-    sides: int = 2
-    trailing: tuple[str, ...] = ()
-    label: str = field(default="", compare=False)
-    per_second: float | None = None
-    rate: float = 1e9
-    in_place: bool = False
-    first: bool = False
+    left: tuple[str, ...]  # left of the figures
+    side: tuple[str, ...]  # of each side
+    sides: int = 2  # how many placements a row has
+    trailing: tuple[str, ...] = ()  # behind both sides
+    label: str = field(default="", compare=False)  # what a launcher put before the line
+    per_second: float | None = None  # units of time in a second; None where no line states the unit
+    rate: float = 1e9  # the unit of bandwidths in bytes/s
+    in_place: bool = False  # whether the first side is in place
+    first: bool = False  # whether the titles are those of NCCL 1
 
     def shapes(self) -> Iterator[tuple[tuple[str, ...], int]]:
         """The columns that a row can have, one for each of its words, and the number of its sides.
@@ -211,9 +205,7 @@ def _is_plausible(row: ResultRow) -> bool:
 
 
 def _fits(names: Sequence[str], words: Sequence[str], trailing: Sequence[str]) -> bool:
-    """Whether each word has the shape of its column. Unknown columns behind both sides may have
-    any.
-    """
+    """Whether each word has the shape of its column; unknown columns at the end may have any."""
     shapes = dict.fromkeys(trailing, TEXT) | SHAPES
     return all(
         shapes.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True)

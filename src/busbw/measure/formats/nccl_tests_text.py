@@ -185,7 +185,6 @@ def _spread(cell: Cell) -> str:
 
 
 def footer(result: Result) -> str:
-    """Everything after the rows."""
     average, minimum = result.average_busbw() / 1e9, minimum_gb_s(result)
     data_verdict = "FAILED" if result.wrong() else "OK"
     verdict = ""

@@ -51,7 +51,6 @@ class Record(msgspec.Struct):
 
 
 def recognized(data: bytes) -> bool:
-    """Whether rccl-tests wrote the file."""
     start = data[:200].lstrip()
     return MARK in start and (start[:1] in (b"{", b"[") or start.startswith(MARK))
 

@@ -12,13 +12,11 @@ _DETAIL = re.compile(r"        (evidence|fix): (.*)$")
 
 
 def ended(footer: Sequence[str]) -> bool:
-    """Whether the run did."""
     text = "\n".join(footer)
     return "\nmean   " in text and "\nthe sweep did not end" not in text
 
 
 def findings(footer: Sequence[str]) -> Iterator[Finding]:
-    """The findings of the run."""
     for first, *details in _finding_texts(footer):
         match = _FINDING.match(first)
         named = _ID.match(match[2]) if match else None

@@ -36,9 +36,7 @@ def collective_of(title: str) -> str:
 
 
 def argument_collective(args: Sequence[str]) -> str:
-    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty if none of them is a
-    collective.
-    """
+    """`all_reduce` of busbw's arguments `run all_reduce -n 2`; '' if none is a collective."""
     if "run" in args:
         for arg in args:
             with contextlib.suppress(UsageError):

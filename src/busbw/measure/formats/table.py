@@ -325,7 +325,6 @@ def peak_text(result: Result) -> str:
 
 
 def _links_text(result: Result, width: int | None) -> str:
-    """The links of a watched run."""
     if not any(change.links for row in result.rows for change in row.machine or ()):
         return ""
     from busbw.measure.formats import link_table

@@ -48,17 +48,14 @@ def footer(result: Result, width: int | None = None, *, ran: bool = False) -> Te
 
 
 def escaped_header(*arguments: Any, **options: Any) -> StyledText:
-    """The header for a terminal."""
     return _escaped(header(*arguments, **options))
 
 
 def escaped_row(*arguments: Any, **options: Any) -> StyledText:
-    """The line of a row for a terminal."""
     return _escaped(row(*arguments, **options))
 
 
 def escaped_footer(*arguments: Any, **options: Any) -> StyledText:
-    """The footer for a terminal."""
     return _escaped(footer(*arguments, **options))
 
 

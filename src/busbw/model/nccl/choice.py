@@ -51,13 +51,7 @@ SM_WITH_LL128 = (70, 80, 90)  # before NCCL 2.23
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """NCCL's model of one communicator.
-
-    `cpu` is `intel`, `amd` or `arm`; `collnet` says whether the network's switches reduce.
-
-    `near` says whether a PCIe switch joins GPUs and NICs; if data passes through the CPU, NCCL does
-    not use LL128 between hosts. `net_latency_us` is what the network's plugin reports.
-    """
+    """NCCL's model of one communicator."""
 
     release: Release
     hosts: int
@@ -67,14 +61,13 @@ class Model:
     ring: Graph
     tree: Graph
     nvls: Graph | None = None
-    cpu: str = "intel"
-    collnet: bool = False
-    near: bool = True
-    net_latency_us: float = 0.0
+    cpu: str = "intel"  # intel, amd or arm
+    collnet: bool = False  # whether the network's switches reduce
+    near: bool = True  # a PCIe switch joins GPUs and NICs; else NCCL uses no LL128 between hosts
+    net_latency_us: float = 0.0  # as the network's plugin reports it
 
     @property
     def ranks(self) -> int:
-        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
     @property
@@ -83,7 +76,6 @@ class Model:
         return min(self.hosts, 3) - 1
 
     def steps(self, collective: str) -> int:
-        """The number of steps of a ring."""
         if collective == "all_reduce":
             return 2 * (self.ranks - 1)
         return self.ranks - 1 if collective in PARTS else self.ranks
@@ -100,16 +92,13 @@ class Parts:
 
     @property
     def time_s(self) -> float:
-        """Their sum."""
         return self.latency_s + self.transfer_s
 
 
 def parts(
     model: Model, collective: str, size_bytes: int, algorithm: str, protocol: str
 ) -> Parts | None:
-    """The expected time of `size_bytes`, counted as algbw counts them; None if NCCL has no such
-    combination.
-    """
+    """The expected time of `size_bytes` (as in algbw); None if NCCL has no such combination."""
     rate = _rate(model, collective, algorithm, protocol)
     if rate <= 0:
         return None
@@ -272,7 +261,6 @@ def _latency(model: Model, collective: str, algorithm: str, protocol: str) -> fl
 
 
 def _link(model: Model) -> str:
-    """The link inside a host."""
     return NVLINK if model.over_nvlink else PCI
 
 
@@ -335,9 +323,7 @@ def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
 
 
 def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that a setting in NCCL's syntax selects: `ring,tree`, `^ll128`, and since 2.24
-    `ring;allreduce:tree`.
-    """
+    """The names that NCCL's syntax selects, as in `ring,tree`, `^ll128`, `ring;allreduce:tree`."""
     selected, title = names, collective_row(collective).title.lower()
     for part in text.lower().split(";"):
         prefix, colon, tail = part.partition(":")
@@ -354,9 +340,7 @@ def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ..
 def choices(
     model: Model, collective: str, size_bytes: int, may: Allowed | None = None
 ) -> list[Choice]:
-    """Every combination that NCCL may use, the fastest first; empty for a collective that it
-    builds of sends and receives.
-    """
+    """Every combination that NCCL may use, fastest first; [] if it uses sends and receives."""
     if collective not in COLLECTIVES:
         return []
     may = may or Allowed()

@@ -34,17 +34,7 @@ PAT_RANK_US, PAT_LOG = 2.8, 3.5
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The constants of the releases from `first` on, up to the next row.
-
-    `ring_ll` is LL's share of a ring's rate: (on one host without reduction, otherwise).
-    `nvls_efficiency` is None before NCCL 2.28, which instead took 5/6 of the channels' rate as
-    algbw. `inter_steps_extra` are the ring's network steps beyond 2 (hosts - 1) in all_reduce.
-    `p2p_by_rate` says whether sends to another host get as many channels as the NICs need, which
-    before 2.29 were two at most. From 2.31 on a tree has the slower of its speeds inside and
-    between hosts also on two. From 2.32 on rings of Blackwell on one host have a plateau
-    (`plateau_inside`), and NVLS gathers and scatters among up to `most_heads` GPUs. `note`
-    tells of a run by a newer release than the last row.
-    """
+    """The constants of the releases from `first` on, up to the next row."""
 
     first: tuple[int, ...]
     source: str
@@ -54,20 +44,24 @@ class Release:
     ring_ll128: dict[str, Triple]
     tree: dict[str, Triple]
     tree_ll128: dict[str, Triple]
+    # LL's share of a ring's rate: (on one host without reduction, otherwise)
     ring_ll: tuple[float, float] = (0.5, 0.5)
     ring_ll128_alone: float = 0.92
+    # None before 2.28, which took 5/6 of the channels' rate as algbw instead
     nvls_efficiency: dict[str, float] | None = None
     nvls_tree: dict[str, Triple] | None = None
     nvls_tree_corrected: bool = False
     ll128_from_100: bool = True
-    inter_steps_extra: int = 0
+    inter_steps_extra: int = 0  # a ring's network steps beyond 2 (hosts - 1) in all_reduce
     alone_uses_tree_hop: bool = True
     pat: bool = True
+    # sends to another host get as many channels as the NICs need; before 2.29 at most two
     p2p_by_rate: bool = False
+    # from 2.31 on, of those inside and between hosts, also on two hosts
     slower_speed_of_trees: bool = False
-    plateau_inside: bool = False
-    most_heads: int | None = None
-    note: str = ""
+    plateau_inside: bool = False  # from 2.32 on, of rings of Blackwell on one host
+    most_heads: int | None = None  # from 2.32 on, GPUs among which NVLS gathers and scatters
+    note: str = ""  # on a run by a newer release than the last row
 
     @property
     def name(self) -> str:

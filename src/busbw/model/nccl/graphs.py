@@ -65,9 +65,7 @@ class Host:
         return max(self.link if self.gpus > 1 else 0.0, self.pcie)
 
     def over_link(self, speed: float) -> float:
-        """How many channels of `speed` fit a GPU's link to the others, if each channel passes
-        through it once.
-        """
+        """How many channels of `speed` fit a GPU's link if each passes through it once."""
         return floor((self.link + EPSILON) / speed) if self.gpus > 1 else inf
 
     def over_rails(self, speed: float) -> float:
@@ -76,9 +74,7 @@ class Host:
 
 
 def ring(host: Host) -> Graph:
-    """The ring's channels: a ring passes through the link of every GPU once, and back to the GPU
-    of its NIC.
-    """
+    """A ring's channels: it passes each GPU's link once, and returns to the GPU of its NIC."""
 
     def count(speed: float) -> int:
         return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
@@ -163,5 +159,4 @@ def _double(graph: Graph, sm: int) -> Graph:
 
 
 def _faster_speeds(host: Host, speed: float) -> list[float]:
-    """The speeds of the list above this one, from slow to fast."""
     return sorted(faster for faster in host.speeds if faster > speed)

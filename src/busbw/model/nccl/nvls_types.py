@@ -24,9 +24,7 @@ _MOST_RANKS_OF_FP8_RING = 8
 
 
 def reduces(collective: str, dtype: str, op: str) -> bool:
-    """Whether NVLS can run the collective on this element type with this operator, in any spelling
-    of their tables.
-    """
+    """Whether NVLS can reduce this element type with this operator, in any spelling."""
     if not BY_NAME[collective].reduces:
         return True
     type_row, op_row = DTYPES.get(dtype.lower()), REDOPS.get(op.lower())

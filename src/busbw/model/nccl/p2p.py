@@ -42,9 +42,7 @@ PAIRS, ROUNDS, TO_ROOT = "sendrecv", "hypercube", "gather"
 
 
 def peers_of_sendrecv(release: Release, ranks: int) -> int:
-    """How many peers NCCL expects of a rank in a measured sendrecv: it is told from 2.30 on, and
-    earlier takes all ranks.
-    """
+    """How many peers NCCL's model takes a sendrecv to have: PEERS_OF_SENDRECV from 2.30 on."""
     return min(ranks, PEERS_OF_SENDRECV) if release.first >= PEERS_TOLD_SINCE else ranks
 
 

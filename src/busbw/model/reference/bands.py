@@ -19,22 +19,18 @@ CHECKED_DOMAIN = 72  # GPUs of the largest NVLink domain in it
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
-    """The factors of the expected busbw between which measured busbw lies, from `from_bytes` on.
-
-    `runs` and `points` are what the band is made from; `median_error` and `p90_error` are their
-    relative errors. `inside` is the share of points inside a band that was made without their run.
-    """
+    """The factors of the expected busbw between which measured busbw lies, from `from_bytes` on."""
 
     scope: str
     basis: str
     from_bytes: int
     low: float
     high: float
-    runs: int
-    points: int
-    median_error: float
+    runs: int  # runs that the band is made from
+    points: int  # points that the band is made from
+    median_error: float  # their median relative error
     p90_error: float
-    inside: float
+    inside: float  # share of points inside a band that was made without their run
 
 
 class Bands(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean, median
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
@@ -32,21 +34,19 @@ RDMA, SOCKET, PLUGIN = "IB", "Socket", "busbw"
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured size beside its reference. busbw is in bytes per second.
-
-    `runs` are those of the same system and job that measured this size, `median` and `fastest` are
-    theirs, and `own` says whether they are the user's. `expected` is None where the model has no
-    time.
-    """
+    """One measured size beside its reference. busbw is in bytes per second."""
 
     size_bytes: int
     dtype: str
     busbw: float
-    runs: tuple[str, ...] = ()
-    median: float | None = None
-    fastest: float | None = None
-    own: bool = False
-    expected: Forecast | None = None
+    runs: Annotated[
+        tuple[str, ...],
+        Meta(description="those of the same system and job that measured this size"),
+    ] = ()
+    median: Annotated[float | None, Meta(description="of these runs")] = None
+    fastest: Annotated[float | None, Meta(description="of these runs")] = None
+    own: Annotated[bool, Meta(description="whether the runs are the user's")] = False
+    expected: Annotated[Forecast | None, Meta(description="null: the model has no time")] = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,6 @@ def compare(ran: Ran, figure: Figure, known: Reference) -> Compared:
 
 
 def setting_of(ran: Ran, figure: Figure) -> Setting:
-    """The setting of a cell."""
     row = figure.row
     setting = replace(ran.setting, dtype=row.dtype or "float", op=row.op or "sum")
     return unlimited(setting, ran.row.name, ran.hosts, ran.per_host, row.size_bytes)
@@ -158,9 +157,7 @@ def _is_of_system(curve: Curve, setting: Setting) -> bool:
 
 
 def _is_plain(setting: Setting) -> bool:
-    """Whether runs of the table are of such a setting: NCCL chooses, the network has its full
-    rate.
-    """
+    """Whether the table has runs of such a setting: NCCL chooses, the network has full rate."""
     full_rate = setting.spine.oversubscription == 1 and setting.traffic is None
     return full_rate and setting.may == ALL_ALLOWED
 

@@ -21,51 +21,40 @@ UNKNOWN = "unknown"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Who measured: `key` names it in the curves, `link` is where the figures are published.
+    """Who measured, and under which conditions as far as the source states them."""
 
-    The others say under which conditions, as far as the source states it: with which element type,
-    algorithm, NCCL release and settings, and whether its systems were in health.
-    """
-
-    key: str
+    key: str  # names it in the curves
     title: str
-    link: str = UNKNOWN
+    link: str = UNKNOWN  # where the figures are published
     date: str = UNKNOWN
     license: str = ""
     dtype: str = UNKNOWN
     algorithm: str = UNKNOWN
     nccl: str = UNKNOWN
-    health: str = UNKNOWN
+    health: str = UNKNOWN  # whether its systems were in health
     settings: str = UNKNOWN
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of one collective by size on `hosts` hosts with `per_host` ranks each.
-
-    `gpu` is a word of the table of GPUs (`h100`). `nics` are those of a host as `--nics` takes
-    them, `fabric` is the network's name; both are empty where only one host ran. `dtype`, `nccl`
-    and `algorithm` are empty where the source does not say. `run` is what its source measured
-    together: curves of one run are not independent of each other.
-    """
+    """The times of one collective by size on `hosts` hosts with `per_host` ranks each."""
 
     source: str
-    run: str
-    gpu: str
+    run: str  # what its source measured together: curves of one run are not independent
+    gpu: str  # a word of the table of GPUs (`h100`)
     per_host: int
     collective: str
     sizes: tuple[int, ...]
     times_us: tuple[float, ...]
     hosts: int = 1
-    nics: str = ""
-    fabric: str = ""
-    dtype: str = ""
+    nics: str = ""  # those of a host as `--nics` takes them; empty where only one host ran
+    fabric: str = ""  # the network's name; empty where only one host ran
+    dtype: str = ""  # empty where the source does not say; so nccl and algorithm
     nccl: str = ""
     algorithm: str = ""
     note: str = ""
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return self.hosts * self.per_host
 
     def time_s(self, size_bytes: float) -> float | None:
@@ -117,7 +106,6 @@ class Reference:
 
 
 def reference(table: Table, own: Table | None = None) -> Reference:
-    """The curves of a table and of a user's own."""
     tables = [table] if own is None else [table, own]
     sources = {source.key: source for part in tables for source in part.sources}
     return Reference(tuple(table.curves), sources, tuple(own.curves) if own else ())

@@ -17,7 +17,6 @@ SHARP = "SHARP"  # of a source: reduction in the network's switches, by whicheve
 
 @cache
 def setting_of(curve: Curve) -> Setting:
-    """The system and the settings of a curve."""
     system = parse_system(f"{curve.gpu}x{curve.per_host}")
     if curve.nics:
         system = with_nics(system, curve.nics)
@@ -32,7 +31,6 @@ def setting_of(curve: Curve) -> Setting:
 
 
 def job_of(curve: Curve) -> Job:
-    """The job of a curve."""
     return Job(
         curve.gpu,
         curve.collective,

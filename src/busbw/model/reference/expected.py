@@ -6,11 +6,13 @@ other links is read at the size that keeps those links busy for as long. For a n
 without a curve, the time of a byte is interpolated in 1 / (n - 1), in which that of a ring is
 linear.
 
-Elsewhere t = B + a L + f B / (B + K). L and B are the latency and the transfer time that NCCL's
-model expects. The third term is the pipeline's: it takes up to f to fill, of which a message that
-is over sooner pays a part. Curves of such hosts then correct the time by how far they are from the
-model of their own jobs: m of the same shape count m / (m + 1), so that a single one moves it half
-of the way. Those on other numbers of hosts count the less, the more these differ.
+Elsewhere NCCL's model expects a latency of L seconds and a transfer time of B seconds, and the time
+is B + a L + f B / (B + K) with fitted a, f and K (`Coefficients`). The third term is for filling
+the pipeline: f seconds, of which a message that is over sooner pays a part. The result is then
+corrected by curves of such hosts. Each says by which factor its run is slower than the model
+expects of that run. The time is multiplied by the geometric mean of these factors and of the
+model's own, 1, so that a single curve moves it half of the way. Curves of other numbers of hosts
+have less weight.
 """
 
 from bisect import bisect_right
@@ -65,8 +67,8 @@ class Scope(StrEnum):
     DOMAINS = "several NVLink domains of more than 8 GPUs"
 
 
-# How many runs the model is worth where runs correct it: as many as differ from it by as much as
-# they differ from each other.
+# The weight of the model's own time in its mean with the times of runs, each of which has a weight
+# of at most 1. It is less than 1 where runs differ less from each other than from the model.
 WEIGHT_OF_MODEL = {Scope.DOMAIN: 0.5}
 
 
@@ -81,11 +83,13 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """t = B + latency L + fill_s B / (B + half_s)."""
+    """The time of an operation from NCCL's latency L and transfer time B, all in seconds:
+    B + latency * L + fill_s * B / (B + half_s).
+    """
 
-    latency: float
-    fill_s: float
-    half_s: float
+    latency: float  # by which factor the latency is larger than NCCL's
+    fill_s: float  # how long the pipeline takes to fill
+    half_s: float  # the transfer time of a message that pays half of `fill_s`
 
     def time_s(self, parts: Parts) -> float:
         """The time in seconds of the two parts that NCCL's model expects."""
@@ -229,9 +233,7 @@ def _corrected(
     curves: Sequence[Curve],
     hosts_fit: Coefficients = HOSTS_FIT,
 ) -> Expected:
-    """The model's time, moved by as much as runs of such hosts differ from the model of their own
-    jobs. Those on other numbers of hosts count for less.
-    """
+    """The model's time `time_s`, corrected by runs on such hosts as the module's docstring says."""
     by_hosts: dict[int, list[Curve]] = {}
     for curve in curves:
         if is_of_such_hosts(curve, job) and _reaches(curve, size_bytes):
@@ -260,8 +262,10 @@ def _apart(hosts: int, others: int) -> float:
 def _offs(
     job: Job, size_bytes: int, time_s: float, curves: Sequence[Curve], hosts_fit: Coefficients
 ) -> list[float]:
-    """By how much each run is slower than the model of its own job, which takes `time_s` if it is
-    this job, as logarithms.
+    """For each run the logarithm of its time over what the model expects of the run's own job.
+
+    `time_s` is what the model expects of `job`, and so of curves of the same shape. Of the curves,
+    those count whose sizes are nearest to `size_bytes`.
     """
     runs: dict[str, list[float]] = {}
     nearest_miss = min(_missed_by(curve, size_bytes) for curve in curves)
@@ -280,8 +284,8 @@ def _offs(
 
 
 def _reaches(curve: Curve, size_bytes: float) -> bool:
-    """Whether a curve says something about a size: it has it, or a smaller size where busbw is
-    level, or a larger one where the time is.
+    """Whether a size is within a curve's sizes, or beyond an end at which the curve is flat: in
+    busbw from LEVEL_BYTES on, in time up to LATENCY_BYTES.
     """
     first, last = curve.sizes[0], curve.sizes[-1]
     level = size_bytes > last >= LEVEL_BYTES or size_bytes < first <= LATENCY_BYTES

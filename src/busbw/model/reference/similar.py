@@ -29,12 +29,9 @@ class Kinship(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each.
+    """What ran, or is to run: a collective on `hosts` hosts with `per_host` ranks each."""
 
-    `gpu` is a word of the table of GPUs, empty for a GPU that is not in it.
-    """
-
-    gpu: str
+    gpu: str  # a word of the table of GPUs; empty for a GPU that is not in it
     collective: str
     hosts: int
     per_host: int
@@ -47,7 +44,6 @@ class Job:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return self.hosts * self.per_host
 
 
@@ -98,9 +94,7 @@ def _may_use_switch(gpu: str, collective: str, dtype: str, op: str) -> bool:
 
 
 def of_shape(curves: Sequence[Curve], job: Job) -> list[Curve]:
-    """The curves of as many hosts and ranks, over such NICs and the same fabric where it is
-    known.
-    """
+    """The curves of as many hosts and ranks, over such NICs and, where known, the same fabric."""
     return [curve for curve in curves if _is_of_shape(curve, job)]
 
 

@@ -69,9 +69,7 @@ def _node(fields: dict[str, Any]) -> chakra.Node:
 
 
 def _value(attribute: dict[str, Any]) -> Any:
-    """The value under `int64Val`, `stringVal`, `uint32List` and so on; protobuf leaves out a
-    value of 0.
-    """
+    """The value under `int64Val`, `stringVal`, `uint32List` etc.; protobuf leaves out 0."""
     key = next((name for name in attribute if name.endswith(("Val", "List"))), "")
     if not key:
         return 0

@@ -95,7 +95,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one rank."""
     data = source.read_all(collector)
     try:
         nodes = msgspec.json.decode(data, type=_Trace).nodes
@@ -182,9 +181,7 @@ class _Reader:
         return key, len(members)
 
     def end(self) -> None:
-        """Give the calls to the rank that the file's name ends in, or else to the rank that made
-        most of them.
-        """
+        """Give the calls to the rank in the file's name, or to the rank that made most of them."""
         usual = self._callers.most_common(1)[0][0] if self._callers else self._source.number
         rank = self._source.rank if self._source.rank is not None else usual
         self._collector.add_process(rank, rank)
@@ -200,9 +197,7 @@ class _Reader:
 
 
 def _values(part: Any) -> list[Any]:
-    """The values of a node's inputs or outputs, which older schemas have without a dictionary
-    around them.
-    """
+    """A node's inputs or outputs, which older schemas do not wrap in a dictionary."""
     values = part.get("values") if isinstance(part, dict) else part
     return values if isinstance(values, list) else []
 

@@ -109,9 +109,7 @@ def _stated(name: str) -> str:
 
 
 def _qualified(kernel: str) -> str:
-    """The kernel's name with its namespaces, without its type, its template's and its call's
-    arguments.
-    """
+    """The kernel's name with namespaces, without its type and the arguments."""
     name = _UNNAMED.sub("", kernel[:4096]).strip()
     if _MANGLED.match(name):
         return "::".join(_mangled_parts(name)) or name

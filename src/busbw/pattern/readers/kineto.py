@@ -65,7 +65,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one rank."""
     events: list[_Event] = []
     job: dict[str, Any] = {}
     base_us = 0.0
@@ -166,9 +165,7 @@ class _Reader:
         self._found: list[Observed] = []
 
     def run(self, events: list[_Event], base_us: float) -> None:
-        """Read the calls of the host, then what their kernels add; the calls are added in order of
-        time.
-        """
+        """Read the host's calls, then add what their kernels say; calls are added in time order."""
         calls = [event for event in events if event.name == _CALL]
         kernels = self._kernels(events)
         by_id = self._calls(calls, base_us)

@@ -172,7 +172,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of every process in the log."""
     reader = _Reader(source, collector)
     for number, line in source.lines(collector):
         at = line.find(MARK)

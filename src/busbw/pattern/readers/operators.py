@@ -48,9 +48,7 @@ def communicates(name: str) -> bool:
 
 
 def sizes(events: Iterable[_Event], numbers: set[int]) -> dict[int, tuple[int, str | None]]:
-    """The bytes and type of the largest tensor of the operators with these ids: what algbw divides
-    by the time.
-    """
+    """The bytes and type of the largest tensor of these operators, as algbw counts them."""
     found = {}
     for event in events if numbers else ():
         if event.cat != CATEGORY or not communicates(event.name):

@@ -26,7 +26,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add a row for each line."""
     collector.drop_order()
     lines = source.lines(collector)
     _, first = next(lines, (1, b""))

@@ -28,7 +28,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one process."""
     try:
         process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:
@@ -70,17 +69,14 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
 
 @dataclass(slots=True)
 class _Comm:
-    """A communicator as one of its ranks made it.
-
-    It is `shared` if another rank in it is of the same process.
-    """
+    """A communicator as one of its ranks made it."""
 
     key: tuple[int, int]
     ranks: int
     name: str
     hosts: int
     rank: int
-    shared: bool = False
+    shared: bool = False  # another rank in it is of the same process
     process: Hashable = None
 
 

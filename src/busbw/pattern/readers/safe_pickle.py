@@ -68,9 +68,7 @@ for _opcode, _at in _ADDED.items():
 
 
 def _check_keys(values: list[Any]) -> None:
-    """Keys are plain, as the hash of a tuple looks at every value in it, and long integers can
-    all have the same.
-    """
+    """Refuse keys that are not plain: hashing a tuple, or equal hashes, may take forever."""
     for value in values:
         if not isinstance(value, _KEYS) or (
             isinstance(value, int) and value.bit_length() > _INTEGER_BITS
@@ -79,9 +77,7 @@ def _check_keys(values: list[Any]) -> None:
 
 
 def load(data: bytes) -> Any:
-    """The value in a pickle; Unreadable if it is broken, or holds anything but containers, text
-    and numbers.
-    """
+    """The value in a pickle; Unreadable if broken, or not of containers, text and numbers."""
     reader = _Reader(io.BytesIO(data))
     limit = _VALUES + _MULTIPLE * len(data)
     try:

@@ -32,9 +32,7 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one training step of a typical rank: forward, then backward from the last
-    layer on.
-    """
+    """Add one training step of a typical rank: forward, then backward from the last layer."""
     lines = ((number, line.decode(errors="replace")) for number, line in source.lines(collector))
     _, title = next(lines, (1, ""))
     sizes = _group_sizes(title)

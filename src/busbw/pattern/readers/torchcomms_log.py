@@ -30,7 +30,6 @@ def recognizes(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one rank."""
     reader = _Reader(source, collector)
     for number, line in source.lines(collector):
         text = line.decode(errors="replace").strip()

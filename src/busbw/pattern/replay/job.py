@@ -338,9 +338,7 @@ def _occupied(plan: ReplayPlan) -> dict[int, float]:
 
 
 def _add_ideals(result: ReplayResult) -> None:
-    """The largest bound of each row's collective over the whole job; rows of other communicators
-    have none.
-    """
+    """The largest bound over the whole job for each row; none for other communicators."""
     for row in result.replay.rows:
         if row.row.function in COLLECTIVES and row.ranks == result.world.ranks:
             best, _ = ideals(row.row.function, result.world, result.topology, result.environment)

@@ -19,7 +19,6 @@ class ReplayResult(Outcome, tag="busbw.replay/1"):
 
     @property
     def measured(self) -> int:
-        """Rows that were timed."""
         return sum(row.times is not None for row in self.replay.rows)
 
 
@@ -29,7 +28,6 @@ class Played(Event, tag="played"):
     replay: Replay
 
     def add_to(self, result: Outcome) -> bool:
-        """Replace the replay."""
         assert isinstance(result, ReplayResult)
         result.replay = self.replay
         return True

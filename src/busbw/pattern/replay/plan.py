@@ -37,9 +37,7 @@ class Operation:
     counted: bool = True
 
     def moves(self, rank: int) -> bool:
-        """Whether this rank of the communicator calls NCCL for it: in an exchange only a rank that
-        sends or receives.
-        """
+        """Whether a rank calls NCCL for it: in an exchange only one that sends or receives."""
         matrix = self.call.layout.matrix
         return not matrix or any(matrix[rank]) or any(line[rank] for line in matrix)
 

@@ -245,9 +245,7 @@ def _at_ideal_s(row: Replayed) -> float | None:
 
 
 def warnings(result: ReplayResult) -> list[str]:
-    """What a format without the text's last lines leaves out: calls that were not replayed,
-    notes and errors.
-    """
+    """What a format without the text's last lines leaves out: calls not replayed, notes, errors."""
     replay = result.replay
     lines = [
         f"warning: skipped {counted(count, 'call')}: {reason}"
@@ -259,9 +257,7 @@ def warnings(result: ReplayResult) -> list[str]:
 
 
 def torch_csv(result: ReplayResult) -> str:
-    """The lines that the PyTorch benchmark prints for --pattern, in the pattern's order; the
-    algorithm is the one that ran.
-    """
+    """The lines that the PyTorch benchmark prints for --pattern, with the algorithm that ran."""
     return TORCH_HEADER + "".join(_torch_line(row) for row in result.replay.rows)
 
 

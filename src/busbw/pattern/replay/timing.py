@@ -30,7 +30,6 @@ class Opened:
     engines: dict[int, Engine]
 
     def close(self, *, abort: bool = False) -> None:
-        """Close all engines."""
         for opened in self.engines.values():
             opened.close(abort=abort)
 

@@ -28,26 +28,27 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replayed(msgspec.Struct):
-    """One row: as recorded, and as replayed.
-
-    `times` are those of the calls that count; None if the row was not timed.
-
-    `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the
-    recorded calls (core.pattern_weights). `kind` is the clock of `times`: gpu (kernels, by the
-    profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the median time between
-    the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the
-    replay.
-    """
+    """One row: as recorded, and as replayed."""
 
     row: PatternRow
     ranks: int
-    weight: float = 1.0
-    recorded_weight: float = 1.0
-    times: Times | None = None
-    kind: str = ""
-    skew_us: float | None = None
-    algorithm: str | None = None
-    protocol: str | None = None
+    weight: Annotated[float, Meta(description="part of the ranks read that a call occupies")] = 1.0
+    recorded_weight: Annotated[float, Meta(description="the same of the recorded calls")] = 1.0
+    times: Annotated[
+        Times | None, Meta(description="of the calls that count; null if the row was not timed")
+    ] = None
+    kind: Annotated[
+        str,
+        Meta(
+            description="clock of `times`: gpu (kernels, by the profiler plugin), event (CUDA"
+            " events around a call) or cpu"
+        ),
+    ] = ""
+    skew_us: Annotated[
+        float | None, Meta(description="median time between the first and the last rank's start")
+    ] = None
+    algorithm: Annotated[str | None, Meta(description="what NCCL chose in the replay")] = None
+    protocol: Annotated[str | None, Meta(description="what NCCL chose in the replay")] = None
     channels: int | None = None
     ideal: float | None = None
     ideal_algorithm: str = ""
@@ -102,10 +103,7 @@ class Replayed(msgspec.Struct):
 
 
 class Replay(msgspec.Struct):
-    """A replay.
-
-    `wall_s` is the time of each repeat from the first operation to the end of the last.
-    """
+    """A replay."""
 
     spec: ReplaySpec
     source: str = ""
@@ -114,7 +112,10 @@ class Replay(msgspec.Struct):
     comms: list[Comm] = []
     rows: list[Replayed] = []
     skipped: dict[str, int] = {}
-    wall_s: list[float] = []
+    wall_s: Annotated[
+        list[float],
+        Meta(description="time of each repeat, from the first operation to the end of the last"),
+    ] = []
     recorded_wall_s: float = 0.0
     period: Annotated[
         int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")

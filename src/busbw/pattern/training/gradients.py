@@ -155,7 +155,10 @@ class _Search:
         return steps
 
     def _that_repeat(self) -> GradientSteps:
-        """The calls that repeat up to the end, on the only communicator that may have gradients."""
+        """The steps of a pattern without DDP's facts: all-reduces that repeat up to the end.
+
+        Only one communicator may all-reduce what can be gradients.
+        """
         totals = self._bytes_of_comms()
         largest = max(totals, key=totals.__getitem__)
         comms = [comm for comm in totals if totals[comm] > NEGLIGIBLE * totals[largest]]

@@ -2,8 +2,10 @@
 
 from itertools import groupby
 from math import prod
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 
 class RecordedBucket(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -20,26 +22,23 @@ class RecordedBucket(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedStep(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One step. Durations are medians over `steps` steps; None is unknown.
-
-    `waited_s` is the part of a step that waited for gradients when backward had ended, and
-    `waited_source` says whose figure it is. `bucket_mb` is DDP's bucket_cap_mb, `hook` its
-    communication hook, `others` what a step sends besides gradients. `notes` say what the record
-    lacks.
-    """
+    """One step. Durations are medians over `steps` steps; null is unknown."""
 
     source: str
     ranks: int
     buckets: list[RecordedBucket]
     steps: int
     step_s: float | None = None
-    waited_s: float | None = None
-    waited_source: str = ""
-    bucket_mb: float | None = None
-    hook: str = ""
+    waited_s: Annotated[
+        float | None,
+        Meta(description="part of a step that waited for gradients when backward had ended"),
+    ] = None
+    waited_source: Annotated[str, Meta(description="whose figure `waited_s` is")] = ""
+    bucket_mb: Annotated[float | None, Meta(description="DDP's bucket_cap_mb")] = None
+    hook: Annotated[str, Meta(description="DDP's communication hook")] = ""
     hosts: list[str] = []
-    others: list[str] = []
-    notes: list[str] = []
+    others: Annotated[list[str], Meta(description="what a step sends besides gradients")] = []
+    notes: Annotated[list[str], Meta(description="what the record lacks")] = []
 
     @property
     def nbytes(self) -> int:

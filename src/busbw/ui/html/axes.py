@@ -104,9 +104,7 @@ SIZES = Scale("message size", _size_texts)
 
 
 def time_ticks(low: float, high: float, limit: int) -> list[Tick]:
-    """At most `limit` round times of the day in UTC from `low` to `high`, in Unix seconds; dates
-    if the axis spans days.
-    """
+    """At most `limit` round times in UTC from `low` to `high` (Unix s); dates if days apart."""
     fitting = (step for step in TIME_STEPS_S if (high - low) / step < limit)
     whole_days = math.ceil((high - low) / (limit - 1) / DAY_S) * DAY_S
     step = next(fitting, whole_days)

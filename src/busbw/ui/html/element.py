@@ -93,7 +93,6 @@ def framed(title: str, main: Element, style: str = "") -> bytes:
 
 
 def section(title: str, *children: Element | None, level: str = "h2") -> Element:
-    """A section under its heading."""
     return tag("section", tag(level, title), *children)
 
 

@@ -59,20 +59,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a plot shows. Its ids begin with `name`; `description` is for screen readers.
+    """What a plot shows."""
 
-    With `zero` a linear y axis begins at 0, and ends at 1 if every value is 0.
-    """
-
-    name: str
+    name: str  # with which its ids begin
     title: str
-    description: str
+    description: str  # for screen readers
     unit: str
     curves: list[Curve]
     guides: list[Guide]
     y_text: Callable[[float], str]
     linear: bool = False  # the y axis
-    zero: bool = False
+    zero: bool = False  # a linear y axis begins at 0, and ends at 1 if every value is 0
     x: Scale = SIZES
     marks: Sequence[Mark] = ()
 

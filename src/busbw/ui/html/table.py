@@ -100,7 +100,6 @@ def _title(column: Column, kind: str) -> Element:
 
 
 def _kind(column: Column, fits: bool) -> str:
-    """The classes of a column's cells."""
     return " ".join(name for name, has in (("words", column.left), ("extra", not fits)) if has)
 
 

@@ -87,9 +87,7 @@ def _first():
 
 @triton.jit
 def _left(length, first):
-    """Which blocks of a program exist in a row of `length` elements, and the number of elements
-    in them.
-    """
+    """Which blocks of a program exist in a row of `length` elements, and their elements."""
     left = tl.minimum(length - first * _BLOCK, _BLOCKS * _BLOCK).to(tl.int32)
     return tl.arange(0, _BLOCKS) * _BLOCK < left, left
 

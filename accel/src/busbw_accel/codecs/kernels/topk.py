@@ -150,9 +150,7 @@ def _pack(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Store the entries of the tile at their indices, and subtract what receivers read from the
-    total.
-    """
+    """Store the tile's entries at their indices, and subtract what receivers read of the total."""
     tile = tl.program_id(0)
     # This kernel is bound by arithmetic, so it counts in 32 bits, four elements per thread.
     base, local = (

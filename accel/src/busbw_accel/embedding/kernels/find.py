@@ -94,10 +94,11 @@ def find(
     INSERT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For each position: slot, leader (a position with the same id, -1: not found) and turn (its
-    number within the group).
+    """Find the entry of the id at each position, and group the positions of equal ids.
 
-    The mark of an entry is `epoch` plus its leader once a position of this batch has been there.
+    `slot` gets the entry's slot, `leader` a position that all with this id agree on (-1: not
+    found), `turn` the number of the position within its group. Positions agree by the entry's mark:
+    the first one there sets it to `epoch` plus itself. A mark below `epoch` is of an earlier batch.
     """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n

@@ -275,9 +275,7 @@ def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: UpdateStep
 
 
 def _list_positions(batch: Batch, *, deterministic: bool) -> torch.Tensor:
-    """The positions of each group with a row, next to each other; in ascending order if
-    deterministic.
-    """
+    """The positions of each group with a row, adjacent; ascending if deterministic."""
     n = len(batch.ids)
     if deterministic:
         lead = batch.leader.clamp(min=0)

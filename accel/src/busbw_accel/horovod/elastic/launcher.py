@@ -76,11 +76,9 @@ class Script:
         threading.Thread(target=self._repeat, name="host discovery", daemon=True).start()
 
     def slots(self) -> int:
-        """The number of slots of this host."""
         return self._slots
 
     def stop(self) -> None:
-        """Stop running the script."""
         self._stopped.set()
 
     def _run_script(self) -> int:
@@ -175,7 +173,6 @@ class Launcher:
             self._listen()
 
     def _reap(self) -> None:
-        """Remove workers that have ended."""
         ended = [worker for worker in self._workers if worker.process.poll() is not None]
         for worker in ended:
             self._workers.remove(worker)
@@ -205,7 +202,6 @@ class Launcher:
         return self._code != 0 and self._finished_s is None and not remaining
 
     def _start_workers(self) -> None:
-        """Start workers on free slots."""
         staying = self._staying_workers()
         occupied = {worker.slot for worker in self._workers}
         free = [slot for slot in self._slots.usable(time.monotonic()) if slot not in occupied]
@@ -335,7 +331,6 @@ class Launcher:
                     links[link].become(State.READY)
 
     def end(self) -> None:
-        """End all workers."""
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
         end_s = time.monotonic() + END_LIMIT_S

@@ -89,7 +89,6 @@ class Worker:
         return f"the worker on slot {self.slot}{rank}"
 
     def become(self, state: State) -> None:
-        """Change the state."""
         self.state, self.since_s = state, time.monotonic()
 
     def leave(self) -> None:

@@ -37,10 +37,8 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
-    """Whether torch has CUDA."""
     return torch.version.cuda is not None
 
 
 def rocm_built() -> bool:
-    """Whether torch has ROCm."""
     return torch.version.hip is not None

@@ -18,7 +18,6 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result in the original type."""
         return tensor
 
 
@@ -36,7 +35,6 @@ class FP16Compressor(Compressor):
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result in the original type."""
         return tensor.to(ctx)
 
 

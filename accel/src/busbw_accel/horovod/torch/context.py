@@ -163,7 +163,6 @@ class ProcessSet:
         return self.ranks
 
     def __str__(self) -> str:
-        """The name of the set in errors."""
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 

@@ -77,7 +77,6 @@ class Handles:
         self._handles: dict[int, Handle] = {}
 
     def number(self) -> int:
-        """The next number."""
         self._count += 1
         return self._count - 1
 
@@ -91,7 +90,6 @@ class Handles:
         self._count = max(self._count, count)
 
     def hold(self, number: int, handle: Handle) -> int:
-        """Keep a handle under its number."""
         self._handles[number] = handle
         return number
 

@@ -310,7 +310,6 @@ def _make_hook(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
 def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
-    """The name of each parameter."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if named is None:
         return {

@@ -238,7 +238,6 @@ class Cache:
         self.foreign = self.foreign & ~bit if self._rank in members else self.foreign | bit
 
     def drop_set(self, set_id: int) -> None:
-        """Remove the entries of a process set."""
         for key in [key for key in self._known if key[0] == set_id]:
             slot, _ = self._known.pop(key)
             del self._by_slot[slot]
@@ -283,7 +282,6 @@ class RequestTable:
         return frozenset(entry.requests) if entry else frozenset()
 
     def add(self, rank: int, request: Request) -> None:
-        """Add a rank's request."""
         self._entries.setdefault(request.key, _Entry()).requests[rank] = request
 
     def take_ready(self, members: Members) -> list[Response]:

@@ -54,7 +54,6 @@ class Timeline:
             self._write(self._named("process_sort_index", 0, sort_index=0))
 
     def stop(self) -> None:
-        """Close the file."""
         with self._lock:
             if self._file is not None:
                 self._write(b"\n]\n", before=b"")

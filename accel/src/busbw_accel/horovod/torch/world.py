@@ -190,7 +190,6 @@ def _init_torch(info: RankInfo, timeout: timedelta, assigned: World | None) -> N
 
 
 def _groups_of(mesh: Mesh) -> list[dist.ProcessGroup | None]:
-    """The process groups of a mesh."""
     return [comm.group for comm in (mesh.world, mesh.inside, mesh.across) if comm]
 
 
@@ -202,7 +201,6 @@ def _has_all_ranks(comm: Any, info: RankInfo) -> bool:
 
 
 def _set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
-    """Set the limit of later operations of a group."""
     if hasattr(dist, "set_timeout"):
         dist.set_timeout(timeout, group)
     else:  # in older releases of PyTorch

@@ -135,7 +135,6 @@ class OnGpu(Trainer):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update each block."""
         groups = zip(self._groups, self._masters, self._optimizers, strict=True)
         for (locals_, group), masters, optimizer in groups:
             for parameter, master in zip(group, masters, strict=True):
@@ -170,7 +169,6 @@ class Offloading(Trainer):
         return self.optimizer.placement.slots.pinned_bytes
 
     def close(self) -> None:
-        """End the thread of the updates."""
         self.optimizer.close()
 
 
@@ -182,7 +180,6 @@ class Plain(Trainer):
         self._optimizer = optimizer
 
     def update(self) -> None:
-        """Step and drop the gradients."""
         self._optimizer.step()
         self._optimizer.zero_grad()
 

@@ -37,7 +37,6 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from a saved state."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
@@ -58,5 +57,4 @@ class ElasticSampler(Sampler[int]):  # type: ignore[misc]
         return iter(even[self.rank :: self.num_replicas])
 
     def __len__(self) -> int:
-        """The number of indices of this rank."""
         return self.num_samples

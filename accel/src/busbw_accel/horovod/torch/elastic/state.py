@@ -65,7 +65,6 @@ class ObjectState(State):
         self._kept = copy.deepcopy(self._collect())
 
     def restore(self) -> None:
-        """Restore the last commit."""
         self._load(copy.deepcopy(self._kept))
 
     def load_commit(self) -> bool:
